@@ -1,0 +1,37 @@
+from . import bench as bench
+from . import data as data
+from . import estimators as estimators
+from . import experiments as experiments
+from . import models as models
+from . import objectives as objectives
+from . import posteriors as posteriors
+from . import report as report
+from .distributions import Bernoulli as Bernoulli
+from .distributions import Distribution as Distribution
+from .distributions import Gaussian as Gaussian
+from .distributions import sample as sample
+from .estimators import covariance_term as covariance_term
+from .estimators import encode as encode
+from .estimators import encoded_vaes as encoded_vaes
+from .estimators import expectation_term as expectation_term
+from .estimators import vaes as vaes
+from .estimators import vaes_cv as vaes_cv
+from .estimators import vages as vages
+from .estimators import vages_surrogate as vages_surrogate
+from .models import EBLVM as EBLVM
+from .models import GRBM as GRBM
+from .models import EnergyModel as EnergyModel
+from .models import LinearGaussian as LinearGaussian
+from .models import TractableEBLVM as TractableEBLVM
+from .objectives import perturb as perturb
+from .objectives import vages_dsm as vages_dsm
+from .posteriors import BernoulliPosterior as BernoulliPosterior
+from .posteriors import ExactPosterior as ExactPosterior
+from .posteriors import GaussianPosterior as GaussianPosterior
+from .posteriors import Posterior as Posterior
+from .posteriors import fisher as fisher
+from .posteriors import infer as infer
+from .posteriors import kl as kl
+from .posteriors import langevin_corrector as langevin_corrector
+
+__version__: str

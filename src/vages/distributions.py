@@ -1,0 +1,126 @@
+"""Distributions of one example's variables: Bernoulli (hard or relaxed) and diagonal Gaussian.
+
+A sample is `transform(noise)` with standard noise, so that callers can draw the noise of many samples in
+one call and differentiate through the rest.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+
+class Distribution(eqx.Module):
+    """A distribution over an array, written as a transformation of standard noise."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> Array:
+        """The mean; its shape is the shape of a sample."""
+
+    @property
+    @abstractmethod
+    def variance(self) -> Array:
+        """The variance of each entry."""
+
+    @property
+    @abstractmethod
+    def continuous(self) -> bool:
+        """Whether the variable has a density, so that ∇_h log q is meaningful."""
+
+    @property
+    @abstractmethod
+    def reparameterised(self) -> bool:
+        """Whether samples are differentiable in the parameters."""
+
+    @abstractmethod
+    def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+        """Standard noise of any shape; entry by entry it is what `transform` expects."""
+
+    @abstractmethod
+    def transform(self, noise: Array) -> Array:
+        """The sample that this noise stands for."""
+
+    @abstractmethod
+    def log_prob(self, x: Array) -> Float[Array, ""]:
+        """Log-mass or log-density at x."""
+
+
+class Bernoulli(Distribution):
+    """Independent binary variables.
+
+    Samples are sigmoid((logits + logistic noise) / temperature), and exactly 0 or 1 at temperature 0. The
+    log-mass is evaluated as it stands at relaxed samples too: Σ h·logits − softplus(logits).
+    """
+
+    logits: Float[Array, "..."]
+    temperature: float = eqx.field(static=True, default=0.1)
+
+    @property
+    def mean(self) -> Array:
+        return jax.nn.sigmoid(self.logits)
+
+    @property
+    def variance(self) -> Array:
+        return jax.nn.sigmoid(self.logits) * jax.nn.sigmoid(-self.logits)
+
+    @property
+    def continuous(self) -> bool:
+        return False
+
+    @property
+    def reparameterised(self) -> bool:
+        return self.temperature > 0
+
+    def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+        return jax.random.logistic(key, shape, self.logits.dtype)
+
+    def transform(self, noise: Array) -> Array:
+        if self.temperature > 0:
+            return jax.nn.sigmoid((self.logits + noise) / self.temperature)
+        return (self.logits + noise > 0).astype(self.logits.dtype)
+
+    def log_prob(self, x: Array) -> Float[Array, ""]:
+        return jnp.sum(x * self.logits - jax.nn.softplus(self.logits))
+
+
+class Gaussian(Distribution):
+    """Independent normal variables."""
+
+    loc: Float[Array, "..."]
+    log_std: Float[Array, "..."]
+
+    @property
+    def mean(self) -> Array:
+        return self.loc
+
+    @property
+    def variance(self) -> Array:
+        return jnp.exp(2 * self.log_std)
+
+    @property
+    def continuous(self) -> bool:
+        return True
+
+    @property
+    def reparameterised(self) -> bool:
+        return True
+
+    def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+        return jax.random.normal(key, shape, self.loc.dtype)
+
+    def transform(self, noise: Array) -> Array:
+        return self.loc + jnp.exp(self.log_std) * noise
+
+    def log_prob(self, x: Array) -> Float[Array, ""]:
+        standard = (x - self.loc) * jnp.exp(-self.log_std)
+        return -jnp.sum(0.5 * standard**2 + self.log_std + 0.5 * jnp.log(2 * jnp.pi))
+
+
+def sample(q: Distribution, key: PRNGKeyArray, samples: int) -> Array:
+    """`samples` draws from each member of a batch of distributions: shape (batch, samples, ...)."""
+    batch, *event = q.mean.shape
+    noise = q.noise(key, (batch, samples, *event))
+    return jax.vmap(lambda q, noise: jax.vmap(q.transform)(noise))(q, noise)

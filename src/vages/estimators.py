@@ -1,0 +1,135 @@
+"""VaES and VaGES: the score of an EBLVM, and its gradient in θ, from samples of a posterior.
+
+With h_1 … h_L ~ q(h | v) and log p̃(v, h) = −E(v, h),
+
+    VaES(v)  = mean_i ∇_v log p̃(v, h_i)                                                        (Eq. 7)
+    VaGES(v) = mean_i ∂∇_v log p̃(v, h_i)/∂θ  +  sample covariance of ∇_v log p̃ and ∇_θ log p̃    (Eqs. 8–10)
+
+Every function takes a batch: v (batch, …), h (batch, L, …). Where VaES and VaGES are multiplied, as in every
+objective of the paper, their h must be independent draws.
+
+`weights` (batch, L) turns samples into a support: h_i carries probability weights_i, means become expectations
+and the sample covariance becomes the covariance, so that enumerated states give the exact value.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from vages.models import EBLVM, check_inputs
+
+Model = TypeVar("Model", bound=EBLVM)
+
+
+class Encoding(NamedTuple):
+    """The features of a batch, and what carries a cotangent of the features back to v."""
+
+    features: Any
+    pullback: Callable[[Any], tuple[Array]]
+
+
+def encode(model: EBLVM, v: Array) -> Encoding:
+    """One forward pass through `features`, to be shared by all that needs v."""
+    return Encoding(*jax.vjp(jax.vmap(model.features), v))
+
+
+def vaes(model: EBLVM, v: Array, h: Array, weights: Array | None = None) -> Array:
+    """The variational estimate of the score at each v (Eq. 7), shaped like v."""
+    check_inputs(model, v, h, weights=weights)
+    return encoded_vaes(model, encode(model, v), h, weights)
+
+
+def encoded_vaes(model: EBLVM, encoding: Encoding, h: Array, weights: Array | None = None) -> Array:
+    """VaES from features that are already there: one pullback, whatever L is."""
+
+    def mean_log_joint(features, h, weights):
+        return _mean(jax.vmap(lambda h: model.log_joint(features, h))(h), weights)
+
+    cotangent = jax.vmap(jax.grad(mean_log_joint, allow_int=True))(encoding.features, h, weights)
+    return encoding.pullback(cotangent)[0]
+
+
+def vaes_cv(model: EBLVM, log_q: Callable[[Array, Array], Array], v: Array, h: Array) -> Array:
+    """VaES with the control variate ∇_v log q(h | v) (Eq. 28): exact, with no variance, where q is the posterior.
+
+    `log_q(v, h)` is the log-density of one example.
+    """
+    variate = jax.grad(lambda v, h: jnp.mean(jax.vmap(lambda h: log_q(v, h))(h)))
+    return vaes(model, v, h) - jax.vmap(variate)(v, h)
+
+
+def vages(model: Model, v: Array, h: Array, z: Array, weights: Array | None = None) -> Model:
+    """The batch mean of zᵀVaGES(v), as a gradient shaped like the model."""
+    check_inputs(model, v, h, z, weights, samples=1 if weights is not None else 2)
+    return eqx.filter_grad(vages_surrogate)(model, v, h, z, weights)
+
+
+def vages_surrogate(model: EBLVM, v: Array, h: Array, z: Array, weights: Array | None = None) -> Float[Array, ""]:
+    """A scalar whose gradient in θ is the batch mean of zᵀVaGES; its value is zᵀVaES.
+
+    One push-forward along z gives log p̃(v, h_i) and its slope s_i = zᵀ∇_v log p̃(v, h_i) together. The gradient of
+    mean_i s_i is zᵀê; that of Σ_i (s_i − s̄) log p̃(v, h_i) / (L − 1), with the first factor held fixed, is zᵀĉ.
+    """
+    features, features_dot = jax.jvp(jax.vmap(model.features), (v,), (z,))
+
+    def one_example(features, features_dot, h, weights):
+        log_joint, slope = jax.jvp(
+            lambda features: jax.vmap(lambda h: model.log_joint(features, h))(h), (features,), (features_dot,)
+        )
+        # One centred factor would do; centring both keeps what h does not touch out of the float32 round-off.
+        slope_gap = jax.lax.stop_gradient(slope - _mean(slope, weights))
+        log_joint_gap = log_joint - _mean(log_joint, weights)
+        covariance = jnp.sum(_covariance_weights(h, weights, slope.dtype) * slope_gap * log_joint_gap)
+        return _mean(slope, weights) + (covariance - jax.lax.stop_gradient(covariance))
+
+    return jnp.mean(jax.vmap(one_example)(features, features_dot, h, weights))
+
+
+def expectation_term(model: Model, v: Array, h: Array, weights: Array | None = None) -> Model:
+    """ê(v) (Eq. 8) in full, for small problems: each leaf has shape (batch, *v_shape, *leaf's shape)."""
+    check_inputs(model, v, h, weights=weights)
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+
+    def one_example(v, h, weights):
+        def mean_score(params):
+            model = eqx.combine(params, static)
+            return jax.grad(lambda v: _mean(_log_joints(model, v, h), weights))(v)
+
+        return jax.jacrev(mean_score)(params)
+
+    return jax.vmap(one_example)(v, h, weights)
+
+
+def covariance_term(model: Model, v: Array, h: Array, weights: Array | None = None) -> Model:
+    """ĉ(v) (Eq. 9) in full, for small problems: each leaf has shape (batch, *v_shape, *leaf's shape)."""
+    check_inputs(model, v, h, weights=weights, samples=1 if weights is not None else 2)
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+
+    def one_example(v, h, weights):
+        scores = jax.jacrev(lambda v: _log_joints(model, v, h))(v)
+        gradients = jax.jacrev(lambda params: _log_joints(eqx.combine(params, static), v, h))(params)
+        share = _covariance_weights(h, weights, v.dtype)
+        centred = jax.vmap(lambda share, score: share * (score - _mean(scores, weights)))(share, scores)
+        return jax.tree.map(lambda gradient: jnp.tensordot(centred, gradient, axes=(0, 0)), gradients)
+
+    return jax.vmap(one_example)(v, h, weights)
+
+
+def _log_joints(model: EBLVM, v: Array, h: Array) -> Float[Array, "samples"]:
+    features = model.features(v)
+    return jax.vmap(lambda h: model.log_joint(features, h))(h)
+
+
+def _mean(x: Array, weights: Array | None) -> Array:
+    return jnp.mean(x, axis=0) if weights is None else jnp.tensordot(weights, x, axes=(0, 0))
+
+
+def _covariance_weights(h: Array, weights: Array | None, dtype) -> Array:
+    if weights is not None:
+        return weights
+    samples = h.shape[0]
+    return jnp.full((samples,), 1 / (samples - 1), dtype)

@@ -1,0 +1,60 @@
+"""What an energy-based latent variable model is."""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float
+
+from vages.distributions import Distribution
+
+
+class EBLVM(eqx.Module):
+    """p(v, h) ∝ exp(−E(v, h)): two functions of one example, and the shapes they take.
+
+    Everything in this library needs v only through `features(v)`, so put there whatever is costly and does
+    not depend on h. Batches are made by `vmap`, never by the model.
+    """
+
+    @property
+    @abstractmethod
+    def v_shape(self) -> tuple[int, ...]:
+        """Shape of one example of the visible variables."""
+
+    @property
+    @abstractmethod
+    def h_shape(self) -> tuple[int, ...]:
+        """Shape of one example of the latent variables."""
+
+    @abstractmethod
+    def features(self, v: Array) -> Any:
+        """All of the energy that depends on v alone: any pytree, the identity if there is nothing to share."""
+
+    @abstractmethod
+    def log_joint(self, features: Any, h: Array) -> Float[Array, ""]:
+        """log p̃(v, h) = −E(v, h), from the features of v."""
+
+
+class TractableEBLVM(EBLVM):
+    """A model whose posterior, marginal and normaliser are known: the truth to test against."""
+
+    @abstractmethod
+    def posterior(self, features: Any) -> Distribution:
+        """p(h | v), exactly."""
+
+    @abstractmethod
+    def free_energy(self, v: Array) -> Float[Array, ""]:
+        """F(v) = −log ∫ p̃(v, h) dh."""
+
+    @abstractmethod
+    def log_partition(self) -> Float[Array, ""]:
+        """log Z = log ∫ p̃(v, h) dv dh."""
+
+    def log_prob(self, v: Array) -> Float[Array, ""]:
+        """log p(v). Compute `log_partition()` once yourself where many v are wanted outside `jit`."""
+        return -self.free_energy(v) - self.log_partition()
+
+    def score(self, v: Array) -> Array:
+        """∇_v log p(v) = −∇_v F(v)."""
+        return jax.grad(lambda v: -self.free_energy(v))(v)

@@ -1,0 +1,53 @@
+"""Posteriors with parameters: any network's output as a Bernoulli or a diagonal Gaussian."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, PRNGKeyArray
+
+from vages.distributions import Bernoulli, Gaussian
+from vages.models import EBLVM
+from vages.posteriors.posterior import Posterior
+
+
+class BernoulliPosterior(Posterior):
+    """q(h | v) with `network(v)` as logits; samples relaxed at `temperature`, binary at temperature 0."""
+
+    network: Callable[[Array], Array]
+    temperature: float = eqx.field(static=True, default=0.1)
+
+    @staticmethod
+    def linear(key: PRNGKeyArray, v_dim: int, h_dim: int, temperature: float = 0.1) -> "BernoulliPosterior":
+        """One fully connected layer, as in the paper's GRBM experiments."""
+        return BernoulliPosterior(eqx.nn.Linear(v_dim, h_dim, key=key), temperature)
+
+    def __call__(self, model: EBLVM, features: Any, v: Array) -> Bernoulli:
+        return Bernoulli(self.network(v), self.temperature)
+
+
+class GaussianPosterior(Posterior):
+    """q(h | v) with `network(v)` as the pair (mean, log standard deviation)."""
+
+    network: Callable[[Array], tuple[Array, Array]]
+
+    @staticmethod
+    def linear(key: PRNGKeyArray, v_dim: int, h_dim: int) -> "GaussianPosterior":
+        """One fully connected layer for the mean and one for the log standard deviation."""
+        mean, log_std = jax.random.split(key)
+        return GaussianPosterior(Heads(eqx.nn.Linear(v_dim, h_dim, key=mean), eqx.nn.Linear(v_dim, h_dim, key=log_std)))
+
+    def __call__(self, model: EBLVM, features: Any, v: Array) -> Gaussian:
+        return Gaussian(*self.network(v))
+
+
+class Heads(eqx.Module):
+    """Two networks of the same input, side by side."""
+
+    mean: Callable[[Array], Array]
+    log_std: Callable[[Array], Array]
+
+    def __call__(self, v: Array) -> tuple[Array, Array]:
+        """(mean(v), log_std(v))."""
+        return self.mean(v), self.log_std(v)

@@ -1,0 +1,129 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import checks_of_estimators as checks
+from truth import bilinear, enumerated, relative_error
+from vages import GRBM, EnergyModel, ExactPosterior, LinearGaussian, estimators, infer, sample
+from vages.objectives import dsm
+
+
+@pytest.mark.parametrize("kind", [GRBM, LinearGaussian])
+@pytest.mark.parametrize("samples", [2, 3, 10])
+@pytest.mark.parametrize("scalar_sigma", [False, True])
+def test_vages_is_the_closed_form(precision, kind, samples, scalar_sigma):
+    checks.vages_is_the_closed_form(estimators, kind, *precision, samples=samples, scalar_sigma=scalar_sigma)
+
+
+def test_enumerated_vages_is_the_gradient_of_the_score(precision):
+    checks.enumerated_vages_is_the_gradient_of_the_score(estimators, *precision)
+
+
+def test_any_energy_is_differentiated_rightly(precision):
+    checks.any_energy_is_differentiated_rightly(estimators, *precision)
+
+
+def test_vages_is_the_sum_of_its_terms(precision):
+    checks.vages_is_the_sum_of_its_terms(estimators, *precision)
+
+
+@pytest.mark.parametrize("samples", [2, 5])
+def test_vages_is_unbiased(samples):
+    checks.vages_is_unbiased(estimators, samples)
+
+
+def test_vages_dsm_is_unbiased():
+    checks.vages_dsm_is_unbiased(dsm)
+
+
+@pytest.mark.parametrize("kind", [GRBM, LinearGaussian])
+def test_control_variate_with_the_exact_posterior_is_the_score(float64, kind):
+    keys = jax.random.split(jax.random.key(0), 3)
+    model = bilinear(kind, keys[0], 5, 4, "float64")
+    v = jax.random.normal(keys[1], (6, 5), "float64")
+    h = sample(infer(ExactPosterior(), model, jax.vmap(model.features)(v), v), keys[2], 1)
+    log_q = lambda v, h: model.posterior(model.features(v)).log_prob(h)
+    assert relative_error(estimators.vaes_cv(model, log_q, v, h), jax.vmap(model.score)(v)) < 1e-12
+    assert relative_error(estimators.vaes(model, v, h), jax.vmap(model.score)(v)) > 1e-3
+
+
+def test_encoded_vaes_is_vaes():
+    keys = jax.random.split(jax.random.key(0), 3)
+    model = bilinear(GRBM, keys[0], 5, 4)
+    v, h = jax.random.normal(keys[1], (6, 5)), jax.random.normal(keys[2], (6, 3, 4))
+    encoding = estimators.encode(model, v)
+    assert relative_error(estimators.encoded_vaes(model, encoding, h), estimators.vaes(model, v, h)) < 1e-6
+
+
+def test_value_of_the_surrogate_is_the_slope_of_vaes(float64):
+    keys = jax.random.split(jax.random.key(0), 4)
+    model = bilinear(GRBM, keys[0], 5, 4, "float64")
+    v, z = (jax.random.normal(key, (6, 5), "float64") for key in keys[1:3])
+    h = jax.random.normal(keys[3], (6, 3, 4), "float64")
+    along = jnp.mean(jnp.sum(z * estimators.vaes(model, v, h), axis=1))
+    assert abs(float(estimators.vages_surrogate(model, v, h, z) - along)) < 1e-12
+
+
+@given(seed=st.integers(0, 2**31 - 1), constant=st.floats(-1e3, 1e3), samples=st.integers(2, 5))
+@settings(max_examples=10, deadline=None)
+def test_a_constant_in_the_energy_changes_nothing(seed, constant, samples):
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(seed), 5)
+        params = {"w": jax.random.normal(keys[0], (3, 2), "float64"), "c": jnp.asarray(constant)}
+
+        def energy(params, v, h):
+            return jnp.sum(jnp.cosh(v)) - v @ params["w"] @ h + jax.lax.stop_gradient(params["c"])
+
+        v, z = (jax.random.normal(key, (4, 3), "float64") for key in keys[1:3])
+        h = jax.random.normal(keys[3], (4, samples, 2), "float64")
+        shifted, plain = (EnergyModel(energy, {**params, "c": c}, (3,), (2,)) for c in (params["c"], jnp.zeros(())))
+        for estimate in (estimators.vages(shifted, v, h, z), estimators.vages(plain, v, h, z)):
+            assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(estimate))
+        got, expected = (estimators.vages(m, v, h, z).params["w"] for m in (shifted, plain))
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-10 * (1 + abs(constant)))
+        assert relative_error(estimators.vaes(shifted, v, h), estimators.vaes(plain, v, h)) < 1e-12
+
+
+@given(seed=st.integers(0, 2**31 - 1), order=st.permutations(range(4)))
+@settings(max_examples=10, deadline=None)
+def test_permuting_the_latents_permutes_the_gradient(seed, order):
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(seed), 4)
+        model = bilinear(GRBM, keys[0], 3, 4, "float64")
+        order = np.asarray(order)
+        permuted = GRBM(model.weight[:, order], model.visible_bias, model.latent_bias[order], model.log_sigma)
+        v, z = (jax.random.normal(key, (5, 3), "float64") for key in keys[1:3])
+        h = jax.random.normal(keys[3], (5, 3, 4), "float64")
+        got, plain = estimators.vages(permuted, v, h[..., order], z), estimators.vages(model, v, h, z)
+        assert relative_error(got.weight, plain.weight[:, order]) < 1e-12
+        assert relative_error(got.latent_bias, plain.latent_bias[order]) < 1e-12
+        scores = estimators.vaes(permuted, v, h[..., order]), estimators.vaes(model, v, h)
+        assert relative_error(*scores) < 1e-12
+
+
+def test_features_are_passed_once_whatever_the_number_of_samples():
+    """The cost that the design promises, counted in the compiled program: matrix products of the features."""
+
+    def products(samples):
+        network = eqx.nn.MLP(8, 16, 32, 2, key=jax.random.key(0))
+        params, static = eqx.partition(network, eqx.is_array)
+        model = EnergyModel(
+            lambda params, f, h: jnp.sum(f[:4] * h) + jnp.sum(f**2),
+            params,
+            (8,),
+            (4,),
+            features=lambda params, v: eqx.combine(params, static)(v),
+        )
+        v, h = jnp.ones((5, 8)), jnp.ones((5, samples, 4))
+        return str(jax.make_jaxpr(lambda v, h: estimators.vages(model, v, h, v))(v, h)).count("dot_general")
+
+    assert products(2) == products(10)
+
+
+def test_enumeration_helper_sums_to_one():
+    _, weights = enumerated(jax.random.normal(jax.random.key(0), (3, 5)))
+    np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-5)

@@ -1,1 +1,3 @@
-"""."""
+"""Measurements of speed, by name."""
+
+BENCHES = {"estimators": "vages.bench.estimators"}

@@ -1,0 +1,41 @@
+"""Frey face: 1,965 grey images of 28 × 20 pixels, in the order of the video they come from."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy.io
+from jaxtyping import Float
+
+from vages.data.folder import data_folder
+
+SHAPE = (28, 20)
+_SPLITS = (1400, 1700, 1965)  # by position in the film, as in the paper
+
+
+class FreyFace(NamedTuple):
+    """Pixels in [0, 1], one image a row."""
+
+    train: Float[np.ndarray, "1400 560"]
+    validation: Float[np.ndarray, "300 560"]
+    test: Float[np.ndarray, "265 560"]
+
+
+def freyface_file() -> Path:
+    """Where the file is looked for."""
+    return data_folder() / "freyface" / "frey_rawface.mat"
+
+
+def load_freyface(path: Path | None = None) -> FreyFace:
+    """Read `frey_rawface.mat`."""
+    path = freyface_file() if path is None else path
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"Frey face: expected the file {path}, found none; put frey_rawface.mat there or set VAGES_DATA"
+        )
+    images = scipy.io.loadmat(path, variable_names=["ff"]).get("ff")
+    if images is None or images.shape != (560, 1965) or images.dtype != np.uint8:
+        got = "no array 'ff'" if images is None else f"{images.dtype}{list(images.shape)}"
+        raise ValueError(f"Frey face: expected uint8[560, 1965] under 'ff' in {path}, got {got}; fetch the file again")
+    pixels = images.T.astype(np.float32) / 255
+    return FreyFace(*np.split(pixels, _SPLITS[:2]))

@@ -1,0 +1,20 @@
+"""What a number was computed with."""
+
+import os
+import platform
+from importlib.metadata import version
+
+import jax
+
+
+def environment() -> dict[str, str | int]:
+    """Versions and hardware, for the record beside every result."""
+    packages = ("vages", "jax", "jaxlib", "equinox", "optax", "numpy")
+    return {
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+        "device": jax.devices()[0].device_kind,
+        "devices": jax.device_count(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count() or 0,
+    }

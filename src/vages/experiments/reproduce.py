@@ -1,0 +1,63 @@
+"""Run an experiment and leave a folder that explains itself."""
+
+import importlib
+import json
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from vages.environment import environment
+from vages.experiments.catalogue import EXPERIMENTS
+from vages.experiments.claims import Outcome
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """Where the results of an experiment are, and whether the run was sound (every number finite)."""
+
+    folder: Path
+    outcome: Outcome
+    minutes: float
+    sound: bool
+    moved: Path | None  # where earlier results of the same name went
+
+
+def reproduce(name: str, out: Path, *, quick: bool = False, seed: int = 0) -> Reproduction:
+    """Run the experiment `name`; write `out/name/result.json` and its figures. Earlier results are moved aside."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"name: expected one of {', '.join(EXPERIMENTS)}, got {name!r}; see vages reproduce --list")
+    folder = out / name
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"out: expected {folder} to be a folder, got a file; choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    module = importlib.import_module(EXPERIMENTS[name].module)
+    start = time.perf_counter()
+    outcome: Outcome = module.run(quick=quick, seed=seed)
+    minutes = (time.perf_counter() - start) / 60
+
+    moved = _move_aside(folder)
+    folder.mkdir()
+    sound = all(math.isfinite(claim.value) for claim in outcome.claims)
+    record = {
+        "experiment": name,
+        "quick": quick,
+        "seed": seed,
+        "sound": sound,
+        **outcome.record(),
+        "environment": environment(),
+        "minutes": minutes,
+    }
+    (folder / "result.json").write_text(json.dumps(record, indent=2) + "\n")
+    for title, figure in outcome.figures.items():
+        figure.savefig(folder / f"{title}.png", dpi=150)
+    return Reproduction(folder, outcome, minutes, sound, moved)
+
+
+def _move_aside(folder: Path) -> Path | None:
+    if not folder.exists():
+        return None
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.{number}")).exists():
+        number += 1
+    return folder.rename(aside)

@@ -58,8 +58,13 @@ def vaes_cv(model: EBLVM, log_q: Callable[[Array, Array], Array], v: Array, h: A
 
     `log_q(v, h)` is the log-density of one example.
     """
-    variate = jax.grad(lambda v, h: jnp.mean(jax.vmap(lambda h: log_q(v, h))(h)))
-    return vaes(model, v, h) - jax.vmap(variate)(v, h)
+    return vaes(model, v, h) - control_variate(log_q, v, h)
+
+
+def control_variate(log_q: Callable[[Array, Array], Array], v: Array, h: Array) -> Array:
+    """mean_i ∇_v log q(h_i | v), whose expectation under q is zero (Eq. 27)."""
+    mean_log_q = lambda v, h: jnp.mean(jax.vmap(lambda h: log_q(v, h))(h))
+    return jax.vmap(jax.grad(mean_log_q))(v, h)
 
 
 def vages(model: Model, v: Array, h: Array, z: Array, weights: Array | None = None) -> Model:

@@ -1,6 +1,6 @@
 """p(v, h): models as two functions of one example."""
 
-from vages.models.checks import check_inputs
+from vages.models.checks import check_finite, check_inputs
 from vages.models.eblvm import EBLVM, TractableEBLVM
 from vages.models.energy import EnergyModel
 from vages.models.grbm import GRBM, binary_states
@@ -13,5 +13,6 @@ __all__ = [
     "LinearGaussian",
     "TractableEBLVM",
     "binary_states",
+    "check_finite",
     "check_inputs",
 ]

@@ -1,24 +1,15 @@
 """Frey face: 1,965 grey images of 28 × 20 pixels, in the order of the video they come from."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import scipy.io
-from jaxtyping import Float
 
 from vages.data.folder import data_folder
+from vages.data.splits import Splits
 
 SHAPE = (28, 20)
 _SPLITS = (1400, 1700, 1965)  # by position in the film, as in the paper
-
-
-class FreyFace(NamedTuple):
-    """Pixels in [0, 1], one image a row."""
-
-    train: Float[np.ndarray, "1400 560"]
-    validation: Float[np.ndarray, "300 560"]
-    test: Float[np.ndarray, "265 560"]
 
 
 def freyface_file() -> Path:
@@ -26,8 +17,8 @@ def freyface_file() -> Path:
     return data_folder() / "freyface" / "frey_rawface.mat"
 
 
-def load_freyface(path: Path | None = None) -> FreyFace:
-    """Read `frey_rawface.mat`."""
+def load_freyface(path: Path | None = None) -> Splits:
+    """Read `frey_rawface.mat`: 1,400, 300 and 265 images of 560 pixels in [0, 1], one image a row."""
     path = freyface_file() if path is None else path
     if not path.is_file():
         raise FileNotFoundError(
@@ -38,4 +29,4 @@ def load_freyface(path: Path | None = None) -> FreyFace:
         got = "no array 'ff'" if images is None else f"{images.dtype}{list(images.shape)}"
         raise ValueError(f"Frey face: expected uint8[560, 1965] under 'ff' in {path}, got {got}; fetch the file again")
     pixels = images.T.astype(np.float32) / 255
-    return FreyFace(*np.split(pixels, _SPLITS[:2]))
+    return Splits(*np.split(pixels, _SPLITS[:2]))

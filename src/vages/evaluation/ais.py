@@ -1,0 +1,171 @@
+"""Annealed importance sampling of a GRBM's log Z (Neal 2001; Salakhutdinov & Murray 2008).
+
+The path from the base (W = 0, c = 0, the model's b and σ) to the model is the GRBM with weights β W and biases β c.
+Along it ½ ‖(v − b) / σ‖² stays, so that the importance weights need v only through the field c + Wᵀv:
+
+    F_β(v) − F_β'(v) = Σ_j softplus(β' field_j) − softplus(β field_j)
+
+A chain carries its field and its weight, and noise is drawn where it is used: memory does not grow with temperatures.
+"""
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vages.distributions import Bernoulli
+from vages.models import GRBM, check_inputs
+from vages.models.grbm import MAX_ENUMERATED
+from vages.samplers import gibbs_noise
+
+_full_precision = jax.default_matmul_precision("float32")  # by default, GPUs and TPUs may multiply with far fewer bits
+_BLOCK = 2**12  # latent states whose mass is computed together, which bounds the memory
+
+
+class LogPartition(NamedTuple):
+    """An estimate of log Z, its standard error (delta method), and the ends of Ẑ ± 3 standard errors on a log scale.
+
+    An end is infinite where three standard errors swallow the estimate: use more chains or temperatures.
+    """
+
+    value: float
+    error: float
+    lower: float
+    upper: float
+
+
+@_full_precision
+def ais(key: PRNGKeyArray, model: GRBM, chains: int = 2000, temperatures: int = 2000) -> LogPartition:
+    """log Z from chains that go from the base to the model, one Gibbs transition at each temperature.
+
+    Z is estimated without bias, hence log Z is a stochastic lower bound: its mean is at most the truth.
+    """
+    _check_run(chains, temperatures)
+    start = jnp.broadcast_to(model.visible_bias, (chains, *model.v_shape))  # forgotten by the transition at β = 0
+    return _estimate(model, _anneal(key, model, start, _betas(model, temperatures)), sign=1)
+
+
+@_full_precision
+def reverse_ais(
+    key: PRNGKeyArray, model: GRBM, v: Array | None = None, chains: int = 2000, temperatures: int = 2000
+) -> LogPartition:
+    """log Z from chains that go from samples of the model to the base (Grosse, Ghahramani & Adams 2015).
+
+    1/Z is estimated without bias, hence log Z is a stochastic upper bound, which closes the bracket that `ais` opens.
+    The samples are exact draws where the latent states can be enumerated. Elsewhere give them as `v`, one a chain in
+    place of `chains`; the bound is then as good as they are samples of the model.
+    """
+    for_start, for_chains = jax.random.split(key)
+    if v is None:
+        _check_run(chains, temperatures)
+        v = _exact_samples(for_start, model, chains)
+    else:
+        check_inputs(model, v)
+        _check_run(len(v), temperatures)
+    return _estimate(model, _anneal(for_chains, model, v, _betas(model, temperatures)[::-1]), sign=-1)
+
+
+@eqx.filter_jit
+def _anneal(
+    key: PRNGKeyArray, model: GRBM, v: Float[Array, "chains v"], betas: Float[Array, "temperatures"]
+) -> Float[Array, "chains"]:
+    """Log importance weights of chains that move at each β but the last and are weighed on the way to the next.
+
+    Weights are right where v are draws at the first β, or where that is 0: its transition draws from the base whatever
+    v is.
+    """
+
+    def field_of(v):
+        return jax.vmap(lambda v: model.features(v).field)(v)
+
+    def move(beta, field, noise):  # v → h → v at β; W (β h) is (β W) h
+        h = Bernoulli(beta * field, temperature=0.0).transform(noise.h)
+        return model.conditional(beta * h).transform(noise.v)
+
+    def step(carry, now):
+        field, log_weight = carry
+        key, beta, next_beta = now
+        noise = gibbs_noise(key, model, v.shape[:1])
+        field = field_of(jax.vmap(lambda field, noise: move(beta, field, noise))(field, noise))
+        gain = jnp.sum(jax.nn.softplus(next_beta * field) - jax.nn.softplus(beta * field), axis=1)
+        return (field, log_weight + gain), None
+
+    steps = (jax.random.split(key, len(betas) - 1), betas[:-1], betas[1:])
+    start = (field_of(v), jnp.zeros(len(v), v.dtype))
+    return jax.lax.scan(step, start, steps)[0][1]
+
+
+def _betas(model: GRBM, temperatures: int) -> Float[Array, "temperatures"]:
+    return jnp.linspace(0, 1, temperatures, dtype=model.weight.dtype)
+
+
+def _estimate(model: GRBM, log_weights: Float[Array, "chains"], sign: int) -> LogPartition:
+    """log Z = log Z of the base + sign · log of the mean weight; in float64, in which small errors are not lost."""
+    logs = np.asarray(log_weights, np.float64)
+    weights = np.exp(logs - logs.max())
+    error = float(weights.std(ddof=1) / weights.mean() / math.sqrt(len(weights)))
+    value = _log_partition_of_base(model) + sign * float(logs.max() + np.log(weights.mean()))
+    ends = (value + sign * (math.log1p(side) if side > -1 else -math.inf) for side in (-3 * error, 3 * error))
+    return LogPartition(value, error, *sorted(ends))
+
+
+def _log_partition_of_base(model: GRBM) -> float:
+    (v_dim,), (h_dim,) = model.v_shape, model.h_shape
+    log_sigma = np.broadcast_to(np.asarray(model.log_sigma, np.float64), (v_dim,))
+    return float(log_sigma.sum()) + 0.5 * v_dim * math.log(2 * math.pi) + h_dim * math.log(2)
+
+
+def _exact_samples(key: PRNGKeyArray, model: GRBM, samples: int) -> Float[Array, "samples v"]:
+    """v ~ p(v): h from its enumerated marginal, then v given h."""
+    (h_dim,) = model.h_shape
+    if h_dim > MAX_ENUMERATED:
+        raise ValueError(
+            f"reverse_ais: exact samples take at most {MAX_ENUMERATED} latent units, got {h_dim}; "
+            "give samples of the model as v, e.g. gibbs_sample(key, model, chains).v"
+        )
+    for_h, for_v = jax.random.split(key)
+    log_mass = np.asarray(_log_mass(model), np.float64)
+    cumulative = np.cumsum(np.exp(log_mass - log_mass.max()))
+    bits = np.asarray(jax.random.bits(for_h, (2, samples), jnp.uint32), np.float64)
+    uniform = (bits[0] + bits[1] / 2**32) / 2**32  # float32 would be too coarse for 2²⁰ states
+    codes = np.searchsorted(cumulative, uniform * cumulative[-1], side="right")
+    return _given_latents(for_v, model, jnp.asarray(codes, jnp.uint32))
+
+
+@eqx.filter_jit
+def _log_mass(model: GRBM) -> Float[Array, "states"]:
+    """log p̃(h) of every latent state: log p̃(v, h) − log p(v | h), which is the same at any v."""
+    v = model.visible_bias
+    features = model.features(v)
+
+    def log_mass(code):
+        h = _latents(model, code)
+        return model.log_joint(features, h) - model.conditional(h).log_prob(v)
+
+    codes = jnp.arange(2 ** model.h_shape[0], dtype=jnp.uint32)
+    return jax.lax.map(log_mass, codes, batch_size=min(_BLOCK, len(codes)))
+
+
+@eqx.filter_jit
+def _given_latents(key: PRNGKeyArray, model: GRBM, codes: Array) -> Float[Array, "samples v"]:
+    noise = gibbs_noise(key, model, codes.shape).v
+    return jax.vmap(lambda code, noise: model.conditional(_latents(model, code)).transform(noise))(codes, noise)
+
+
+def _latents(model: GRBM, code: Array) -> Float[Array, "h"]:
+    """The binary vector that an integer spells."""
+    shifts = jnp.arange(model.h_shape[0], dtype=jnp.uint32)
+    return ((code >> shifts) & 1).astype(model.weight.dtype)
+
+
+def _check_run(chains: int, temperatures: int) -> None:
+    for name, value, why in (
+        ("chains", chains, "a standard error"),
+        ("temperatures", temperatures, "a path from the base to the model"),
+    ):
+        if value < 2:
+            raise ValueError(f"{name}: expected at least 2, got {value}; {why} needs two")

@@ -17,7 +17,8 @@ from truth import (
     relative_error,
     structured_model,
 )
-from vages import GRBM, Bernoulli, LinearGaussian, sample
+from vages import GRBM, Bernoulli, BernoulliPosterior, LinearGaussian, Variational, estimators, sample
+from vages.objectives import Problem
 
 
 def vages_is_the_closed_form(estimators, kind, dtype, tolerance, *, samples=3, scalar_sigma=False):
@@ -103,6 +104,25 @@ def vages_dsm_is_unbiased(objective, samples=2, replicates=20_000):
         residual = expected_vaes(model, noised.v, q.mean) - noised.target
         expected = expected_vages(model, noised.v, q.mean, jax.vmap(jnp.diag)(q.variance), residual)
         _assert_unbiased(lambda h: objective.vages_dsm(model, noised, h)[1], h, expected)
+
+
+def dsm_objective_is_unbiased(objective, samples=2, replicates=20_000):
+    """The same for the objective that learners descend, which draws its own samples. False-alarm rate 1e-6."""
+    with jax.enable_x64(True):
+        model, w, epsilon, q, key = _grbm_and_any_posterior()
+        posterior = BernoulliPosterior(lambda v: q.logits[0], temperature=0.0)
+        dsm = objective.DSM(0.5, Variational(samples))
+        noised = objective.perturb(w, epsilon, 0.5)
+        encoding = estimators.encode(model, noised.v)
+
+        def gradient(key):
+            _, *latents = dsm.draw(key, model, q, w)
+            at = Problem(model, posterior, None, None, w, noised, encoding, lambda model: posterior)
+            return dsm.gradient(at, (epsilon, *latents)).gradient[0]
+
+        residual = expected_vaes(model, noised.v, q.mean) - noised.target
+        expected = expected_vages(model, noised.v, q.mean, jax.vmap(jnp.diag)(q.variance), residual)
+        _assert_unbiased(gradient, jax.random.split(key, replicates), expected)
 
 
 def _grbm_and_any_posterior():

@@ -38,6 +38,7 @@ def test_vages_is_unbiased(samples):
 
 def test_vages_dsm_is_unbiased():
     checks.vages_dsm_is_unbiased(dsm)
+    checks.dsm_objective_is_unbiased(dsm)
 
 
 @pytest.mark.parametrize("kind", [GRBM, LinearGaussian])

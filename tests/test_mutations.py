@@ -92,14 +92,25 @@ def test_a_wrong_vages_is_caught(old, new, caught_by):
             check(broken)
 
 
-def test_vaes_and_vages_sharing_their_samples_are_caught():
-    broken = mutant(dsm, "h[:, half:], residual", "h[:, :half], residual")
+@pytest.mark.parametrize(
+    ("old", "new", "check"),
+    [
+        ("Latents(h[:, half:], None)", "Latents(h[:, :half], None)", checks.vages_dsm_is_unbiased),
+        (
+            "_descend(model, noised, score, second)",
+            "_descend(model, noised, score, first)",
+            checks.dsm_objective_is_unbiased,
+        ),
+    ],
+)
+def test_vaes_and_vages_sharing_their_samples_are_caught(old, new, check):
     with pytest.raises(AssertionError):
-        checks.vages_dsm_is_unbiased(broken)
+        check(mutant(dsm, old, new))
 
 
 def test_an_unbroken_copy_passes():
     intact = mutant(estimators, "1 / (samples - 1)", "1 / (samples - 1)")
     for check in (closed_form, enumeration, any_energy, terms, checks.vages_is_unbiased):
         check(intact)
-    checks.vages_dsm_is_unbiased(mutant(dsm, "h[:, half:]", "h[:, half:]"))
+    for check in (checks.vages_dsm_is_unbiased, checks.dsm_objective_is_unbiased):
+        check(mutant(dsm, "h[:, half:]", "h[:, half:]"))

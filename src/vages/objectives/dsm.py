@@ -1,12 +1,17 @@
 """Denoising score matching: ½ E ‖∇_v log p(v) − ∇_v log p_σ(v | w)‖² with v = w + σ ε (Eq. 16)."""
 
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.estimators import Encoding, encode, encoded_vaes, vages
+from vages.distributions import Distribution, flat_noise
+from vages.estimators import Encoding, control_variate, encode, encoded_vaes, vages
 from vages.models import EBLVM, check_inputs
+from vages.objectives.objective import Direction, Problem
+from vages.posteriors import Latents, LatentSource, Posterior, infer
 
 Model = TypeVar("Model", bound=EBLVM)
 
@@ -34,6 +39,50 @@ def vages_dsm(
     check_inputs(model, noised.v, h, samples=4)
     half = h.shape[1] // 2
     encoding = encode(model, noised.v) if encoding is None else encoding
-    residual = encoded_vaes(model, encoding, h[:, :half]) - noised.target
-    gradient = vages(model, noised.v, h[:, half:], residual)
+    score = encoded_vaes(model, encoding, h[:, :half])
+    return _descend(model, noised, score, Latents(h[:, half:], None))
+
+
+def _descend(model: Model, noised: Noised, score: Array, latents: Latents) -> tuple[Float[Array, ""], Model]:
+    residual = score - noised.target
+    gradient = vages(model, noised.v, latents.h, residual, latents.weights)
     return 0.5 * jnp.mean(jnp.sum(residual.reshape(len(residual), -1) ** 2, axis=1)), gradient
+
+
+@dataclass(frozen=True)
+class DSM:
+    """DSM at noise level `sigma`, with h from any source; `control_variate` subtracts ∇_v log q from VaES."""
+
+    sigma: float
+    latents: LatentSource
+    control_variate: bool = False
+    unrolled: int = 0
+
+    def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[None, None]:
+        return None, None
+
+    def draw(self, key: PRNGKeyArray, model: EBLVM, q: Distribution, w: Array) -> Any:
+        epsilon, score, gradient = jax.random.split(key, 3)
+        return (
+            flat_noise(jax.random.normal, epsilon, w.shape, w.dtype),
+            self.latents.noise(score, q),
+            self.latents.noise(gradient, q),
+        )
+
+    def points(self, w: Array, noise: Any) -> Noised:
+        return perturb(w, noise[0], self.sigma)
+
+    def gradient(self, problem: Problem, noise: Any) -> Direction:
+        model, posterior, encoding, noised = problem.model, problem.posterior, problem.encoding, problem.points
+        q = infer(posterior, model, encoding.features, noised.v)
+        first, second = (self.latents(model, q, encoding.features, part) for part in noise[1:])
+        score = encoded_vaes(model, encoding, first.h, first.weights)
+        if self.control_variate:
+            score = score - control_variate(posterior_log_prob(model, posterior), noised.v, first.h)
+        loss, gradient = _descend(model, noised, score, second)
+        return Direction(loss, (gradient, None), None)
+
+
+def posterior_log_prob(model: EBLVM, posterior: Posterior):
+    """log q(h | v) as a function of one example (v, h)."""
+    return lambda v, h: posterior(model, model.features(v), v).log_prob(h)

@@ -1,0 +1,56 @@
+"""Bi-level score matching: VaGES's closest rival (Appendix on BiSM).
+
+The score is ∇_v [log p̃(v, h) − log q_φ(h | v)] at samples of q, and θ descends through N unrolled steps of φ: the
+gradient of the objective at φ_N(θ).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from vages.distributions import Distribution, batch_noise, flat_noise, from_noise
+from vages.models import EBLVM
+from vages.objectives.dsm import Noised, perturb, posterior_log_prob
+from vages.objectives.objective import Direction, Problem
+from vages.posteriors import infer
+
+
+@dataclass(frozen=True)
+class BiDSM:
+    """DSM by bi-level optimisation with `unrolled` steps N and `samples` particles, whose losses are averaged."""
+
+    sigma: float
+    unrolled: int = 5
+    samples: int = 1
+
+    def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[None, None]:
+        return None, None
+
+    def draw(self, key: PRNGKeyArray, model: EBLVM, q: Distribution, w: Array) -> Any:
+        epsilon, latents = jax.random.split(key)
+        return flat_noise(jax.random.normal, epsilon, w.shape, w.dtype), batch_noise(q, latents, self.samples)
+
+    def points(self, w: Array, noise: Any) -> Noised:
+        return perturb(w, noise[0], self.sigma)
+
+    def gradient(self, problem: Problem, noise: Any) -> Direction:
+        noised = problem.points
+
+        def loss(model):
+            posterior = problem.advance(model)
+            q = infer(posterior, model, jax.vmap(model.features)(noised.v), noised.v)
+            log_q = posterior_log_prob(model, posterior)
+
+            def one_example(v, target, h):
+                log_ratio = lambda v, h: model.log_joint(model.features(v), h) - log_q(v, h)
+                scores = jax.vmap(lambda h: jax.grad(log_ratio)(v, h))(h)
+                return 0.5 * jnp.mean(jnp.sum((scores - target[None]).reshape(len(h), -1) ** 2, axis=1))
+
+            return jnp.mean(jax.vmap(one_example)(noised.v, noised.target, from_noise(q, noise[1])))
+
+        value, gradient = eqx.filter_value_and_grad(loss)(problem.model)
+        return Direction(value, (gradient, None), None)

@@ -1,0 +1,54 @@
+"""Contrastive divergence: the gradient of F(data) − F(samples), samples from short Gibbs chains."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from vages.distributions import Distribution
+from vages.models import GRBM
+from vages.objectives.objective import Data, Direction, Problem
+from vages.samplers import GibbsNoise, gibbs_noise, gibbs_transition
+
+
+@dataclass(frozen=True)
+class ContrastiveDivergence:
+    """CD-k, or with `persistent` PCD-k: chains start at the data, or where they stopped at the last batch."""
+
+    steps: int = 1
+    persistent: bool = False
+    unrolled: int = 0
+
+    def start(self, key: PRNGKeyArray, model: GRBM, batch: int) -> tuple[None, Any]:
+        if not self.persistent:
+            return None, None
+        return None, jax.random.bernoulli(key, 0.5, (batch, *model.h_shape)).astype(model.weight.dtype)
+
+    def draw(self, key: PRNGKeyArray, model: GRBM, q: Distribution, w: Array) -> Any:
+        chain, start = jax.random.split(key)
+        first = jax.random.logistic(start, (len(w), *model.h_shape), w.dtype)
+        return first, gibbs_noise(chain, model, (self.steps, len(w)))
+
+    def points(self, w: Array, noise: Any) -> Data:
+        return Data(w)
+
+    def gradient(self, problem: Problem, noise: Any) -> Direction:
+        model, data, (first, transitions) = problem.model, problem.w, noise
+        if self.persistent:
+            h = problem.memory
+        else:
+            q = jax.vmap(model.posterior)(problem.encoding.features)
+            h = jax.vmap(lambda q, noise: q.transform(noise))(q, first)
+        v = data
+        for noise_of_v, noise_of_h in zip(transitions.v, transitions.h, strict=True):
+            v, h = jax.vmap(partial(gibbs_transition, model))(h, GibbsNoise(h=noise_of_h, v=noise_of_v))
+
+        def contrast(model):
+            return jnp.mean(jax.vmap(model.free_energy)(data)) - jnp.mean(jax.vmap(model.free_energy)(v))
+
+        value, gradient = eqx.filter_value_and_grad(contrast)(model)
+        return Direction(value, (gradient, None), h if self.persistent else None)

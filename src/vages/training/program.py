@@ -1,0 +1,54 @@
+"""A stretch of training as one compiled program: noise in blocks, a scan over iterations, `vmap` over seeds."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from vages.learners import Learner, LearnerState, Metrics
+
+_NOISE_BYTES = 2**18  # the noise of a block of iterations stays in a core's cache
+
+Chunk = Callable[..., tuple[LearnerState, Metrics]]
+
+
+def compile_chunk(learner: Learner, *, many: bool, own_data: bool = False) -> Chunk:
+    """`chunk(state, data, indices, key, start)`: the state after len(indices) iterations, and each one's metrics.
+
+    `indices` (iterations, batch) picks rows of `data`. Iteration i draws its noise from the key folded with start + i,
+    so that a result depends on the iterations made, not on how they were cut into chunks. With `many`, state, indices
+    and key carry a leading axis of seeds, and with `own_data` so does `data`.
+    """
+
+    def chunk(state: LearnerState, data: Array, indices: Int[Array, "n batch"], key: PRNGKeyArray, start: Array):
+        params, static = eqx.partition(state, eqx.is_array)
+        block = _block_length(learner, state, data, indices)
+
+        def iterate(params, inputs):
+            rows, noise = inputs
+            state, metrics = learner.update(eqx.combine(params, static), data[rows], noise)
+            return eqx.filter(state, eqx.is_array), metrics
+
+        def run_block(params, inputs):
+            rows, iterations = inputs
+            draw = lambda i: learner.draw(state, data[rows[0]], jax.random.fold_in(key, i))
+            return jax.lax.scan(iterate, params, (rows, jax.vmap(draw)(iterations)))
+
+        iterations = start + jnp.arange(len(indices), dtype=start.dtype)
+        blocks = (indices.reshape(-1, block, indices.shape[1]), iterations.reshape(-1, block))
+        params, metrics = jax.lax.scan(run_block, params, blocks)
+        return eqx.combine(params, static), jax.tree.map(jnp.ravel, metrics)
+
+    if many:
+        axes = (eqx.if_array(0), 0 if own_data else None, 0, 0, None)
+        return eqx.filter_jit(eqx.filter_vmap(chunk, in_axes=axes))
+    return eqx.filter_jit(chunk)
+
+
+def _block_length(learner: Learner, state: LearnerState, data: Array, indices: Array) -> int:
+    noise = eqx.filter_eval_shape(learner.draw, state, data[indices[0]], jax.random.key(0))
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(noise))
+    most = max(1, _NOISE_BYTES // max(size, 1))
+    return max(n for n in range(1, len(indices) + 1) if len(indices) % n == 0 and n <= most)

@@ -1,0 +1,144 @@
+"""All learners keep one contract: the same table of methods goes through the same tests."""
+
+from dataclasses import replace
+from functools import cache
+from typing import get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vages import (
+    DSM,
+    GRBM,
+    ExactPosterior,
+    GaussianPosterior,
+    LinearGaussian,
+    Variational,
+    fisher,
+    infer,
+    kl,
+    make_learner,
+)
+from vages.data import Batches
+from vages.recipes import CHECKERBOARD, Method
+from vages.recipes.recipe import learner_of, parts_of
+from vages.samplers import gibbs_sample
+from vages.training import compile_chunk, fit, init_seeds
+
+METHODS = get_args(Method)
+BATCH = 50
+SMALL = replace(CHECKERBOARD, latents=3, batch=BATCH, posterior_steps=2, unrolled=2)
+
+
+@cache
+def teacher():
+    """A model with two well-parted modes, and data from it."""
+    model = GRBM(
+        jnp.asarray([[6.0, 0.0, 1.0], [6.0, 1.0, 0.0]]),
+        -jnp.ones(2),
+        jnp.asarray([-3.0, 0.0, 0.0]),
+        jnp.log(0.5) * jnp.ones(2),
+    )
+    return model, gibbs_sample(jax.random.key(0), model, 4000, steps=200).v
+
+
+def student(method):
+    """The method's learner, and the teacher's perturbed copy as its starting model."""
+    recipe = replace(SMALL, method=method, learning_rate=0.01, sigma=0.2, bandwidth=0.5)
+    learner = learner_of(recipe)
+    model, _ = teacher()
+    _, posterior = parts_of(recipe, 2)(jax.random.key(1))
+    shift = 0.3 * jax.random.normal(jax.random.key(2), (2,))
+    perturbed = GRBM(model.weight * 0.8, model.visible_bias + shift, model.latent_bias + 0.5, model.log_sigma + 0.4)
+    return learner, learner.init(jax.random.key(3), perturbed, posterior, batch=BATCH)
+
+
+def arrays(state):
+    return jax.tree.leaves(eqx.filter(state, eqx.is_array))
+
+
+def likelihood(model):
+    _, data = teacher()
+    return float(jax.jit(lambda m: -jnp.mean(jax.vmap(m.free_energy)(data)) - m.log_partition())(model))
+
+
+@cache
+def trained(method):
+    learner, state = student(method)
+    chunk = compile_chunk(learner, many=False)
+    _, data = teacher()
+    rows = jnp.asarray(Batches(len(data), BATCH, 0).indices(0, 400))
+    run = lambda state, rows, start: chunk(state, data, rows, jax.random.key(7), jnp.asarray(start, jnp.uint32))
+    return learner, state, run, rows, run(state, rows, 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_perturbed_model_moves_towards_the_truth(method):
+    _, state, _, _, (after, metrics) = trained(method)
+    truth, before, now = likelihood(teacher()[0]), likelihood(state.model), likelihood(after.model)
+    assert before < truth - 0.2
+    assert now > before + 0.5 * (truth - before)
+    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(metrics))
+    assert {"loss", "gradient_norm"} <= set(metrics)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_result_does_not_depend_on_how_iterations_are_cut_into_chunks(method):
+    _, state, run, rows, (after, _) = trained(method)
+    middle, _ = run(state, rows[:200], 0)
+    end, _ = run(middle, rows[200:], 200)
+    for a, b in zip(
+        jax.tree.leaves(eqx.filter(end, eqx.is_array)), jax.tree.leaves(eqx.filter(after, eqx.is_array)), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_step_is_draw_and_update_and_the_same_key_gives_the_same_bits(method):
+    learner, state, _, _, _ = trained(method)
+    batch = teacher()[1][:BATCH]
+    step = eqx.filter_jit(learner.step)
+    (one, _), (same, _), (other, _) = (step(state, batch, jax.random.key(key)) for key in (5, 5, 6))
+    np.testing.assert_array_equal(one.model.weight, same.model.weight)
+    if method not in ("ksd",):  # the one method without noise
+        assert not np.array_equal(one.model.weight, other.model.weight)
+    assert jax.tree.structure(eqx.filter(one, eqx.is_array)) == jax.tree.structure(eqx.filter(state, eqx.is_array))
+
+
+@pytest.mark.parametrize("method", ["vages-dsm", "pcd"])
+def test_many_seeds_are_many_single_runs(method):
+    recipe = replace(SMALL, method=method)
+    learner = learner_of(recipe)
+    _, data = teacher()
+    seeds = (3, 4)
+    states = init_seeds(learner, seeds, parts_of(recipe, 2), BATCH)
+    together = fit(learner, states, data, steps=20, batch=BATCH, seed=seeds, chunk=10)
+    for i, seed in enumerate(seeds):
+        state = jax.tree.map(lambda x: x[i] if eqx.is_array(x) else x, states)  # noqa: B023
+        alone = fit(learner, state, data, steps=20, batch=BATCH, seed=seed, chunk=20)
+        np.testing.assert_allclose(alone.state.model.weight, together.state.model.weight[i], rtol=2e-4, atol=1e-6)
+        np.testing.assert_allclose(
+            alone.history[-1]["loss"], np.mean([row["loss"][i] for row in together.history]), rtol=1e-3
+        )
+
+
+@pytest.mark.parametrize("divergence", [kl, fisher])
+def test_continuous_latents_learn_with_either_divergence(divergence):
+    """A linear-Gaussian model of data from another: likelihood rises and q follows the posterior."""
+    truth = LinearGaussian.init(jax.random.key(0), 2, 2)
+    factor = jnp.linalg.cholesky(jnp.linalg.inv(truth.marginal_precision()))
+    data = truth.marginal_mean()[None] + jax.random.normal(jax.random.key(1), (4000, 2)) @ factor.T
+    model = eqx.tree_at(lambda m: m.log_sigma, truth, truth.log_sigma - 0.7)
+    learner = make_learner(DSM(0.3, Variational(2)), learning_rate=0.01, posterior_steps=2, divergence=divergence)
+    state = learner.init(jax.random.key(2), model, GaussianPosterior.linear(jax.random.key(3), 2, 2), batch=100)
+    fitted = fit(learner, state, data, steps=500, batch=100)
+    now, before = (float(jnp.mean(jax.vmap(m.log_prob)(data))) for m in (fitted.state.model, model))
+    assert now > before + 0.05
+    q, p = (
+        infer(r, fitted.state.model, jax.vmap(fitted.state.model.features)(data), data)
+        for r in (fitted.state.posterior, ExactPosterior())
+    )
+    assert float(jnp.mean((q.mean - p.mean) ** 2)) < 0.05

@@ -1,0 +1,216 @@
+"""`fit` and the run folder, as a user meets them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vages import cli
+from vages.evaluation import ais
+from vages.recipes import CHECKERBOARD, PRESETS, Recipe, run_recipe, train
+from vages.recipes.recipe import learner_of, parts_of
+from vages.training import Diverged, RunFolder, fit, init_seeds, numbered_folder
+
+SMALL = replace(CHECKERBOARD, steps=60, evaluations=3, seeds=2, posterior_steps=1)
+
+
+def start(recipe, seeds=(0,)):
+    learner = learner_of(recipe)
+    state = init_seeds(learner, seeds, parts_of(recipe, 2), recipe.batch)
+    return learner, state
+
+
+def test_fit_logs_every_chunk_and_evaluates_on_time(tmp_path):
+    learner, state = start(SMALL, (0, 1))
+    data = jnp.asarray(np.random.default_rng(0).uniform(size=(300, 2)), jnp.float32)
+    folder = RunFolder(tmp_path / "run", {"anything": 1})
+    seen = []
+    fitted = fit(
+        learner,
+        state,
+        data,
+        steps=50,
+        batch=100,
+        seed=(0, 1),
+        evaluate=lambda state: seen.append(1) or {"quality": jnp.ones(2)},
+        evaluate_every=20,
+        chunk=10,
+        folder=folder,
+    )
+    assert [row["step"] for row in fitted.history] == [10, 20, 30, 40, 50]
+    assert fitted.curve("quality")[0].tolist() == [20, 40, 50]
+    assert fitted.curve("loss")[1].shape == (5, 2)
+    assert len(seen) == 3
+    logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert logged == fitted.history
+    assert json.loads((tmp_path / "run" / "config.json").read_text()) == {"anything": 1}
+    assert "jax" in json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert not fitted.interrupted
+
+
+def test_divergence_is_an_error_that_says_what_when_and_what_to_try():
+    learner, state = start(SMALL, (4, 5))
+
+    def update(state, batch, noise):
+        after, metrics = learner.update(state, batch, noise)
+        return after, metrics | {"loss": jnp.where(after.optimiser[0].count == 8, jnp.nan, metrics["loss"])}
+
+    broken = learner._replace(update=update)
+    says = "expected a finite loss, got nan at iteration 8 of seed 4; try a smaller learning rate"
+    with pytest.raises(Diverged, match=says):
+        fit(broken, state, jnp.ones((300, 2)), steps=20, batch=100, seed=(4, 5), chunk=5)
+
+
+def test_interrupting_keeps_what_was_learnt():
+    learner, state = start(SMALL)
+
+    def evaluate(state):
+        raise KeyboardInterrupt
+
+    data = jnp.ones((300, 2))
+    fitted = fit(learner, state, data, steps=60, batch=100, seed=(0,), evaluate=evaluate, evaluate_every=40, chunk=20)
+    assert fitted.interrupted
+    assert fitted.step == 40
+    assert np.isfinite(fitted.state.model.weight).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"steps": 0}, "steps: expected at least 1, got 0"),
+        ({"batch": 500}, "batch: expected 1 to 300 rows"),
+        ({"data": jnp.ones((300, 2)).at[3, 1].set(jnp.inf)}, "data: expected finite numbers, got inf at "),
+        ({"data": jnp.ones((3, 300, 2))}, "data: expected one set of rows a seed, 1, got 3"),
+    ],
+)
+def test_bad_input_is_refused_before_training(change, says):
+    learner, state = start(SMALL)
+    arguments = {"data": jnp.ones((300, 2)), "steps": 10, "batch": 100, "seed": (0,), **change}
+    with pytest.raises(ValueError, match=says):
+        fit(learner, state, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"latents": 0}, "latents: expected at least 1, got 0"),
+        ({"learning_rate": -1.0}, "learning_rate: expected a positive number"),
+        ({"method": "ksd", "latents": 30}, "latents: expected at most 20 for the exact method ksd.*use vages-ksd"),
+    ],
+)
+def test_a_recipe_checks_itself(change, says):
+    with pytest.raises(ValueError, match=says):
+        replace(CHECKERBOARD, **change)
+
+
+def test_odd_batches_cannot_be_paired():
+    with pytest.raises(ValueError, match="batch: expected an even number, to be cut into pairs, got 99"):
+        start(replace(CHECKERBOARD, method="vages-ksd", batch=99))
+
+
+def test_a_run_interrupted_before_its_first_chunk_still_leaves_pictures(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vages.data.batches.Batches.indices", interrupt)
+    trained = run_recipe(SMALL, tmp_path / "run")
+    assert trained.fitted.interrupted
+    assert (tmp_path / "run" / "density.png").exists()
+
+
+def test_one_sample_is_refused_for_vages():
+    with pytest.raises(ValueError, match="samples: expected at least 2"):
+        learner_of(replace(CHECKERBOARD, samples=1))
+
+
+def test_a_folder_that_holds_something_is_refused(tmp_path):
+    (tmp_path / "x").write_text("mine")
+    with pytest.raises(ValueError, match="out: expected a new or empty folder"):
+        RunFolder(tmp_path, {})
+    (tmp_path / "run-1").mkdir()
+    assert numbered_folder(tmp_path, "run") == tmp_path / "run-2"
+
+
+def test_the_same_recipe_gives_the_same_bits():
+    first, second = (train(SMALL) for _ in range(2))
+    np.testing.assert_array_equal(first.models.weight, second.models.weight)
+    assert first.test_log_likelihood.tolist() == second.test_log_likelihood.tolist()
+    assert first.fitted.curve("test_log_likelihood")[1].shape == (3, 2)
+
+
+def test_a_run_folder_describes_itself(tmp_path):
+    trained = run_recipe(SMALL, tmp_path / "run")
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {
+        *("config.json", "environment.json", "metrics.jsonl", "result.json"),
+        *("curve.png", "density.png", "samples.png"),
+    }
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert Recipe(**config) == SMALL
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["test_log_likelihood"]["each seed"] == trained.test_log_likelihood.tolist()
+
+
+def test_users_own_arrays_train_and_large_models_are_validated(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "vages.evaluation.likelihood.ais", lambda key, model: ais(key, model, chains=20, temperatures=20)
+    )
+    path = tmp_path / "mine.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(400, 3)))
+    trained = train(replace(SMALL, data=str(path), latents=25, steps=20, evaluations=2, batch=50))
+    assert trained.models.weight.shape == (2, 3, 25)
+    assert trained.fitted.curve("validation_log_likelihood")[1].shape == (2, 2)
+    assert np.isfinite(trained.test_log_likelihood).all()
+
+
+def command(*args):
+    return [sys.executable, "-c", "from vages.cli import main; main()", *args]
+
+
+def test_ctrl_c_ends_cleanly_and_says_where_the_results_are(tmp_path):
+    run = subprocess.Popen(
+        command("train", "--steps", "10000000", "--out", str(tmp_path / "run")),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 2):
+        assert time.monotonic() < deadline
+        assert run.poll() is None
+        time.sleep(0.1)
+    os.kill(run.pid, signal.SIGINT)
+    out, err = run.communicate(timeout=120)
+    assert run.returncode == 130
+    assert "stopped by Ctrl-C" in out
+    assert str(tmp_path / "run") in out
+    assert "Traceback" not in err
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["interrupted"]
+
+
+def test_a_diverging_run_stops_with_one_line_and_a_status(tmp_path):
+    done = subprocess.run(
+        command("train", "--steps", "2000", "--learning-rate", "1e6", "--out", str(tmp_path / "run")),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "vages: training diverged: expected a finite" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_command_lines_choices_are_what_there_is():
+    from typing import get_args
+
+    from vages.recipes import Method
+
+    assert get_args(cli.Method) == get_args(Method)
+    assert set(get_args(cli.Preset)) == set(PRESETS)

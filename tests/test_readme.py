@@ -3,17 +3,28 @@
 import re
 from pathlib import Path
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+import numpy as np
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 
 
-def test_the_code_runs():
+def test_the_code_runs_and_learns():
     (block,) = re.findall(r"```python\n(.*?)```", README, re.S)
     names = {}
     exec(compile(block, "README.md", "exec"), names)
-    assert names["gradient"].params["w"].shape == (2, 4)
-    assert float(names["loss"]) > 0
+    steps, loss = names["fitted"].curve("loss")
+    assert steps[-1] == 2000
+    assert loss[-1] < loss[0]
+    assert np.isfinite(names["fitted"].state.model.params["w"]).all()
 
 
 def test_there_are_two_commands():
     commands = re.findall(r"```sh\n(.*?)\n```", README, re.S)
-    assert commands == ["pip install . && vages reproduce fig1", "pip install -e '.[test]' && pytest"]
+    assert commands == ["pip install . && vages train", "pip install -e '.[test]' && pytest"]
+
+
+def test_links_and_pictures_are_there():
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).is_file(), f"{page.name}: {target}"

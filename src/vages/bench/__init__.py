@@ -1,3 +1,3 @@
 """Measurements of speed, by name."""
 
-BENCHES = {"estimators": "vages.bench.estimators"}
+BENCHES = {"estimators": "vages.bench.estimators", "grbm": "vages.bench.grbm"}

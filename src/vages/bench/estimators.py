@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from vages.bench.timing import ratio, side_by_side
 from vages.distributions import sample
 from vages.estimators import encode
 from vages.models import EBLVM
 from vages.objectives import perturb, vages_dsm
 from vages.posteriors import GaussianPosterior, infer
+from vages.timing import ratio, side_by_side
 
 V_DIM, WIDTH, DEPTH, H_DIM, HEAD, BATCH, SIGMA = 3072, 2048, 2, 16, 64, 100, 0.3  # colour images of 32 × 32
 STEPS = 2

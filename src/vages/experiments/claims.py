@@ -1,9 +1,13 @@
 """Claims: sentences of the paper with a number behind them, and what an experiment gives back."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from matplotlib.figure import Figure
+
+Say = Callable[[str], None]
+"""Where an experiment tells what it has done so far."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.data import freyface_file, load_freyface
 from vages.distributions import Bernoulli, Distribution
-from vages.experiments.claims import Claim, Outcome
+from vages.experiments.claims import Claim, Outcome, Say
 from vages.models import GRBM, LinearGaussian
 from vages.posteriors import BernoulliPosterior, ExactPosterior, GaussianPosterior, Heads, Posterior
 from vages.report import Series, proportionality_figure
@@ -36,7 +36,7 @@ PAPER = Settings()
 QUICK = replace(PAPER, points=15, draws=5)
 
 
-def run(quick: bool, seed: int) -> Outcome:
+def run(quick: bool, seed: int, say: Say) -> Outcome:
     """Perturb both posteriors, compare biases with divergences, and check the claims."""
     settings = QUICK if quick else PAPER
     with jax.enable_x64(True):  # so that the smallest gaps are not round-off

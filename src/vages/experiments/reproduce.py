@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vages.environment import environment
 from vages.experiments.catalogue import EXPERIMENTS
-from vages.experiments.claims import Outcome
+from vages.experiments.claims import Outcome, Say
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,13 @@ class Reproduction:
     moved: Path | None  # where earlier results of the same name went
 
 
-def reproduce(name: str, out: Path, *, quick: bool = False, seed: int = 0) -> Reproduction:
-    """Run the experiment `name`; write `out/name/result.json` and its figures. Earlier results are moved aside."""
+def reproduce(
+    name: str, out: Path, *, quick: bool = False, seed: int = 0, say: Say = lambda line: None
+) -> Reproduction:
+    """Run the experiment `name`; write `out/name/result.json` and its figures. Earlier results are moved aside.
+
+    `say` hears of what is done on the way.
+    """
     if name not in EXPERIMENTS:
         raise ValueError(f"name: expected one of {', '.join(EXPERIMENTS)}, got {name!r}; see vages reproduce --list")
     folder = out / name
@@ -33,7 +38,7 @@ def reproduce(name: str, out: Path, *, quick: bool = False, seed: int = 0) -> Re
     out.mkdir(parents=True, exist_ok=True)
     module = importlib.import_module(EXPERIMENTS[name].module)
     start = time.perf_counter()
-    outcome: Outcome = module.run(quick=quick, seed=seed)
+    outcome: Outcome = module.run(quick=quick, seed=seed, say=say)
     minutes = (time.perf_counter() - start) / 60
 
     moved = _move_aside(folder)

@@ -1,0 +1,118 @@
+"""What decides a result: data, model, method and its settings. And the learner, model and data they name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from vages.data import TOYS, Splits, load_freyface, load_splits, load_toy
+from vages.learners import Learner, make_learner
+from vages.models import GRBM
+from vages.models.grbm import MAX_ENUMERATED
+from vages.objectives import DSM, KSD, NCE, VNCE, BiDSM, ContrastiveDivergence, Objective
+from vages.posteriors import BernoulliPosterior, Enumerated, ExactPosterior, Importance, Posterior, Variational
+from vages.training import Job, init_seeds
+
+Method = Literal["vages-dsm", "dsm", "bidsm", "vages-ksd", "ksd", "is-ksd", "cd", "pcd", "nce", "vnce"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides a result. The defaults are the paper's for the checkerboard."""
+
+    data: str = "checkerboard"
+    method: Method = "vages-dsm"
+    latents: int = 4
+    samples: int | None = None  # L; None: the paper's choice for the method
+    posterior_steps: int = 5  # K
+    unrolled: int = 5  # N, of BiDSM
+    sigma: float = 0.05  # noise level of DSM
+    bandwidth: float = 0.1  # of KSD's kernel
+    chain_steps: int = 1  # k, of CD and PCD
+    control_variate: bool = False
+    steps: int = 100_000
+    batch: int = 100
+    learning_rate: float = 1e-3
+    seeds: int = 1
+    seed: int = 0
+    evaluations: int = 50
+
+    def __post_init__(self):
+        for name in ("latents", "steps", "batch", "seeds", "evaluations"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        for name in ("learning_rate", "sigma", "bandwidth"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)}")
+        if self.method in ("dsm", "ksd") and self.latents > MAX_ENUMERATED:
+            raise ValueError(
+                f"latents: expected at most {MAX_ENUMERATED} for the exact method {self.method}, which sums over all "
+                f"states, got {self.latents}; use vages-{self.method}"
+            )
+
+
+CHECKERBOARD = Recipe()
+FREYFACE = Recipe(data="freyface", latents=400, sigma=0.3, steps=20_000, learning_rate=2e-4, evaluations=10)
+PRESETS = {"checkerboard": CHECKERBOARD, "freyface": FREYFACE}
+
+
+def objective_of(recipe: Recipe) -> Objective:
+    """The objective of the recipe's method, with the paper's number of samples where none is given."""
+    two, one, five = (recipe.samples or default for default in (2, 1, 5))
+    return {
+        "vages-dsm": lambda: DSM(recipe.sigma, Variational(two), recipe.control_variate),
+        "dsm": lambda: DSM(recipe.sigma, Enumerated()),
+        "bidsm": lambda: BiDSM(recipe.sigma, recipe.unrolled, one),
+        "vages-ksd": lambda: KSD(recipe.bandwidth, Variational(two), recipe.control_variate),
+        "ksd": lambda: KSD(recipe.bandwidth, Enumerated()),
+        "is-ksd": lambda: KSD(recipe.bandwidth, Importance(two)),
+        "cd": lambda: ContrastiveDivergence(recipe.chain_steps),
+        "pcd": lambda: ContrastiveDivergence(recipe.chain_steps, persistent=True),
+        "nce": NCE,
+        "vnce": lambda: VNCE(five),
+    }[recipe.method]()
+
+
+def learner_of(recipe: Recipe) -> Learner:
+    """The recipe's learner."""
+    return make_learner(
+        objective_of(recipe), learning_rate=recipe.learning_rate, posterior_steps=recipe.posterior_steps
+    )
+
+
+def parts_of(recipe: Recipe, v_dim: int) -> Callable[[PRNGKeyArray], tuple[GRBM, Posterior]]:
+    """A fresh model and posterior for a key; methods that need no variational posterior get the exact one."""
+
+    def make(key: PRNGKeyArray) -> tuple[GRBM, Posterior]:
+        for_model, for_posterior = jax.random.split(key)
+        posterior = (
+            BernoulliPosterior.linear(for_posterior, v_dim, recipe.latents)
+            if recipe.method in ("vages-dsm", "vages-ksd", "bidsm", "vnce")
+            else ExactPosterior()
+        )
+        return GRBM.init(for_model, v_dim, recipe.latents), posterior
+
+    return make
+
+
+def load_data(recipe: Recipe, seed: int) -> Splits:
+    """The recipe's data: a toy (a fresh draw a seed), Frey face, or a file of the user's; examples as vectors."""
+    if recipe.data in TOYS:
+        return load_toy(recipe.data, seed)
+    splits = load_freyface() if recipe.data == "freyface" else load_splits(Path(recipe.data), recipe.seed)
+    return Splits(*(part.reshape(len(part), -1) for part in splits))
+
+
+def job_of(recipe: Recipe, *, seeds: int = 0) -> Job:
+    """The recipe ready to be timed; `seeds` = 0 is one run without an axis of seeds."""
+    data = load_data(recipe, recipe.seed).train
+    learner = learner_of(recipe)
+    state = init_seeds(learner, range(max(seeds, 1)), parts_of(recipe, data.shape[1]), recipe.batch)
+    if not seeds:
+        state = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, state)
+    return Job(learner, state, jnp.asarray(data), recipe.batch, seeds)

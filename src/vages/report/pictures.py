@@ -1,0 +1,63 @@
+"""Pictures of densities and samples."""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+Extent = tuple[float, float, float, float]
+
+
+def density_figure(densities: dict[str, Float[np.ndarray, "y x"]], extent: Extent, columns: int = 4) -> Figure:
+    """A panel a density on the plane (rows from the bottom up), all on one scale of colour."""
+    columns = min(columns, len(densities))
+    rows = math.ceil(len(densities) / columns)
+    figure = Figure(figsize=(2.4 * columns, 2.5 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    brightest = max(float(np.percentile(density, 99.5)) for density in densities.values())
+    for axes, (title, density) in zip(panels, densities.items(), strict=False):
+        axes.imshow(
+            density, extent=extent, origin="lower", cmap="magma", vmin=0, vmax=brightest, interpolation="nearest"
+        )
+        axes.set_title(title, fontsize=10)
+    for axes in panels:
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.set_axis_on() if axes.has_data() else axes.set_axis_off()
+    return figure
+
+
+def scatter_figure(sets: dict[str, Float[np.ndarray, "n 2"]], extent: Extent) -> Figure:
+    """A panel a set of points on the plane."""
+    figure = Figure(figsize=(3.2 * len(sets), 3.4), layout="constrained")
+    for axes, (title, points) in zip(figure.subplots(1, len(sets), squeeze=False)[0], sets.items(), strict=True):
+        axes.plot(points[:, 0], points[:, 1], ".", ms=1.5, alpha=0.5, color="#0072B2")
+        axes.set_xlim(extent[:2])
+        axes.set_ylim(extent[2:])
+        axes.set_aspect("equal")
+        axes.set_title(title, fontsize=10)
+    return figure
+
+
+def image_grid(sets: dict[str, Float[np.ndarray, "n height width"]], columns: int = 10) -> Figure:
+    """A panel a set of grey images in [0, 1], tiled."""
+    figure = Figure(figsize=(4.2 * len(sets), 5.6), layout="constrained")
+    for axes, (title, images) in zip(figure.subplots(1, len(sets), squeeze=False)[0], sets.items(), strict=True):
+        count, height, width = images.shape
+        rows = math.ceil(count / columns)
+        tiles = np.ones((rows * columns, height + 1, width + 1))
+        tiles[:count, :height, :width] = np.clip(images, 0, 1)
+        sheet = tiles.reshape(rows, columns, height + 1, width + 1).swapaxes(1, 2)
+        axes.imshow(sheet.reshape(rows * (height + 1), -1), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axes.set_title(title, fontsize=10)
+        axes.set_axis_off()
+    return figure
+
+
+def grid_points(extent: Extent, resolution: int = 200) -> Float[np.ndarray, "points 2"]:
+    """The centres of a grid of cells over the extent, row by row from the bottom, for `density_figure`."""
+    left, right, bottom, top = extent
+    centres = (np.arange(resolution) + 0.5) / resolution
+    x, y = np.meshgrid(left + (right - left) * centres, bottom + (top - bottom) * centres)
+    return np.stack([x, y], -1).reshape(-1, 2).astype(np.float32)

@@ -1,0 +1,89 @@
+"""The experiments' claims follow the numbers: training is stubbed, so that both verdicts can be seen."""
+
+import json
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from vages import GRBM
+from vages.data import Splits
+from vages.experiments import Claim, comparison, fig4, reproduce
+from vages.learners import LearnerState
+from vages.recipes import CHECKERBOARD, Trained
+from vages.training import Fitted
+
+
+def stub(likelihood):
+    """A `train` whose runs end at likelihood(recipe), the same for every seed."""
+
+    def train(recipe):
+        models = jax.vmap(lambda key: GRBM.init(key, 2, 3))(jax.random.split(jax.random.key(0), recipe.seeds))
+        end = np.full(recipe.seeds, likelihood(recipe))
+        history = [{"step": n, "test_log_likelihood": (end - 1 / n).tolist()} for n in (1, 2, 3)]
+        fitted = Fitted(LearnerState(models, *[None] * 5), 3, 1.0, False, history)
+        rows = np.zeros((5, 2), np.float32)
+        return Trained(recipe, Splits(rows, rows, rows), models, end, fitted)
+
+    return train
+
+
+def verdicts(tmp_path, name):
+    result = reproduce(name, tmp_path, quick=True)
+    record = json.loads((tmp_path / name / "result.json").read_text())
+    assert [claim["holds"] for claim in record["claims"]] == [claim.holds for claim in result.outcome.claims]
+    assert result.sound
+    assert len(list((tmp_path / name).glob("*.png"))) == len(result.outcome.figures)
+    return [claim.holds for claim in result.outcome.claims]
+
+
+@pytest.mark.parametrize(
+    ("likelihoods", "expected"),
+    [
+        ({"ksd": 0.2, "vages-ksd": 0.19, "is-ksd": 0.1}, [True] * 4),
+        ({"ksd": 0.2, "vages-ksd": 0.1, "is-ksd": 0.15}, [False] * 4),
+    ],
+)
+def test_fig2(tmp_path, monkeypatch, likelihoods, expected):
+    monkeypatch.setattr(comparison, "train", stub(lambda recipe: likelihoods[recipe.method]))
+    assert verdicts(tmp_path, "fig2") == expected
+
+
+@pytest.mark.parametrize(("ours", "expected"), [(0.3, [True] * 7), (0.2, [False] * 7)])
+def test_checkerboard_methods(tmp_path, monkeypatch, ours, expected):
+    others = {"cd": 0.31, "dsm": 0.3, "bidsm": 0.29}
+    monkeypatch.setattr(
+        comparison,
+        "train",
+        stub(lambda recipe: ours if recipe.method == "vages-dsm" else others.get(recipe.method, 0.25)),
+    )
+    assert verdicts(tmp_path, "checkerboard-methods") == expected
+
+
+@pytest.mark.parametrize(("gain", "expected"), [(0.005, [True] * 3), (0.1, [False, True, False])])
+def test_control_variate(tmp_path, monkeypatch, gain, expected):
+    monkeypatch.setattr(comparison, "train", stub(lambda recipe: gain * recipe.control_variate))
+    assert verdicts(tmp_path, "control-variate") == expected
+
+
+def test_fig4(tmp_path, monkeypatch):
+    """BiDSM N = 2 is made better than VaGES-DSM, BiDSM N = 0 worse; costs are made up."""
+    quality = {0: 1.0, 2: 3.0, 5: 2.0}
+    score = lambda recipe: 2.0 if recipe.method == "vages-dsm" else quality[recipe.unrolled]
+    monkeypatch.setattr(fig4, "train", stub(score))
+    monkeypatch.setattr(fig4, "job_of", lambda recipe: recipe)
+    cost = lambda recipe: 1.0 if recipe.method == "vages-dsm" else 1.5 + recipe.unrolled
+    monkeypatch.setattr(
+        fig4, "seconds_per_iteration", lambda jobs, **_: {k: np.full(2, cost(r)) for k, r in jobs.items()}
+    )
+    monkeypatch.setattr(fig4, "step_bytes", lambda recipe: int(1e6 * cost(recipe)))
+    monkeypatch.setattr(
+        fig4, "QUICK", fig4.Settings(replace(CHECKERBOARD, steps=1), samples=(2, 4), posterior_steps=(1, 5))
+    )
+    assert verdicts(tmp_path, "fig4") == [True, True, True, True, False, True, True, True, True]
+
+
+def test_a_value_that_is_not_a_number_never_holds():
+    assert not Claim.at_least("x", float("nan"), 0.0).holds
+    assert not Claim.at_most("x", float("nan"), 0.0).holds

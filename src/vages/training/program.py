@@ -9,7 +9,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from vages.learners import Learner, LearnerState, Metrics
 
-_NOISE_BYTES = 2**18  # the noise of a block of iterations stays in a core's cache
+_NOISE_BYTES = 2**23  # of a block of iterations: few calls of the generator, and still near the cores
 
 Chunk = Callable[..., tuple[LearnerState, Metrics]]
 

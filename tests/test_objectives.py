@@ -122,6 +122,13 @@ def test_control_variate_makes_dsm_exact_where_q_is_the_posterior(grbm):
     assert relative_error(plain.loss, exact) > 1e-3
 
 
+@pytest.mark.parametrize("objective", [DSM, KSD])
+@pytest.mark.parametrize("latents", [Enumerated(), Importance(3)])
+def test_the_control_variate_is_refused_where_h_are_not_draws_of_q(objective, latents):
+    with pytest.raises(ValueError, match="control_variate: expected latents drawn from q .Variational., got"):
+        objective(0.3, latents, control_variate=True)
+
+
 @pytest.mark.parametrize("unrolled", [0, 1, 3])
 def test_bidsm_is_the_gradient_through_a_hand_written_unroll(float64, unrolled):
     keys = jax.random.split(jax.random.key(0), 4)

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from vages import cli
 from vages.evaluation import ais
 from vages.recipes import CHECKERBOARD, PRESETS, Recipe, run_recipe, train
 from vages.recipes.recipe import learner_of, parts_of
-from vages.training import Diverged, RunFolder, fit, init_seeds, numbered_folder
+from vages.training import Diverged, RunFolder, fit, init_seeds, numbered_folder, seed_keys
 
 SMALL = replace(CHECKERBOARD, steps=60, evaluations=3, seeds=2, posterior_steps=1)
 
@@ -88,6 +89,7 @@ def test_interrupting_keeps_what_was_learnt():
         ({"batch": 500}, "batch: expected 1 to 300 rows"),
         ({"data": jnp.ones((300, 2)).at[3, 1].set(jnp.inf)}, "data: expected finite numbers, got inf at "),
         ({"data": jnp.ones((3, 300, 2))}, "data: expected one set of rows a seed, 1, got 3"),
+        ({"data": jnp.ones((300, 5))}, r"data: expected rows of the model's shape \(2,\), got \(5,\)"),
     ],
 )
 def test_bad_input_is_refused_before_training(change, says):
@@ -102,6 +104,15 @@ def test_bad_input_is_refused_before_training(change, says):
     [
         ({"latents": 0}, "latents: expected at least 1, got 0"),
         ({"learning_rate": -1.0}, "learning_rate: expected a positive number"),
+        ({"posterior_steps": -1}, "posterior_steps: expected at least 0, got -1"),
+        ({"samples": 0}, "samples: expected at least 1, got 0"),
+        ({"chain_steps": 0}, "chain_steps: expected at least 1, got 0"),
+        ({"seed": -1}, "seed: expected at least 0, got -1"),
+        ({"seed": 2**32}, "seed: expected seeds below"),
+        (
+            {"method": "cd", "control_variate": True},
+            "control_variate: expected a method vages-dsm or",
+        ),
         ({"method": "ksd", "latents": 30}, "latents: expected at most 20 for the exact method ksd.*use vages-ksd"),
     ],
 )
@@ -156,6 +167,34 @@ def test_a_run_folder_describes_itself(tmp_path):
     assert Recipe(**config) == SMALL
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["test_log_likelihood"]["each seed"] == trained.test_log_likelihood.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"data": "nosuch"}, "data: expected one of checkerboard, .*got 'nosuch'"),
+        ({"batch": 10**6}, "batch: expected 1 to"),
+    ],
+)
+def test_nothing_is_written_for_a_recipe_that_cannot_run(tmp_path, change, error):
+    with pytest.raises(ValueError, match=error):
+        run_recipe(replace(SMALL, **change), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_latents_than_can_be_enumerated_still_leave_pictures(tmp_path, monkeypatch):
+    small = lambda key, model: ais(key, model, chains=20, temperatures=20)
+    monkeypatch.setattr("vages.evaluation.likelihood.ais", small)
+    run_recipe(replace(SMALL, latents=25, steps=4, evaluations=1, seeds=1), tmp_path / "run")
+    assert {"curve.png", "samples.png"} <= {path.name for path in (tmp_path / "run").iterdir()}
+
+
+def test_what_starts_a_run_shares_no_key_with_what_trains_it():
+    start_keys, training_keys = (seed_keys((0, 1), use) for use in ("start", "training"))
+    starts = [jax.random.key_data(jax.random.split(key)).tolist() for key in start_keys]
+    noise = [[jax.random.key_data(jax.random.fold_in(key, i)).tolist() for i in range(3)] for key in training_keys]
+    flat = [tuple(key) for keys in (*starts, *noise) for key in keys]
+    assert len(set(flat)) == len(flat)
 
 
 def test_users_own_arrays_train_and_large_models_are_validated(tmp_path, monkeypatch):

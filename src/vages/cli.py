@@ -25,6 +25,7 @@ def _choice(options: object):
 
 Whole = Annotated[int | None, _given("INT")]
 Real = Annotated[float | None, _given("FLOAT")]
+Rounds = Annotated[int | None, _given("INT", "enough to be steady")]
 
 
 def train(
@@ -75,6 +76,7 @@ def train(
     given = {name: value for name, value in locals().items() if value is not None}
     from dataclasses import replace
 
+    from vages.models.grbm import MAX_ENUMERATED
     from vages.recipes import PRESETS, run_recipe
     from vages.training import numbered_folder
 
@@ -85,7 +87,7 @@ def train(
     likelihood, fitted = trained.test_log_likelihood, trained.fitted
     if fitted.interrupted:
         print(f"vages: stopped by Ctrl-C after {fitted.step} of {recipe.steps} iterations")
-    kind = "exact" if recipe.latents <= 20 else "AIS"
+    kind = "exact" if recipe.latents <= MAX_ENUMERATED else "AIS"
     spread = (
         f" ± {likelihood.std(ddof=1):.4f} (standard deviation of {len(likelihood)} seeds)" if recipe.seeds > 1 else ""
     )
@@ -110,7 +112,7 @@ def reproduce(
     Args:
         name: the experiment, or all of them.
         out: the folder for results.
-        quick: a smaller version, with claims stated for its size.
+        quick: a smaller version of the same, whose claims are about runs of that size.
         seed: of all random numbers.
         list: say what each experiment shows and how long it takes, and run nothing.
     """
@@ -144,18 +146,19 @@ def reproduce(
     return 0 if sound else 1
 
 
-def bench(name: Annotated[Bench, tyro.conf.Positional], /, json: bool = False, rounds: int = 50) -> int:
+def bench(name: Annotated[Bench, tyro.conf.Positional], /, json: bool = False, rounds: Rounds = None) -> int:
     """Measure speed on this machine, alternatives side by side.
 
     Args:
         name: what to measure.
         json: print one JSON object.
-        rounds: turns of which the median is taken.
+        rounds: turns, of which the median is taken.
     """
     from vages.bench import BENCHES
     from vages.environment import environment
 
-    result = importlib.import_module(BENCHES[name]).run(rounds)
+    module = importlib.import_module(BENCHES[name])
+    result = module.run() if rounds is None else module.run(rounds)
     if json:
         print(_json({"bench": name, **result, "environment": environment()}))
     else:
@@ -180,7 +183,11 @@ def main() -> None:
     except (ValueError, OSError) as error:
         print(f"vages: {error}", file=sys.stderr)
         status = 2
-    except ArithmeticError as error:  # training diverged
+    except ArithmeticError as error:
+        from vages.training import Diverged
+
+        if not isinstance(error, Diverged):
+            raise
         print(f"vages: {error}", file=sys.stderr)
         status = 1
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from vages.timing import ratio
 from vages.training import seconds_per_iteration, step_bytes
 
 
-def run(rounds: int = 20) -> dict:
+def run(rounds: int = 15) -> dict:
     """Milliseconds an iteration (and seed), medians and minima over turns; ratios turn by turn."""
     board = seconds_per_iteration(
         {"one seed": job_of(CHECKERBOARD), "ten seeds": job_of(CHECKERBOARD, seeds=10)}, iterations=1000, rounds=rounds
@@ -18,7 +18,7 @@ def run(rounds: int = 20) -> dict:
         "vages-dsm": job_of(FREYFACE),
         **{f"bidsm N = {n}": job_of(replace(FREYFACE, method="bidsm", samples=2, unrolled=n)) for n in (0, 2, 5)},
     }
-    faces = seconds_per_iteration(jobs, iterations=10, rounds=rounds)
+    faces = seconds_per_iteration(jobs, iterations=50, rounds=rounds)
     memory = {name: step_bytes(job) for name, job in jobs.items()}
     return {
         "checkerboard vages-dsm, ms an iteration and seed": _milliseconds(board),

@@ -18,7 +18,8 @@ _NUMBERS = 2**22  # what is differentiated together, in numbers, which bounds th
 
 def score_matching_loss(score: Callable[[Array], Array], v: Array) -> Estimate:
     """The loss over a batch of examples, with the trace in full: one push-forward for each dimension of v."""
-    return Estimate.of(_losses(score, v))
+    with jax.default_matmul_precision("float32"):
+        return Estimate.of(_losses(score, v))
 
 
 def sliced_score_matching_loss(score: Callable[[Array], Array], v: Array, key: PRNGKeyArray) -> Estimate:
@@ -26,7 +27,8 @@ def sliced_score_matching_loss(score: Callable[[Array], Array], v: Array, key: P
 
     It has the same mean, and costs one push-forward whatever the dimension of v.
     """
-    return Estimate.of(_sliced_losses(score, v, key))
+    with jax.default_matmul_precision("float32"):
+        return Estimate.of(_sliced_losses(score, v, key))
 
 
 @eqx.filter_jit

@@ -23,25 +23,25 @@ EXPERIMENTS = {
     "fig2": Entry(
         module="vages.experiments.fig2",
         shows="On the checkerboard, VaGES-KSD beats importance sampling and comes close to exact KSD.",
-        minutes=15.0,
-        quick_minutes=2.0,
+        minutes=12.0,
+        quick_minutes=1.5,
     ),
     "fig4": Entry(
         module="vages.experiments.fig4",
         shows="On Frey face, VaGES-DSM performs like BiDSM in less time and memory.",
-        minutes=300.0,
-        quick_minutes=5.0,
+        minutes=720.0,
+        quick_minutes=20.0,
     ),
     "checkerboard-methods": Entry(
         module="vages.experiments.checkerboard_methods",
         shows="VaGES-DSM beside CD, PCD, NCE, VNCE, exact DSM and BiDSM on the checkerboard.",
-        minutes=20.0,
-        quick_minutes=3.0,
+        minutes=15.0,
+        quick_minutes=2.5,
     ),
     "control-variate": Entry(
         module="vages.experiments.control_variate",
         shows="The control variate makes little difference to VaGES-DSM and VaGES-KSD.",
         minutes=8.0,
-        quick_minutes=2.0,
+        quick_minutes=1.0,
     ),
 }

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from vages.data import TOYS
 from vages.experiments.claims import Say
-from vages.recipes import Recipe, Trained, model_density, train
+from vages.recipes import Recipe, Trained, model_density, square, train
 from vages.report import curves_figure, density_figure, grid_points
 
 
@@ -16,7 +16,7 @@ def train_all(recipes: dict[str, Recipe], say: Say) -> dict[str, Trained]:
     runs = {}
     for name, recipe in recipes.items():
         run = runs[name] = train(recipe)
-        likelihood, spread = run.test_log_likelihood.mean(), run.test_log_likelihood.std()
+        likelihood, spread = run.test_log_likelihood.mean(), run.test_log_likelihood.std(ddof=1)
         say(f"{name}: test log-likelihood {likelihood:.4f} ± {spread:.4f}, {run.fitted.seconds:.0f} s")
     return runs
 
@@ -53,6 +53,6 @@ def densities_figure(runs: dict[str, Trained], toy: str = "checkerboard") -> Fig
     """The density of the data and of each method's first seed."""
     extent, log_density = TOYS[toy].bounds, TOYS[toy].log_density
     points = grid_points(extent)
-    panels = {} if log_density is None else {"data": np.exp(log_density(points)).reshape(200, 200)}
+    panels = {} if log_density is None else {"data": square(np.exp(log_density(points)))}
     panels |= {name: model_density(run.model(), points) for name, run in runs.items()}
     return density_figure(panels, extent)

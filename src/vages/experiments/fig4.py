@@ -66,11 +66,12 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
         return mean("VaGES-DSM", key) - mean(name, key)
 
     likelihood, loss = "test log-likelihood", "test SM loss"
+    time = float(np.mean(ratios["BiDSM N = 5"]))
     memory = mean("VaGES-DSM", "MiB") / mean("BiDSM N = 5", "MiB")
     scale = abs(mean("BiDSM N = 5", likelihood))
     claims = [
-        Claim.at_most("VaGES-DSM takes about 40 % of the time of BiDSM N = 5", float(np.mean(ratios[METHODS[3]])), 0.4),
-        Claim.at_most("VaGES-DSM takes about 90 % of the memory of BiDSM N = 5", memory, 0.9),
+        Claim.at_most("VaGES-DSM takes at most 40 % of the time of BiDSM N = 5", time, 0.4),
+        Claim.at_most("VaGES-DSM takes at most 90 % of the memory of BiDSM N = 5", memory, 0.9),
         Claim.at_least(
             "VaGES-DSM performs like BiDSM N = 5 (gain in test log-likelihood over its size)",
             gain("BiDSM N = 5", likelihood) / scale,

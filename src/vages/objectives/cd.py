@@ -1,6 +1,6 @@
 """Contrastive divergence: the gradient of F(data) − F(samples), samples from short Gibbs chains."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.distributions import Distribution
+from vages.distributions import Distribution, flat_noise, logistic
 from vages.models import GRBM
 from vages.objectives.objective import Data, Direction, Problem
 from vages.samplers import GibbsNoise, gibbs_noise, gibbs_transition
@@ -21,7 +21,7 @@ class ContrastiveDivergence:
 
     steps: int = 1
     persistent: bool = False
-    unrolled: int = 0
+    unrolled: int = field(default=0, init=False)
 
     def start(self, key: PRNGKeyArray, model: GRBM, batch: int) -> tuple[None, Any]:
         if not self.persistent:
@@ -30,7 +30,7 @@ class ContrastiveDivergence:
 
     def draw(self, key: PRNGKeyArray, model: GRBM, q: Distribution, w: Array) -> Any:
         chain, start = jax.random.split(key)
-        first = jax.random.logistic(start, (len(w), *model.h_shape), w.dtype)
+        first = None if self.persistent else flat_noise(logistic, start, (len(w), *model.h_shape), w.dtype)
         return first, gibbs_noise(chain, model, (self.steps, len(w)))
 
     def points(self, w: Array, noise: Any) -> Data:

@@ -1,6 +1,6 @@
 """Denoising score matching: ½ E ‖∇_v log p(v) − ∇_v log p_σ(v | w)‖² with v = w + σ ε (Eq. 16)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -11,7 +11,7 @@ from vages.distributions import Distribution, flat_noise
 from vages.estimators import Encoding, control_variate, encode, encoded_vaes, vages
 from vages.models import EBLVM, check_inputs
 from vages.objectives.objective import Direction, Problem
-from vages.posteriors import Latents, LatentSource, Posterior, infer
+from vages.posteriors import Latents, LatentSource, Posterior, Variational, infer
 
 Model = TypeVar("Model", bound=EBLVM)
 
@@ -56,7 +56,11 @@ class DSM:
     sigma: float
     latents: LatentSource
     control_variate: bool = False
-    unrolled: int = 0
+    unrolled: int = field(default=0, init=False)
+
+    def __post_init__(self):
+        if self.control_variate:
+            check_samples_of_q(self.latents)
 
     def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[None, None]:
         return None, None
@@ -81,6 +85,14 @@ class DSM:
             score = score - control_variate(posterior_log_prob(model, posterior), noised.v, first.h)
         loss, gradient = _descend(model, noised, score, second)
         return Direction(loss, (gradient, None), None)
+
+
+def check_samples_of_q(latents: LatentSource) -> None:
+    """Raise unless h are draws of q, under which alone the control variate has mean zero."""
+    if not isinstance(latents, Variational):
+        raise ValueError(
+            f"control_variate: expected latents drawn from q (Variational), got {type(latents).__name__}; leave it out"
+        )
 
 
 def posterior_log_prob(model: EBLVM, posterior: Posterior):

@@ -4,7 +4,7 @@ A batch is cut into pairs (v, v'). The gradient is that of Eq. 14, 2 [k(v, v') V
 The two estimates look at different examples, so that their h are independent.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.distributions import Distribution
 from vages.estimators import control_variate, encode, encoded_vaes, vages_surrogate
 from vages.models import EBLVM, check_inputs
-from vages.objectives.dsm import posterior_log_prob
+from vages.objectives.dsm import check_samples_of_q, posterior_log_prob
 from vages.objectives.objective import Data, Direction, Problem
 from vages.posteriors import LatentSource, infer
 
@@ -43,7 +43,11 @@ class KSD:
     bandwidth: float
     latents: LatentSource
     control_variate: bool = False
-    unrolled: int = 0
+    unrolled: int = field(default=0, init=False)
+
+    def __post_init__(self):
+        if self.control_variate:
+            check_samples_of_q(self.latents)
 
     def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[None, None]:
         if batch % 2:

@@ -4,7 +4,7 @@ Both train the log-normaliser c beside the model, and tell a data point v from a
 log p̃(v) − c − log p_n(v): as it is where log p̃ = −F is known (NCE), bounded by samples of q where not (VNCE).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -22,7 +22,7 @@ from vages.posteriors import infer
 class NCE:
     """NCE with one noise point a data point, for models with a free energy."""
 
-    unrolled: int = 0
+    unrolled: int = field(default=0, init=False)
 
     def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[Array, None]:
         return jnp.zeros(()), None
@@ -48,7 +48,7 @@ class VNCE:
     """Variational NCE: log p̃ by one sample of q at the data, by `samples` importance samples at the noise."""
 
     samples: int = 5
-    unrolled: int = 0
+    unrolled: int = field(default=0, init=False)
 
     def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[Array, None]:
         return jnp.zeros(()), None

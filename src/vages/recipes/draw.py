@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from vages.data import TOYS
 from vages.data.freyface import SHAPE
 from vages.models import GRBM
+from vages.models.grbm import MAX_ENUMERATED
 from vages.recipes.training import Trained
 from vages.report import Extent, curves_figure, density_figure, grid_points, image_grid, scatter_figure
 from vages.samplers import gibbs_sample
@@ -28,10 +29,11 @@ def draw(trained: Trained) -> dict[str, Figure]:
         figures["curve"] = curves_figure(curve, logged[0].replace("_", " "), ceiling=ceiling)
     if model.v_shape == (2,):
         extent = TOYS[recipe.data].bounds if recipe.data in TOYS else _extent_of(test)
-        points = grid_points(extent)
-        exact = TOYS[recipe.data].log_density if recipe.data in TOYS else None
-        data = {} if exact is None else {"data": np.exp(exact(points)).reshape(200, 200)}
-        figures["density"] = density_figure({**data, recipe.method: model_density(model, points)}, extent)
+        if recipe.latents <= MAX_ENUMERATED:
+            points = grid_points(extent)
+            exact = TOYS[recipe.data].log_density if recipe.data in TOYS else None
+            data = {} if exact is None else {"data": square(np.exp(exact(points)))}
+            figures["density"] = density_figure({**data, recipe.method: model_density(model, points)}, extent)
         samples = np.asarray(gibbs_sample(jax.random.key(recipe.seed), model, 5000).v)
         figures["samples"] = scatter_figure({"test data": test[:5000], f"samples of {recipe.method}": samples}, extent)
     elif recipe.data == "freyface":
@@ -45,13 +47,19 @@ def draw(trained: Trained) -> dict[str, Figure]:
 
 def model_density(model: GRBM, points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "y x"]:
     """p(v) on a square grid of points."""
-    side = round(len(points) ** 0.5)
-    return np.asarray(_density(model, jnp.asarray(points))).reshape(side, side)
+    return square(np.asarray(_density(model, jnp.asarray(points))))
+
+
+def square(values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "y x"]:
+    """Values on `grid_points`, as a picture."""
+    side = round(len(values) ** 0.5)
+    return values.reshape(side, side)
 
 
 @eqx.filter_jit
 def _density(model: GRBM, points: Array) -> Array:
-    return jnp.exp(-jax.vmap(model.free_energy)(points) - model.log_partition())
+    with jax.default_matmul_precision("float32"):
+        return jnp.exp(-jax.vmap(model.free_energy)(points) - model.log_partition())
 
 
 def _extent_of(points: np.ndarray) -> Extent:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from vages.data import TOYS, Splits, load_freyface, load_splits, load_toy
+from vages.data import TOYS, Batches, Splits, load_freyface, load_splits, load_toy
 from vages.learners import Learner, make_learner
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
@@ -43,9 +43,15 @@ class Recipe:
     evaluations: int = 50
 
     def __post_init__(self):
-        for name in ("latents", "steps", "batch", "seeds", "evaluations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        at_least_one = ("latents", "steps", "batch", "seeds", "evaluations", "chain_steps")
+        least = dict.fromkeys(at_least_one, 1) | {"posterior_steps": 0, "unrolled": 0, "seed": 0}
+        for name, bound in (least if self.samples is None else least | {"samples": 1}).items():
+            if getattr(self, name) < bound:
+                raise ValueError(f"{name}: expected at least {bound}, got {getattr(self, name)}")
+        if self.seed + self.seeds > 2**32:
+            raise ValueError(f"seed: expected seeds below 2**32, got {self.seed} and {self.seeds - 1} after it")
+        if self.control_variate and not self.method.startswith("vages"):
+            raise ValueError(f"control_variate: expected a method vages-dsm or vages-ksd, got {self.method}")
         for name in ("learning_rate", "sigma", "bandwidth"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)}")
@@ -63,18 +69,21 @@ PRESETS = {"checkerboard": CHECKERBOARD, "freyface": FREYFACE}
 
 def objective_of(recipe: Recipe) -> Objective:
     """The objective of the recipe's method, with the paper's number of samples where none is given."""
-    two, one, five = (recipe.samples or default for default in (2, 1, 5))
+
+    def samples(default: int) -> int:
+        return default if recipe.samples is None else recipe.samples
+
     return {
-        "vages-dsm": lambda: DSM(recipe.sigma, Variational(two), recipe.control_variate),
+        "vages-dsm": lambda: DSM(recipe.sigma, Variational(samples(2)), recipe.control_variate),
         "dsm": lambda: DSM(recipe.sigma, Enumerated()),
-        "bidsm": lambda: BiDSM(recipe.sigma, recipe.unrolled, one),
-        "vages-ksd": lambda: KSD(recipe.bandwidth, Variational(two), recipe.control_variate),
+        "bidsm": lambda: BiDSM(recipe.sigma, recipe.unrolled, samples(1)),
+        "vages-ksd": lambda: KSD(recipe.bandwidth, Variational(samples(2)), recipe.control_variate),
         "ksd": lambda: KSD(recipe.bandwidth, Enumerated()),
-        "is-ksd": lambda: KSD(recipe.bandwidth, Importance(two)),
+        "is-ksd": lambda: KSD(recipe.bandwidth, Importance(samples(2))),
         "cd": lambda: ContrastiveDivergence(recipe.chain_steps),
         "pcd": lambda: ContrastiveDivergence(recipe.chain_steps, persistent=True),
         "nce": NCE,
-        "vnce": lambda: VNCE(five),
+        "vnce": lambda: VNCE(samples(5)),
     }[recipe.method]()
 
 
@@ -100,10 +109,21 @@ def parts_of(recipe: Recipe, v_dim: int) -> Callable[[PRNGKeyArray], tuple[GRBM,
     return make
 
 
+def check_recipe(recipe: Recipe) -> None:
+    """Raise whatever would be raised at the start of training, before a folder is made for it."""
+    data = load_data(recipe, recipe.seed).train
+    Batches(len(data), recipe.batch, recipe.seed)
+    model, _ = parts_of(recipe, data.shape[1])(jax.random.key(0))
+    objective_of(recipe).start(jax.random.key(0), model, recipe.batch)
+
+
 def load_data(recipe: Recipe, seed: int) -> Splits:
     """The recipe's data: a toy (a fresh draw a seed), Frey face, or a file of the user's; examples as vectors."""
     if recipe.data in TOYS:
         return load_toy(recipe.data, seed)
+    if recipe.data != "freyface" and Path(recipe.data).suffix not in (".npy", ".npz"):
+        names = ", ".join((*TOYS, "freyface"))
+        raise ValueError(f"data: expected one of {names}, or a .npy or .npz file, got {recipe.data!r}; choose one")
     splits = load_freyface() if recipe.data == "freyface" else load_splits(Path(recipe.data), recipe.seed)
     return Splits(*(part.reshape(len(part), -1) for part in splits))
 

@@ -4,13 +4,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from vages.recipes.draw import draw
-from vages.recipes.recipe import Recipe
+from vages.recipes.recipe import Recipe, check_recipe
 from vages.recipes.training import Trained, train
 from vages.training import RunFolder
 
 
 def run_recipe(recipe: Recipe, path: Path, *, progress: bool = False) -> Trained:
     """Train in a new folder, which holds config, environment, metrics, result and pictures at the end."""
+    check_recipe(recipe)
     folder = RunFolder(path, asdict(recipe))
     trained = train(recipe, folder=folder, progress=progress)
     likelihood = trained.test_log_likelihood

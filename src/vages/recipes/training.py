@@ -14,7 +14,7 @@ from vages.learners import LearnerState
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
 from vages.recipes.recipe import Recipe, learner_of, load_data, parts_of
-from vages.training import Fitted, RunFolder, fit, init_seeds
+from vages.training import Fitted, RunFolder, fit, init_seeds, seed_keys
 
 
 class Trained(NamedTuple):
@@ -65,7 +65,9 @@ def train(recipe: Recipe, *, folder: RunFolder | None = None, progress: bool = F
     )
     models = best.models if best.models is not None else fitted.state.model
     likelihood = (
-        exact_log_likelihood(models, test_set) if exact else annealed_log_likelihood(models, test_set, recipe.seed + 1)
+        exact_log_likelihood(models, test_set)
+        if exact
+        else annealed_log_likelihood(models, test_set, recipe.seed, "test")
     )
     return Trained(recipe, splits[0], models, np.asarray(likelihood, np.float64), fitted)
 
@@ -79,13 +81,13 @@ class BestModels:
 
     def update(self, models: GRBM) -> np.ndarray:
         """The validation log-likelihoods of these models, which are kept where they are the best."""
-        now = annealed_log_likelihood(models, self._validation, self._seed)
+        now = annealed_log_likelihood(models, self._validation, self._seed, "validation")
         if self.models is None or self._best is None:
             self.models, self._best = models, now
         else:
-            better = now > self._best
+            better = ~(now <= self._best)  # anything is better than a first value that is not a number
             pick = lambda new, old: jnp.where(jnp.asarray(better).reshape(-1, *[1] * (new.ndim - 1)), new, old)
-            self.models, self._best = jax.tree.map(pick, models, self.models), np.maximum(now, self._best)
+            self.models, self._best = jax.tree.map(pick, models, self.models), np.fmax(now, self._best)
         return now
 
 
@@ -96,17 +98,16 @@ def exact_log_likelihood(models: GRBM, examples: Array) -> Array:
     def one(model, examples):
         return -jnp.mean(jax.vmap(model.free_energy)(examples)) - model.log_partition()
 
-    seeds = len(models.latent_bias)
-    if len(examples) == 1:
-        return jax.vmap(one, (0, None))(models, examples[0])
-    return jax.vmap(one)(models, examples[:seeds])
+    with jax.default_matmul_precision("float32"):  # by default some GPUs round factors to fewer bits
+        if len(examples) == 1:
+            return jax.vmap(one, (0, None))(models, examples[0])
+        return jax.vmap(one)(models, examples)
 
 
-def annealed_log_likelihood(models: GRBM, examples: Array, seed: int) -> np.ndarray:
+def annealed_log_likelihood(models: GRBM, examples: Array, seed: int, use: str) -> np.ndarray:
     """The same with log Z by AIS, seed by seed."""
     values = []
-    for i in range(len(models.latent_bias)):
+    for i, key in enumerate(seed_keys([seed + i for i in range(len(models.latent_bias))], use)):
         model = jax.tree.map(lambda x: x[i], models)  # noqa: B023
-        key = jax.random.fold_in(jax.random.key(seed), i)
         values.append(log_likelihood(model, examples[i % len(examples)], key=key).mean)
     return np.array(values)

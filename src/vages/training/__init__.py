@@ -1,7 +1,7 @@
 """Training loops: compiled chunks, progress, logs, run folders."""
 
 from vages.training.cost import Job, seconds_per_iteration, step_bytes
-from vages.training.fit import Diverged, Fitted, fit, init_seeds
+from vages.training.fit import Diverged, Fitted, fit, init_seeds, seed_keys
 from vages.training.folder import RunFolder, numbered_folder
 from vages.training.program import compile_chunk
 
@@ -15,5 +15,6 @@ __all__ = [
     "init_seeds",
     "numbered_folder",
     "seconds_per_iteration",
+    "seed_keys",
     "step_bytes",
 ]

@@ -1,6 +1,7 @@
 """Training: chunks of compiled iterations, and between them the progress bar, the log and the look at the numbers."""
 
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Key, PRNGKeyArray
 
 from vages.data import Batches
 from vages.learners import Learner, LearnerState
@@ -50,7 +51,13 @@ def init_seeds(
         parts, start = jax.random.split(key)
         return learner.init(start, *make(parts), batch=batch)
 
-    return eqx.filter_jit(eqx.filter_vmap(one))(jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32)))
+    return eqx.filter_jit(eqx.filter_vmap(one))(seed_keys(seeds, "start"))
+
+
+def seed_keys(seeds: Sequence[int], use: str) -> Key[Array, "seeds"]:
+    """One key a seed, a stream of its own for each use: what starts a run shares no noise with what trains it."""
+    keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
+    return jax.vmap(lambda key: jax.random.fold_in(key, zlib.crc32(use.encode())))(keys)
 
 
 def fit(
@@ -76,10 +83,10 @@ def fit(
     many = not isinstance(seed, int)
     seeds = tuple(seed) if many else (seed,)
     own_data = many and data.ndim == len(state.model.v_shape) + 2
-    _check(data, steps, batch, own_data, seeds)
+    _check(data, state.model.v_shape, steps, batch, own_data, seeds)
     rows = data.shape[1] if own_data else data.shape[0]
     order = [Batches(rows, batch, one) for one in seeds]
-    keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
+    keys = seed_keys(seeds, "training")
     program = compile_chunk(learner, many=many, own_data=own_data)
     data, keys = jnp.asarray(data), keys if many else keys[0]
 
@@ -139,11 +146,15 @@ def _plain(value: Any) -> Any:
     return np.asarray(value, np.float64).tolist()
 
 
-def _check(data: Array, steps: int, batch: int, own_data: bool, seeds: tuple[int, ...]) -> None:
+def _check(
+    data: Array, v_shape: tuple[int, ...], steps: int, batch: int, own_data: bool, seeds: tuple[int, ...]
+) -> None:
     if steps < 1:
         raise ValueError(f"steps: expected at least 1, got {steps}")
     if own_data and len(data) != len(seeds):
         raise ValueError(f"data: expected one set of rows a seed, {len(seeds)}, got {len(data)}")
+    if (rows := data.shape[1 + own_data :]) != v_shape:
+        raise ValueError(f"data: expected rows of the model's shape {v_shape}, got {rows}; reshape them")
     check_finite("data", data)
     if batch < 1:
         raise ValueError(f"batch: expected at least 1, got {batch}")

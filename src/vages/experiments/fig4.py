@@ -30,7 +30,11 @@ class Settings:
 
 PAPER = Settings(FREYFACE)
 QUICK = Settings(
-    replace(FREYFACE, steps=1000, evaluations=2), samples=(2,), posterior_steps=(5,), timed_iterations=5, rounds=5
+    replace(FREYFACE, steps=1000, evaluations=2, annealing=200),
+    samples=(2,),
+    posterior_steps=(5,),
+    timed_iterations=5,
+    rounds=5,
 )
 
 

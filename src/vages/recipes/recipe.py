@@ -41,9 +41,10 @@ class Recipe:
     seeds: int = 1
     seed: int = 0
     evaluations: int = 50
+    annealing: int = 2000  # chains and temperatures of AIS, where the latents cannot be enumerated
 
     def __post_init__(self):
-        at_least_one = ("latents", "steps", "batch", "seeds", "evaluations", "chain_steps")
+        at_least_one = ("latents", "steps", "batch", "seeds", "evaluations", "chain_steps", "annealing")
         least = dict.fromkeys(at_least_one, 1) | {"posterior_steps": 0, "unrolled": 0, "seed": 0}
         for name, bound in (least if self.samples is None else least | {"samples": 1}).items():
             if getattr(self, name) < bound:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from vages.data import TOYS, Splits
-from vages.evaluation import log_likelihood
+from vages.evaluation import ais, log_likelihood
 from vages.learners import LearnerState
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
@@ -44,7 +44,7 @@ def train(recipe: Recipe, *, folder: RunFolder | None = None, progress: bool = F
     state = init_seeds(learner, seeds, parts_of(recipe, splits[0].train.shape[1]), recipe.batch)
     train_set, validation_set, test_set = (jnp.stack(parts) for parts in zip(*splits, strict=True))
     exact = recipe.latents <= MAX_ENUMERATED
-    best = BestModels(validation_set, recipe.seed)
+    best = BestModels(recipe, validation_set)
 
     def evaluate(state: LearnerState) -> dict[str, Any]:
         if exact:
@@ -65,9 +65,7 @@ def train(recipe: Recipe, *, folder: RunFolder | None = None, progress: bool = F
     )
     models = best.models if best.models is not None else fitted.state.model
     likelihood = (
-        exact_log_likelihood(models, test_set)
-        if exact
-        else annealed_log_likelihood(models, test_set, recipe.seed, "test")
+        exact_log_likelihood(models, test_set) if exact else annealed_log_likelihood(recipe, models, test_set, "test")
     )
     return Trained(recipe, splits[0], models, np.asarray(likelihood, np.float64), fitted)
 
@@ -75,13 +73,13 @@ def train(recipe: Recipe, *, folder: RunFolder | None = None, progress: bool = F
 class BestModels:
     """Of each seed, the model with the highest validation log-likelihood so far."""
 
-    def __init__(self, validation: Array, seed: int):
+    def __init__(self, recipe: Recipe, validation: Array):
         self.models: GRBM | None = None
-        self._validation, self._seed, self._best = validation, seed, None
+        self._recipe, self._validation, self._best = recipe, validation, None
 
     def update(self, models: GRBM) -> np.ndarray:
         """The validation log-likelihoods of these models, which are kept where they are the best."""
-        now = annealed_log_likelihood(models, self._validation, self._seed, "validation")
+        now = annealed_log_likelihood(self._recipe, models, self._validation, "validation")
         if self.models is None or self._best is None:
             self.models, self._best = models, now
         else:
@@ -104,10 +102,11 @@ def exact_log_likelihood(models: GRBM, examples: Array) -> Array:
         return jax.vmap(one)(models, examples)
 
 
-def annealed_log_likelihood(models: GRBM, examples: Array, seed: int, use: str) -> np.ndarray:
+def annealed_log_likelihood(recipe: Recipe, models: GRBM, examples: Array, use: str) -> np.ndarray:
     """The same with log Z by AIS, seed by seed."""
     values = []
-    for i, key in enumerate(seed_keys([seed + i for i in range(len(models.latent_bias))], use)):
+    for i, key in enumerate(seed_keys([recipe.seed + i for i in range(len(models.latent_bias))], use)):
         model = jax.tree.map(lambda x: x[i], models)  # noqa: B023
-        values.append(log_likelihood(model, examples[i % len(examples)], key=key).mean)
+        log_partition = ais(key, model, chains=recipe.annealing, temperatures=recipe.annealing)
+        values.append(log_likelihood(model, examples[i % len(examples)], log_partition).mean)
     return np.array(values)

@@ -15,7 +15,7 @@ class Progress:
         console = Console(stderr=True)
         self._bar = Bar(
             MofNCompleteColumn(),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[numbers]}"),
@@ -23,6 +23,8 @@ class Progress:
             transient=True,
             disable=not (visible and console.is_terminal),
         )
+        self._last = (0, 0.0)
+        self._numbers: dict[str, str] = {}
         self._task = self._bar.add_task("", total=steps, rate="", numbers="")
 
     def __enter__(self) -> "Progress":
@@ -33,8 +35,12 @@ class Progress:
         self._bar.stop()
 
     def show(self, step: int, record: dict[str, Any]) -> None:
-        """Move on to `step` with the newest numbers; of several seeds, their means."""
-        numbers = "  ".join(
-            f"{name} {np.mean(value):.4g}" for name, value in record.items() if name not in ("step", "seconds")
-        )
-        self._bar.update(self._task, completed=step, rate=f"{step / record['seconds']:.0f} it/s", numbers=numbers)
+        """Move on to `step`: the rate since the last call, the loss and any log-likelihood; of several seeds, means."""
+        last_step, last_seconds = self._last
+        rate = (step - last_step) / max(record["seconds"] - last_seconds, 1e-9)
+        self._last = (step, record["seconds"])
+        for name, value in record.items():
+            if name == "loss" or name.endswith("log_likelihood"):
+                self._numbers[name.replace("_log_likelihood", " log-lik.")] = f"{np.mean(value):.4g}"
+        numbers = "  ".join(f"{name} {value}" for name, value in self._numbers.items())
+        self._bar.update(self._task, completed=step, rate=f"{rate:.0f} it/s", numbers=numbers)

@@ -274,15 +274,15 @@ def save(folder, name, **arrays):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        pytest.param(np.array([[1, "a"]], object), r"got pickled objects.*\(Object arrays", id="objects"),
+        pytest.param(np.array([[1, "a"]], object), r"got pickled objects \(dtype '\|O'\); save", id="objects"),
         pytest.param(np.zeros((3, 2), [("a", object)]), "got pickled objects", id="objects in a field"),
-        pytest.param(np.array([["a", "b"]]), "expected real numbers, got the dtype <U1; save numbers", id="text"),
-        pytest.param(np.zeros((2, 2), "M8[s]"), r"expected real numbers, got the dtype datetime64\[s\]", id="dates"),
+        pytest.param(np.array([["a", "b"]]), "expected real numbers, got the dtype '<U1'; save numbers", id="text"),
+        pytest.param(np.zeros((2, 2), "M8[s]"), r"expected real numbers, got the dtype '<M8\[s\]'", id="dates"),
         pytest.param(np.zeros((3, 2), [("a", "f4")]), "expected real numbers, got the dtype", id="fields"),
         pytest.param(
-            np.zeros((1, 1), [(f"field {i}", "f4") for i in range(900)]), "cannot be read", id="a long header"
+            np.zeros((1, 1), [(f"field {i}", "f4") for i in range(900)]), "header of at most 10000 bytes", id="long"
         ),
-        pytest.param(np.zeros((3, 2), complex), "got the dtype complex128; save the real and", id="complex"),
+        pytest.param(np.zeros((3, 2), complex), "got the dtype '<c16'; save the real and", id="complex"),
         pytest.param(np.zeros(7), r"2 dimensions or more, .* got shape \(7,\); reshape it", id="one dimension"),
         pytest.param(np.float32(1), r"2 dimensions or more, .* got shape \(\); reshape it", id="a number"),
         pytest.param(np.zeros((0, 3)), r"expected examples, got an empty array of shape \(0, 3\)", id="no rows"),
@@ -331,7 +331,9 @@ def test_nothing_is_unpickled(tmp_path, suffix):
     for content in files:
         path.write_bytes(content)
         for load in (load_array, lambda path: load_splits(path, 0)):
-            with pytest.raises(ValueError, match="got pickled objects, or no NumPy file at all .*; save them") as error:
+            with pytest.raises(
+                ValueError, match="got pickled objects|expected a (NumPy file|zip archive), got"
+            ) as error:
                 load(path)
             check_error(error.value, path)
     assert not sprung.exists()
@@ -351,7 +353,7 @@ def test_damaged_files_are_refused_or_read(tmp_path, suffix):
     path, whole = tmp_path / f"mine{suffix}", contents(suffix, np.random.default_rng(0).normal(size=(20, 3)))
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match="expected arrays of numbers, got") as error:
+        with pytest.raises(ValueError, match="expected .*, got .*; ") as error:
             load_array(path)
         check_error(error.value, path)
     generator, messages = np.random.default_rng(1), []

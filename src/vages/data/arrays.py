@@ -1,11 +1,15 @@
 """Your own examples, from .npy and .npz files; nothing is ever unpickled."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32
 
 from vages.data.splits import Splits, split
+from vages.files import read_npy, read_npz
+
+_LIMIT = 2**34  # bytes of a file's arrays
 
 
 def load_array(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
@@ -15,10 +19,10 @@ def load_array(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
     finite in float32.
     """
     path = Path(path)
-    arrays = _read(path)
+    arrays = read_arrays(path)
     if len(arrays) != 1:
         hint = "use load_splits" if set(arrays) == set(Splits._fields) else "save the array alone"
-        raise ValueError(f"{path}: expected one array, got {_list(arrays)}; {hint}")
+        raise ValueError(f"{path}: expected one array, got {list_of(arrays)}; {hint}")
     return _examples(str(path), *arrays.values())
 
 
@@ -28,7 +32,7 @@ def load_splits(path: str | Path, seed: int, validation: float = 0.1, test: floa
     Each array is read as by `load_array`. Where the file holds the three sets, the other arguments are not used.
     """
     path = Path(path)
-    arrays = _read(path)
+    arrays = read_arrays(path)
     if len(arrays) == 1:
         examples = _examples(str(path), *arrays.values())
         try:
@@ -37,7 +41,8 @@ def load_splits(path: str | Path, seed: int, validation: float = 0.1, test: floa
             raise ValueError(f"{path}: {error}") from None
     if set(arrays) != set(Splits._fields):
         raise ValueError(
-            f"{path}: expected one array, or the three {_list(Splits._fields)}, got {_list(arrays)}; rename or remove"
+            f"{path}: expected one array, or the three {list_of(Splits._fields)}, got {list_of(arrays)}; "
+            "rename or remove"
         )
     splits = Splits(*(_examples(f"{path}, array {name!r}", arrays[name]) for name in Splits._fields))
     shapes = [list(examples.shape[1:]) for examples in splits]
@@ -49,37 +54,18 @@ def load_splits(path: str | Path, seed: int, validation: float = 0.1, test: floa
     return splits
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a file by name; the array of a .npy file has the name ''."""
     if path.suffix.lower() not in (".npy", ".npz"):
         raise ValueError(
             f"{path}: expected a name that ends in .npy or .npz, got {path.suffix or 'no ending'!r}; save the array "
             "with numpy.save"
         )
-    if not path.is_file():
-        found = "a folder" if path.is_dir() else "none"
-        raise FileNotFoundError(f"{path}: expected a file, found {found}; check the path")
-    with path.open("rb") as file:
-        try:
-            content = np.load(file, allow_pickle=False)
-            arrays = dict(content) if isinstance(content, np.lib.npyio.NpzFile) else {"": content}
-        except Exception as error:  # a damaged file makes NumPy and zipfile raise almost anything
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-            got = "pickled objects, or no NumPy file at all" if "pickle" in reason else "a file that cannot be read"
-            raise ValueError(
-                f"{path}: expected arrays of numbers, got {got} ({reason}); save them again with numpy.save"
-            ) from error
-    for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):  # NumPy gives what is no array as bytes
-            raise ValueError(f"{path}: expected arrays alone, got the file {name!r} among them; use numpy.savez")
-    return arrays
+    return {"": read_npy(path, _LIMIT)} if path.suffix.lower() == ".npy" else read_npz(path, _LIMIT)
 
 
 def _examples(name: str, array: np.ndarray) -> np.ndarray:
     """The array as float32, checked; `name` is for the error."""
-    if array.dtype.kind not in "biuf":
-        hint = "save the real and the imaginary part as two features" if array.dtype.kind == "c" else "save numbers"
-        raise ValueError(f"{name}: expected real numbers, got the dtype {array.dtype}; {hint}")
     if array.ndim < 2:
         raise ValueError(
             f"{name}: expected 2 dimensions or more, the first counting examples, got shape {array.shape}; "
@@ -99,5 +85,6 @@ def _examples(name: str, array: np.ndarray) -> np.ndarray:
     return examples
 
 
-def _list(names) -> str:
+def list_of(names: Iterable[str]) -> str:
+    """Names for an error."""
     return ", ".join(map(repr, names)) or "none"

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import scipy.io
 
 from vages.data.folder import data_folder
 from vages.data.splits import Splits
+from vages.files import BadFile, read_mat
 
 SHAPE = (28, 20)
 _SPLITS = (1400, 1700, 1965)  # by position in the film, as in the paper
@@ -22,11 +22,12 @@ def load_freyface(path: Path | None = None) -> Splits:
     path = freyface_file() if path is None else path
     if not path.is_file():
         raise FileNotFoundError(
-            f"Frey face: expected the file {path}, found none; put frey_rawface.mat there or set VAGES_DATA"
+            f"Frey face: expected the file {path}, found none; put frey_rawface.mat there, run "
+            "'vages data --get freyface' or set VAGES_DATA"
         )
-    images = scipy.io.loadmat(path, variable_names=["ff"]).get("ff")
-    if images is None or images.shape != (560, 1965) or images.dtype != np.uint8:
-        got = "no array 'ff'" if images is None else f"{images.dtype}{list(images.shape)}"
-        raise ValueError(f"Frey face: expected uint8[560, 1965] under 'ff' in {path}, got {got}; fetch the file again")
+    images = read_mat(path, "ff", 2**21)
+    if images.shape != (560, 1965) or images.dtype != np.uint8:
+        got = f"{images.dtype}{list(images.shape)}"
+        raise BadFile(f"Frey face: expected uint8[560, 1965] under 'ff' in {path}, got {got}; fetch the file again")
     pixels = images.T.astype(np.float32) / 255
     return Splits(*np.split(pixels, _SPLITS[:2]))

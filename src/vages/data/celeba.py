@@ -1,0 +1,59 @@
+"""CelebA: faces of celebrities, aligned, cropped to a square around the face."""
+
+from functools import partial
+from math import ceil, floor
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from vages.data.decoding import decode_all
+from vages.data.folder import data_folder
+from vages.data.images import Images, scaled
+from vages.data.splits import Splits
+from vages.files import decode_image, image_files, pixels_of
+from vages.files.bad import BadFile, read_bytes
+from vages.files.images import MAX_BYTES
+
+_CROP, _WIDTH = 140, 178  # the square that the paper cuts out of 178 × 218 pixels
+_HELD_OUT = 0.05  # each for validation and test
+_COUNT = 10**6
+
+
+def celeba_folder() -> Path | None:
+    """The first folder `img_align…` in `celeba`, or none."""
+    return next((path for path in sorted((data_folder() / "celeba").glob("img_align*")) if path.is_dir()), None)
+
+
+def load_celeba(folder: Path | None = None, size: int = 64) -> Images:
+    """Read a folder of aligned images of any one size, as images of shape (3, size, size).
+
+    The last 5 % by name are for test and the 5 % before them for validation; there are no labels.
+    """
+    folder = celeba_folder() if folder is None else folder
+    if folder is None:
+        raise FileNotFoundError(
+            f"CelebA: expected a folder img_align… in {data_folder() / 'celeba'}, found none; put img_align_celeba "
+            "there or set VAGES_DATA"
+        )
+    pixels = decode_all(image_files(folder, _COUNT), partial(_face, size=size), str(folder))
+    return Images(Splits(*map(scaled, np.split(pixels, celeba_bounds(len(pixels))))), None)
+
+
+def celeba_bounds(rows: int) -> tuple[int, int]:
+    """Where validation and test begin."""
+    held_out = round(_HELD_OUT * rows)
+    return rows - 2 * held_out, rows - held_out
+
+
+def _face(path: Path, size: int) -> tuple[str, UInt8[np.ndarray, "3 size size"]]:
+    image = decode_image(read_bytes(path, MAX_BYTES), str(path)).convert("RGB")
+    side = image.width * _CROP / _WIDTH
+    if side > image.height:
+        raise BadFile(f"{path}: expected a face of 178 × 218 pixels or in proportion, got {image.size}; is it aligned?")
+    left, top = (image.width - side) / 2, (image.height - side) / 2
+    x, y = floor(left), floor(top)  # whole pixels are cut out, so that none outside them has a part in the rest
+    cut = image.crop((x, y, ceil(left + side), ceil(top + side)))
+    box = left - x, top - y, left - x + side, top - y + side
+    return path.name, pixels_of(cut.resize((size, size), Image.Resampling.BILINEAR, box))

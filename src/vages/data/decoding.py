@@ -1,0 +1,50 @@
+"""Many images, decoded side by side."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import UInt8
+
+from vages.files import BadFile
+
+_CHUNK = 1024
+_LIMIT = 2**34  # bytes of all images
+Source = TypeVar("Source")
+
+
+def decode_all(
+    sources: Iterable[Source], decode: Callable[[Source], tuple[str, np.ndarray]], name: str
+) -> UInt8[np.ndarray, "n channels height width"]:
+    """The images of all sources, sorted by name; `decode` gives a name and pixels, the channels first.
+
+    Pillow decodes without holding Python's lock, so that threads share the work. All images must have one size; grey
+    ones among coloured get three equal channels. `name`, of the folder or archive, is for errors.
+    """
+    images, total, remaining = {}, 0, iter(sources)
+    with ThreadPoolExecutor() as pool:
+        while chunk := list(islice(remaining, _CHUNK)):
+            for title, image in pool.map(decode, chunk):
+                images[title] = image
+                total += image.nbytes
+                first = next(iter(images.values()))
+                if image.shape[1:] != first.shape[1:]:
+                    raise BadFile(
+                        f"{name}: expected all images of one size, got {_size(first)} and {_size(image)} in {title!r}; "
+                        "give a size to resize to"
+                    )
+                if total > _LIMIT:
+                    raise BadFile(f"{name}: expected at most {_LIMIT} bytes of pixels, got more; give a smaller size")
+    if not images:
+        raise BadFile(f"{name}: expected images, got none; is it the right file?")
+    channels = max(len(image) for image in images.values())
+    pixels = np.empty((len(images), channels, *next(iter(images.values())).shape[1:]), np.uint8)
+    for i, title in enumerate(sorted(images)):
+        pixels[i] = images[title]  # one channel is spread over three
+    return pixels
+
+
+def _size(image: np.ndarray) -> str:
+    return f"{image.shape[2]} × {image.shape[1]}"

@@ -1,0 +1,48 @@
+"""Images by the name of their set or by their path."""
+
+from pathlib import Path
+
+from vages.data.celeba import load_celeba
+from vages.data.cifar10 import load_cifar10
+from vages.data.digits import load_digits
+from vages.data.freyface import SHAPE, load_freyface
+from vages.data.images import Images
+from vages.data.mnist import load_mnist
+from vages.data.own_images import load_image_archive, load_image_array, load_image_folder
+from vages.data.splits import Splits
+from vages.files import ARCHIVES
+
+_FIXED = {"digits": load_digits, "mnist": load_mnist, "cifar10": load_cifar10}
+IMAGE_SETS = (*_FIXED, "freyface", "celeba")
+
+
+def load_images(name: str | Path, resize: int | None = None, seed: int = 0) -> Images:
+    """Images of shape (channels, height, width) in [0, 1], by the name of a set in `IMAGE_SETS` or by a path.
+
+    A path leads to a folder of images, a .zip, .tar, .tar.gz or .tgz archive of them, or a .npy or .npz file; these
+    are shuffled by `seed`. `resize` is the size of CelebA's faces, or that of a folder's or an archive's images.
+    """
+    path, name = Path(name), str(name)
+    is_folder, is_archive = path.is_dir(), name.lower().endswith(ARCHIVES)
+    if resize is not None and (
+        resize < 1 or (name != "celeba" and (name in IMAGE_SETS or not (is_folder or is_archive)))
+    ):
+        raise ValueError(
+            f"resize: expected a size for a folder, an archive or celeba, got {resize} for {name}; leave it out"
+        )
+    if name in _FIXED:
+        return _FIXED[name]()
+    if name == "celeba":
+        return load_celeba(size=resize or 64)
+    if name == "freyface":
+        return Images(Splits(*(part.reshape(-1, 1, *SHAPE) for part in load_freyface())), None)
+    if is_folder:
+        return load_image_folder(path, seed, resize)
+    if is_archive:
+        return load_image_archive(path, seed, resize)
+    if path.suffix.lower() in (".npy", ".npz"):
+        return load_image_array(path, seed)
+    raise ValueError(
+        f"images: expected one of {', '.join(IMAGE_SETS)}, a folder, or a file that ends in "
+        f"{', '.join((*ARCHIVES, '.npy', '.npz'))}, got {name!r}; choose one"
+    )

@@ -1,0 +1,94 @@
+"""Your own images: a folder, an archive or an array of them."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from vages.data.arrays import list_of, read_arrays
+from vages.data.decoding import decode_all
+from vages.data.images import Images, scaled
+from vages.data.splits import Splits, split
+from vages.files import BadFile, archive_members, decode_image, image_files, is_image_name, pixels_of, read_bytes
+from vages.files.images import MAX_BYTES
+
+_COUNT = 10**6
+_ARCHIVE_LIMIT = 2**35
+
+
+def load_image_folder(folder: Path, seed: int, resize: int | None = None) -> Images:
+    """The images in a folder and below it (see `vages.files.image_files`), shuffled and divided by `split`.
+
+    With `resize`, the largest square in the middle is scaled to this size; without it, all must have one size.
+    """
+    pixels = decode_all(image_files(folder, _COUNT), partial(_of_path, resize=resize, folder=folder), str(folder))
+    return _divided(scaled(pixels), seed, folder)
+
+
+def load_image_archive(path: Path, seed: int, resize: int | None = None) -> Images:
+    """The images in a .zip, .tar, .tar.gz or .tgz archive, which is not unpacked on the disk; else as of a folder."""
+    members = archive_members(path, _ARCHIVE_LIMIT, _COUNT, is_image_name)
+    pixels = decode_all(members, partial(_of_member, resize=resize, archive=path), str(path))
+    return _divided(scaled(pixels), seed, path)
+
+
+def load_image_array(path: Path, seed: int) -> Images:
+    """The images in a .npy or .npz file: one array, divided by `split`, or the three `train`, `validation`, `test`.
+
+    An array has the shape (n, height, width), (n, channels, height, width) or (n, height, width, channels) with 1 or
+    3 channels, and holds uint8 from 0 to 255, or floats or booleans from 0 to 1.
+    """
+    arrays = read_arrays(path)
+    if len(arrays) == 1:
+        return _divided(_as_images(str(path), *arrays.values()), seed, path)
+    if set(arrays) != set(Splits._fields):
+        raise BadFile(f"{path}: expected one array, or {list_of(Splits._fields)}, got {list_of(arrays)}; rename them")
+    splits = Splits(*(_as_images(f"{path}, array {name!r}", arrays[name]) for name in Splits._fields))
+    shapes = [part.shape[1:] for part in splits]
+    if shapes.count(shapes[0]) != 3:
+        raise BadFile(f"{path}: expected images of one shape, got {', '.join(map(str, shapes))}; reshape them")
+    return Images(splits, None)
+
+
+def _of_path(path: Path, resize: int | None, folder: Path) -> tuple[str, np.ndarray]:
+    return path.relative_to(folder).as_posix(), _pixels(read_bytes(path, MAX_BYTES), str(path), resize)
+
+
+def _of_member(member: tuple[str, bytes], resize: int | None, archive: Path) -> tuple[str, np.ndarray]:
+    return member[0], _pixels(member[1], f"{archive}, member {member[0]!r}", resize)
+
+
+def _pixels(content: bytes, name: str, resize: int | None) -> np.ndarray:
+    image = decode_image(content, name)
+    if resize is not None:
+        side = min(image.size)
+        left, top = (image.width - side) // 2, (image.height - side) // 2
+        square = image.crop((left, top, left + side, top + side))
+        image = square.resize((resize, resize), Image.Resampling.BILINEAR)
+    return pixels_of(image)
+
+
+def _as_images(name: str, array: np.ndarray) -> np.ndarray:
+    """The array as float32 images, the channels first."""
+    if array.ndim == 3:
+        array = array[:, None]
+    elif array.ndim == 4 and array.shape[1] not in (1, 3) and array.shape[3] in (1, 3):
+        array = np.moveaxis(array, 3, 1)
+    if array.ndim != 4 or array.shape[1] not in (1, 3) or array.size == 0:
+        raise BadFile(
+            f"{name}: expected images of shape (n, height, width), with 1 or 3 channels before or behind, got "
+            f"{list(array.shape)}; reshape it"
+        )
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(scaled(array))
+    if array.dtype.kind not in "bf" or not (np.all(array >= 0) and np.all(array <= 1)):
+        raise BadFile(f"{name}: expected uint8, or numbers from 0 to 1, got {array.dtype} beyond; rescale it")
+    return array.astype(np.float32, order="C")
+
+
+def _divided(images: np.ndarray, seed: int, path: Path) -> Images:
+    try:
+        return Images(split(images, seed), None)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None

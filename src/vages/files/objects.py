@@ -1,0 +1,60 @@
+"""JSON objects: no name twice, no number that is none or infinite, no nesting that would exhaust the stack."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any, NoReturn
+
+from vages.files.bad import BadFile, read_bytes
+
+_MAX_DEPTH = 64
+
+
+def read_json(path: Path, limit: int) -> dict[str, Any]:
+    """The one object in a file of at most `limit` bytes."""
+    return parse_json(read_bytes(path, limit), str(path))
+
+
+def parse_json(content: bytes, name: str) -> dict[str, Any]:
+    """The one object in these bytes of UTF-8; `name` is for the error. Every text in it can be written again."""
+    try:
+        value = json.loads(content.decode(), object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite)
+        _check(value)
+    except (ValueError, RecursionError) as error:
+        reason = (
+            "nesting too deep" if isinstance(error, RecursionError) else str(error).replace("; ", ", ").splitlines()[0]
+        )
+        raise BadFile(f"{name}: expected a JSON object, got {reason}; is it the right file, and whole?") from None
+    if not isinstance(value, dict):
+        raise BadFile(f"{name}: expected a JSON object, got {type(value).__name__}; is it the right file?")
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(result := dict(pairs)) != len(pairs):
+        raise ValueError("a name that stands twice")
+    return result
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text}, which is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text:.40}, which is too large")
+    return number
+
+
+def _check(value: Any) -> None:
+    """Depth and texts, without recursion; a lone surrogate raises UnicodeEncodeError, a ValueError."""
+    level = [value]
+    for _ in range(_MAX_DEPTH + 1):
+        for item in level:
+            for text in item if isinstance(item, dict) else [item] if isinstance(item, str) else []:
+                text.encode()
+        containers = [item for item in level if isinstance(item, dict | list)]
+        level = [inner for item in containers for inner in (item.values() if isinstance(item, dict) else item)]
+        if not level:
+            return
+    raise RecursionError

@@ -1,0 +1,651 @@
+"""Sets of images in the layouts of their authors, written small; downloads from a server on this computer."""
+
+import gzip
+import hashlib
+import io
+import socket
+import struct
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+import scipy.io
+from PIL import Image
+
+from vages.data import (
+    IMAGE_SETS,
+    TOYS,
+    celeba_folder,
+    checksums,
+    cifar10,
+    datasets,
+    digits,
+    download,
+    fetch,
+    load_celeba,
+    load_cifar10,
+    load_digits,
+    load_freyface,
+    load_images,
+    load_mnist,
+    mnist,
+)
+from vages.data.checksums import Known
+from vages.data.download import download as download_file
+from vages.data.fetching import SOURCES, Source
+from vages.files import BadFile
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("VAGES_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def one_line(error, *texts):
+    assert "\n" not in str(error.value)
+    assert str(error.value).count("; ") == 1
+    for text in texts:
+        assert text in str(error.value)
+
+
+# The digits in the package
+
+
+def test_digits():
+    images, labels = load_digits()
+    assert labels
+    assert [part.shape for part in images] == [(1437, 1, 8, 8), (180, 1, 8, 8), (180, 1, 8, 8)]
+    assert [part.shape for part in labels] == [(1437,), (180,), (180,)]
+    values = np.unique(np.concatenate([part.ravel() for part in images]))
+    np.testing.assert_array_equal(values, np.arange(17, dtype=np.float32) / 16)
+    counts = np.bincount(np.concatenate(labels))
+    np.testing.assert_array_equal(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180])  # as UCI counts them
+    means = np.stack([images.train[labels.train == digit].mean(0).ravel() for digit in range(10)])
+    for part, classes in ((images.validation, labels.validation), (images.test, labels.test)):
+        distance = ((part.reshape(-1, 1, 64) - means) ** 2).sum(-1)
+        assert np.mean(distance.argmin(1) == classes) > 0.8  # labels belong to their images
+
+
+def test_digits_of_another_file(monkeypatch):
+    monkeypatch.setattr(digits, "_SHA256", "0")
+    with pytest.raises(BadFile, match="digits.npz: expected the file with SHA-256 0, got bdc2.*; install") as error:
+        load_digits()
+    one_line(error)
+
+
+# MNIST
+
+
+def idx(array):
+    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+@pytest.fixture
+def small_mnist(data, monkeypatch):
+    monkeypatch.setattr(mnist, "_TRAIN", 12)
+    monkeypatch.setattr(mnist, "_TEST", 4)
+    monkeypatch.setattr(mnist, "_VALIDATION", 5)
+    arrays = {}
+    for name, rows in (("train", 12), ("t10k", 4)):
+        arrays[f"{name}-images-idx3-ubyte"] = RNG.integers(0, 256, (rows, 28, 28), np.uint8)
+        arrays[f"{name}-labels-idx1-ubyte"] = RNG.integers(0, 10, rows, np.uint8)
+    for name, array in arrays.items():
+        write(data / "mnist" / name, idx(array))
+    return arrays
+
+
+def test_mnist(data, small_mnist):
+    pixels, classes = small_mnist["train-images-idx3-ubyte"], small_mnist["train-labels-idx1-ubyte"]
+    for _ in range(2):
+        images, labels = load_mnist()
+        assert labels
+        assert [part.shape for part in images] == [(7, 1, 32, 32), (5, 1, 32, 32), (4, 1, 32, 32)]
+        both = np.concatenate([images.train, images.validation])
+        np.testing.assert_array_equal(both[:, 0, 2:30, 2:30], pixels.astype(np.float32) / 255)
+        assert both.sum() == pytest.approx(both[:, :, 2:30, 2:30].sum())
+        np.testing.assert_array_equal(labels.train, classes[:7])
+        np.testing.assert_array_equal(labels.validation, classes[7:])
+        np.testing.assert_array_equal(images.test[:, 0, 2:30, 2:30] * 255, small_mnist["t10k-images-idx3-ubyte"])
+        np.testing.assert_array_equal(labels.test, small_mnist["t10k-labels-idx1-ubyte"])
+        for path in list((data / "mnist").iterdir()):  # and again from compressed files
+            write(path.with_name(f"{path.name}.gz"), gzip.compress(path.read_bytes()))
+            path.unlink()
+
+
+def test_wrong_mnist(data, small_mnist):
+    path = data / "mnist" / "train-labels-idx1-ubyte"
+    for content, message in (
+        (idx(np.full(12, 10, np.uint8)), "expected labels 0 to 9, got 10 in train; fetch"),
+        (idx(np.zeros(11, np.uint8)), r"expected uint8\[12\], got uint8\[11\]; fetch"),
+        (idx(np.zeros(12, np.uint8))[:-1], "expected 20 bytes"),
+    ):
+        write(path, content)
+        with pytest.raises(BadFile, match=message) as error:
+            load_mnist()
+        one_line(error, str(data))
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="MNIST: expected the file .*labels-idx1-ubyte, or") as error:
+        load_mnist()
+    one_line(error, "'vages data --get mnist'", "VAGES_DATA")
+
+
+# CIFAR10
+
+
+def test_cifar10(data, monkeypatch):
+    monkeypatch.setattr(cifar10, "_ROWS", 3)
+    pixels, classes = RNG.integers(0, 256, (6, 3, 3, 32, 32), np.uint8), RNG.integers(0, 10, (6, 3), np.uint8)
+    folder = data / "cifar10" / "cifar-10-batches-bin"
+    for i, name in enumerate([*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]):
+        write(folder / name, np.concatenate([classes[i][:, None], pixels[i].reshape(3, -1)], 1).tobytes())
+    images, labels = load_cifar10()
+    assert labels
+    np.testing.assert_array_equal(images.train * 255, pixels[:5].reshape(15, 3, 32, 32))
+    np.testing.assert_array_equal(images.test * 255, pixels[5])
+    np.testing.assert_array_equal(labels.train, classes[:5].ravel())
+    np.testing.assert_array_equal(labels.test, classes[5])
+    assert images.validation.shape == (0, 3, 32, 32)
+    assert labels.validation.shape == (0,)
+
+    write(folder / "test_batch.bin", bytes(2 * 3073))
+    with pytest.raises(BadFile, match="test_batch.bin: expected 3 images, got 2; fetch it again") as error:
+        load_cifar10()
+    one_line(error)
+    (folder / "test_batch.bin").unlink()
+    with pytest.raises(FileNotFoundError, match=r"CIFAR10: expected the file .*data --get cifar10") as error:
+        load_cifar10()
+    one_line(error)
+
+
+# CelebA
+
+
+def ramp(width, height, scale):
+    """An image that is linear in the place, and the same at any scale."""
+    y, x = np.mgrid[:height, :width]
+    place = np.stack([x + 0.5, y + 0.5, x + y + 1]) / scale
+    return np.round(place * np.array([1.4, 1.1, 0.6])[:, None, None]).astype(np.uint8).transpose(1, 2, 0)
+
+
+@pytest.mark.parametrize(("width", "height", "scale"), [(178, 218, 1), (89, 109, 0.5)])
+def test_celeba(data, width, height, scale):
+    """140 of 178 pixels in the middle become 64, at any resolution: inside, a ramp stays the ramp at those places."""
+    folder = data / "celeba" / "img_align_celeba"
+    folder.mkdir(parents=True)
+    folder.with_name("img_align_half").mkdir()
+    assert celeba_folder() == folder  # the first by name
+    for i in range(20):
+        Image.fromarray(ramp(width, height, scale) // (1 + i % 2)).save(folder / f"{i:06}.png")
+    images, labels = load_celeba()
+    assert labels is None
+    assert [part.shape for part in images] == [(18, 3, 64, 64), (1, 3, 64, 64), (1, 3, 64, 64)]
+    place = (np.arange(64) + 0.5) * 140 / 64
+    x, y = np.meshgrid(place + 19, place + 39)
+    expected = np.stack([1.4 * x, 1.1 * y, 0.6 * (x + y)])
+    inside = np.s_[:, 1:-1, 1:-1]
+    for part, factor in ((images.train, 1), (images.validation, 1), (images.test, 0.5)):  # numbers 0, 18 and 19
+        np.testing.assert_allclose(part[0][inside] * 255, factor * expected[inside], atol=1.5)
+    assert load_images("celeba", resize=16).splits.train.shape == (18, 3, 16, 16)
+
+
+def test_wrong_celeba(data):
+    with pytest.raises(FileNotFoundError, match="CelebA: expected a folder img_align… in .*, found none; put") as error:
+        load_celeba()
+    one_line(error, str(data))
+    folder = data / "celeba" / "img_align_celeba"
+    folder.mkdir(parents=True)
+    Image.new("RGB", (100, 50)).save(folder / "a.png")
+    with pytest.raises(BadFile, match=r"a.png: expected a face of 178 × 218 pixels .* got \(100, 50\)") as error:
+        load_celeba()
+    one_line(error)
+
+
+# Images of one's own
+
+
+def picture(i, mode="RGB", size=(6, 8)):
+    """Image i of a set, of constant value 10 i."""
+    return Image.new(mode, size, (10 * i,) * len(mode) if mode != "L" else 10 * i)
+
+
+def png(image):
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def containers(tmp_path, members):
+    """The same files in a folder, in archives and in archives in another order."""
+    for name, content in members.items():
+        write(tmp_path / "folder" / name, content)
+    yield tmp_path / "folder"
+    for order in (sorted, lambda names: sorted(names, reverse=True)):
+        with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+            for name in order(members):
+                archive.writestr(name, members[name])
+        yield tmp_path / "x.zip"
+        with tarfile.open(tmp_path / "x.tar", "w") as archive:
+            for name in order(members):
+                archive.add(tmp_path / "folder" / name, name)
+        yield tmp_path / "x.tar"
+        for ending in (".tar.gz", ".tgz"):
+            yield write(tmp_path / f"x{ending}", gzip.compress((tmp_path / "x.tar").read_bytes()))
+
+
+def test_a_folder_and_its_archives_are_the_same(tmp_path):
+    members = {f"{'ab'[i % 2]}/{i:02}.png": png(picture(i)) for i in range(20)}
+    others = {"readme.txt": b"no image", ".hidden.png": b"no image", "__MACOSX/._x.png": b"no image"}
+    first = None
+    for path in containers(tmp_path, {**members, **others}):
+        images, labels = load_images(str(path), seed=3)
+        assert labels is None
+        assert [part.shape for part in images] == [(16, 3, 8, 6), (2, 3, 8, 6), (2, 3, 8, 6)]
+        values = np.concatenate(images)[:, :, 0, 0]
+        assert sorted(np.round(values[:, 0] * 255)) == [10 * i for i in range(20)]
+        first = images if first is None else first
+        for part, expected in zip(images, first, strict=True):
+            np.testing.assert_array_equal(part, expected)
+    assert first
+    assert not np.array_equal(first.train, load_images(str(tmp_path / "folder"), seed=4).splits.train)
+
+
+def test_grey_and_coloured_images(tmp_path):
+    for i in range(10):
+        write(tmp_path / "grey" / f"{i}.png", png(picture(i, "L")))
+        write(tmp_path / "mixed" / f"{i}.png", png(picture(i, "L" if i else "RGB")))
+    assert load_images(str(tmp_path / "grey")).splits.train.shape == (8, 1, 8, 6)
+    mixed = np.concatenate(load_images(str(tmp_path / "mixed")).splits)
+    assert mixed.shape == (10, 3, 8, 6)
+    np.testing.assert_array_equal(mixed[:, 0], mixed[:, 2])
+
+
+def test_resizing_to_a_square(tmp_path):
+    for i in range(10):
+        wide = Image.new("L", (12 + i % 2, 8), 0)
+        wide.paste(200, (2, 0, 10 + i % 2, 8))  # the square in the middle
+        write(tmp_path / "x" / f"{i}.png", png(wide))
+    with pytest.raises(
+        BadFile, match="x: expected all images of one size, got 12 × 8 and 13 × 8 in '1.png'; give"
+    ) as error:
+        load_images(str(tmp_path / "x"))
+    one_line(error)
+    for size in (8, 4):
+        images = np.concatenate(load_images(str(tmp_path / "x"), resize=size).splits)
+        np.testing.assert_array_equal(np.round(images * 255), np.full((10, 1, size, size), 200))
+
+
+def test_wrong_folders_and_archives(tmp_path):
+    for i in range(4):
+        write(tmp_path / "few" / f"{i}.png", png(picture(i)))
+    with pytest.raises(ValueError, match="few: split: expected a row or more in each set, got 4 rows") as error:
+        load_images(str(tmp_path / "few"))
+    one_line(error)
+    write(tmp_path / "few" / "2.png", b"no image")
+    with pytest.raises(BadFile, match="2.png: expected a PNG, JPEG or BMP image, got b'no image'; convert") as error:
+        load_images(str(tmp_path / "few"))
+    one_line(error)
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
+        archive.writestr("d/3.png", b"no image")
+    with pytest.raises(BadFile, match="bad.zip, member 'd/3.png': expected a PNG, JPEG or BMP image") as error:
+        load_images(str(tmp_path / "bad.zip"))
+    one_line(error)
+    with zipfile.ZipFile(tmp_path / "none.zip", "w") as archive:
+        archive.writestr("readme.txt", b"no image")
+    with pytest.raises(BadFile, match="none.zip: expected images, got none; is it") as error:
+        load_images(str(tmp_path / "none.zip"))
+    one_line(error)
+
+
+@pytest.mark.parametrize("ending", [".npy", ".npz"])
+def test_arrays_of_images(tmp_path, ending):
+    pixels = RNG.integers(0, 256, (10, 3, 6, 5), np.uint8)
+    path = tmp_path / f"x{ending}"
+    variants = {
+        "channels first": pixels,
+        "channels last": pixels.transpose(0, 2, 3, 1),
+        "floats": pixels.astype(np.float64) / 255,
+    }
+    results = []
+    for array in variants.values():
+        np.save(path, array) if ending == ".npy" else np.savez(path, images=array)
+        results.append(load_images(str(path), seed=1).splits)
+        assert [part.shape for part in results[-1]] == [(8, 3, 6, 5), (1, 3, 6, 5), (1, 3, 6, 5)]
+        np.testing.assert_allclose(results[-1].train, results[0].train, rtol=1e-6)
+    np.testing.assert_array_equal(np.sort(np.concatenate(results[0]).ravel() * 255), np.sort(pixels.ravel()))
+    for grey in (pixels[:, 0] > 99, pixels[:, :1]):
+        np.save(path, grey) if ending == ".npy" else np.savez(path, images=grey)
+        assert load_images(str(path)).splits.train.shape == (8, 1, 6, 5)
+
+
+def test_an_array_for_each_set(tmp_path):
+    test, train = np.zeros((2, 4, 4), np.uint8), np.ones((5, 4, 4), np.uint8)
+    np.savez(tmp_path / "x.npz", test=test, train=train, validation=np.full((3, 4, 4), 255, np.uint8))
+    splits = load_images(str(tmp_path / "x.npz")).splits
+    assert [(part.shape, float(part.max() * 255)) for part in splits] == [
+        ((5, 1, 4, 4), 1),
+        ((3, 1, 4, 4), 255),
+        ((2, 1, 4, 4), 0),
+    ]
+    np.savez(tmp_path / "x.npz", test=test, train=train)
+    with pytest.raises(
+        BadFile, match="expected one array, or 'train', 'validation', 'test', got 'test', 'train'"
+    ) as error:
+        load_images(str(tmp_path / "x.npz"))
+    one_line(error)
+    np.savez(tmp_path / "x.npz", test=test, train=train, validation=np.zeros((3, 5, 4), np.uint8))
+    with pytest.raises(BadFile, match=r"expected images of one shape, got \(1, 4, 4\), \(1, 5, 4\)") as error:
+        load_images(str(tmp_path / "x.npz"))
+    one_line(error)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((10, 4)), r"expected images of shape .* got \[10, 4\]; reshape"),
+        (np.zeros((10, 2, 4, 4), np.uint8), r"got \[10, 2, 4, 4\]"),
+        (np.zeros((0, 4, 4), np.uint8), r"got \[0, 1, 4, 4\]"),
+        (np.full((10, 4, 4), 1.5), "expected uint8, or numbers from 0 to 1, got float64 beyond; rescale"),
+        (np.full((10, 4, 4), -0.1), "numbers from 0 to 1"),
+        (np.full((10, 4, 4), np.nan), "numbers from 0 to 1"),
+        (np.zeros((10, 4, 4), int), "got int64 beyond"),
+    ],
+)
+def test_arrays_that_are_no_images(tmp_path, array, message):
+    np.save(tmp_path / "x.npy", array)
+    with pytest.raises(BadFile, match=message) as error:
+        load_images(str(tmp_path / "x.npy"))
+    one_line(error, str(tmp_path / "x.npy"))
+
+
+def test_images_by_name(data):
+    assert load_images("digits").splits.train.shape == (1437, 1, 8, 8)
+    assert IMAGE_SETS == ("digits", "mnist", "cifar10", "freyface", "celeba")
+    faces = RNG.integers(0, 256, (560, 1965), np.uint8)
+    (data / "freyface").mkdir(parents=True)
+    scipy.io.savemat(data / "freyface" / "frey_rawface.mat", {"ff": faces})
+    splits = load_images("freyface").splits
+    assert [part.shape for part in splits] == [(1400, 1, 28, 20), (300, 1, 28, 20), (265, 1, 28, 20)]
+    np.testing.assert_array_equal(np.concatenate(splits).reshape(1965, 560).T * 255, faces)
+    scipy.io.savemat(data / "freyface" / "frey_rawface.mat", {"ff": faces[:, 1:]})
+    with pytest.raises(BadFile, match=r"Frey face: expected uint8\[560, 1965\] under 'ff' .* got uint8\[560, 1964\]"):
+        load_freyface()
+    for name in ("celebs", "x.csv"):
+        with pytest.raises(ValueError, match=f"images: expected one of digits, .* got '{name}'; choose") as error:
+            load_images(name)
+        one_line(error)
+    for name, size in (("mnist", 8), ("x.npy", 8), ("celeba", 0)):
+        with pytest.raises(ValueError, match=f"resize: expected a size .* got {size} for {name}") as error:
+            load_images(name, resize=size)
+        one_line(error)
+
+
+# Downloads
+
+
+class Server(ThreadingHTTPServer):
+    """What it serves, by path: the content, and how many bytes of it to send."""
+
+    files: dict[str, tuple[bytes, int | None]]
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):  # the name that the base class wants
+        assert isinstance(self.server, Server)
+        if self.path not in self.server.files:
+            self.send_error(404)
+            return
+        content, sent = self.server.files[self.path]
+        self.send_response(200)
+        if sent is None or sent >= 0:  # a negative number: all of it, and its length untold
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content if sent is None or sent < 0 else content[:sent])
+
+    def log_message(self, format, *args):
+        pass
+
+
+@pytest.fixture
+def server():
+    server = Server(("127.0.0.1", 0), Handler)
+    server.files = {}
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def md5(content):
+    return f"md5:{hashlib.md5(content).hexdigest()}"
+
+
+def known(content):
+    return Known(len(content), hashlib.sha256(content).hexdigest())
+
+
+def url(server, path=""):
+    return f"http://127.0.0.1:{server.server_port}/{path}"
+
+
+CONTENT = RNG.bytes(3 * 2**18 + 5)
+
+
+def test_a_download(tmp_path, server):
+    server.files = {"/x": (CONTENT, None), "/untold": (CONTENT, -1)}
+    seen = []
+    for name, total in (("x", len(CONTENT)), ("untold", None)):
+        for digest in (md5(CONTENT), f"sha256:{known(CONTENT).sha256}"):
+            path = tmp_path / "new" / name
+            download_file(url(server, name), path, len(CONTENT), digest, lambda come, of: seen.append((come, of)))
+            assert path.read_bytes() == CONTENT
+            assert seen[-1] == (len(CONTENT), total)
+            assert [come for come, _ in seen] == sorted(come for come, _ in seen)
+            seen.clear()
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["untold", "x"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "limit", "digest", "kind", "message"),
+    [
+        (None, 2**20, md5(b"other"), BadFile, "expected a file with md5 795f.*, got .*; try again later"),
+        (None, len(CONTENT) - 1, md5(CONTENT), BadFile, "expected at most 786436 bytes, got more; try"),
+        (-1, len(CONTENT) - 1, md5(CONTENT), BadFile, "expected at most 786436 bytes, got more; try"),
+        (
+            2**18,
+            2**20,
+            md5(CONTENT),
+            ConnectionError,
+            r"got none \(the connection ended after 262144 of 786437 bytes\)",
+        ),
+        (0, 2**20, md5(CONTENT), ConnectionError, "the connection ended after 0 of 786437 bytes"),
+    ],
+)
+def test_a_download_that_fails_leaves_nothing_new(tmp_path, server, sent, limit, digest, kind, message):
+    server.files["/x"] = CONTENT, sent
+    path = write(tmp_path / "x", b"as it was")
+    with pytest.raises(kind, match=message) as error:
+        download_file(url(server, "x"), path, limit, digest)
+    assert str(error.value).startswith(url(server, "x"))
+    assert "\n" not in str(error.value)
+    assert path.read_bytes() == b"as it was"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_download(tmp_path, server):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        gone = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+    with pytest.raises(ConnectionError, match=r"expected a download, got none \(Not Found\)"):
+        download_file(url(server, "none"), tmp_path / "x", 9, md5(b""))
+    with pytest.raises(ConnectionError, match=r"expected a download, got none \(.*refused\)"):
+        download_file(gone, tmp_path / "x", 9, md5(b""))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_silence(tmp_path, server, monkeypatch):
+    monkeypatch.setattr(download, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(Handler, "do_GET", lambda self: threading.Event().wait(0.3))
+    with pytest.raises(ConnectionError, match=r"expected a download, got none \(timed out\)"):
+        download_file(url(server, "x"), tmp_path / "x", 9, md5(b""))
+
+
+# Fetching datasets
+
+
+def tar_gz(members):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return file.getvalue()
+
+
+@pytest.fixture
+def published(server, monkeypatch):
+    """Small datasets on the server, in the layouts and under the names of the true ones."""
+    contents = {
+        name: {path: RNG.bytes(99 + i) for i, path in enumerate(files)} for name, files in checksums.FILES.items()
+    }
+    packed = {
+        "cifar10": [tar_gz({**contents["cifar10"], "cifar-10-batches-bin/readme.html": b"hello"})],
+        "freyface": list(contents["freyface"].values()),
+        "mnist": [gzip.compress(content) for content in contents["mnist"].values()],
+    }
+    for name, files in contents.items():
+        monkeypatch.setitem(checksums.FILES, name, {path: known(content) for path, content in files.items()})
+        sources = []
+        for source, content in zip(SOURCES[name], packed[name], strict=True):
+            path = source.url.rpartition("/")[2]
+            server.files[f"/{path}"] = content, None
+            sources.append(Source(url(server, path), source.limit, md5(content), source.files))
+        monkeypatch.setitem(SOURCES, name, tuple(sources))
+    return contents
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_fetching(data, server, published, name):
+    assert datasets_by_name()[name].state == "missing"
+    assert fetch(name) == data / name
+    assert tree(data / name) == published[name]
+    assert datasets_by_name()[name].state == "present"
+
+    victim = data / name / next(iter(published[name]))
+    victim.write_bytes(victim.read_bytes()[:-1] + b"?")
+    row = datasets_by_name()[name]
+    assert row.state == "damaged"
+    assert str(victim) in row.detail
+    fetch(name)  # what is damaged is replaced
+    assert tree(data / name) == published[name]
+    server.files.clear()
+    fetch(name)  # what is there is not asked for again
+    victim.unlink()
+    with pytest.raises(ConnectionError, match=f"{name}: .*Not Found.*; get .* put them in") as error:
+        fetch(name)
+    one_line(error, victim.name, str(data / name))
+
+
+def test_compressed_files_count_as_present(data, published):
+    fetch("mnist")
+    for path in list((data / "mnist").iterdir()):
+        write(path.with_name(f"{path.name}.gz"), gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert datasets_by_name()["mnist"].state == "present"
+    write(data / "mnist" / "t10k-labels-idx1-ubyte.gz", gzip.compress(b"other"))
+    assert datasets_by_name()["mnist"].state == "damaged"
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_archives_with_other_contents(data, server, published, name):
+    """Whose own digest is right: as if a publisher had changed both."""
+    source = SOURCES[name][0]
+    wrong = gzip.compress(b"other") if name == "mnist" else tar_gz(dict.fromkeys(source.files, b"other"))
+    for content, message in (
+        (wrong, f"file {source.files[0]}: expected 99 bytes, got 5; fetch"),
+        (b"no archive", "expected .*; get the file again"),
+        (tar_gz({"readme": b"1"}), "expected .*; (fetch|get|is)" if name == "mnist" else "found none; fetch it again"),
+        (tar_gz({"../../evil": b"1"}), "expected"),
+    ):
+        server.files[f"/{source.url.rpartition('/')[2]}"] = content, None
+        SOURCES[name] = (source._replace(digest=md5(content)), *SOURCES[name][1:])
+        with pytest.raises(BadFile, match=message) as error:
+            fetch(name)
+        one_line(error)
+        assert tree(data) == {}
+        assert tree(data.parent) == {}
+
+
+def test_what_cannot_be_fetched(data):
+    with pytest.raises(ValueError, match="celeba: expected the images in .*img_align_celeba, .*; unpack") as error:
+        fetch("celeba")
+    one_line(error, str(data))
+    with pytest.raises(
+        ValueError, match="fetch: expected one of mnist, cifar10, freyface, got 'digits'; choose"
+    ) as error:
+        fetch("digits")
+    one_line(error)
+
+
+def test_sources_are_safe_and_complete():
+    assert set(SOURCES) == set(checksums.FILES)
+    for name, sources in SOURCES.items():
+        assert sorted(file for source in sources for file in source.files) == sorted(checksums.FILES[name])
+        for source in sources:
+            assert source.url.startswith("https://")
+            kind, digest = source.digest.split(":")
+            assert len(digest) == {"md5": 32, "sha256": 64}[kind]
+
+
+# The catalogue
+
+
+def datasets_by_name():
+    return {row.name: row for row in datasets()}
+
+
+def test_the_catalogue(data):
+    rows = datasets_by_name()
+    assert set(rows) == {*TOYS, *IMAGE_SETS}
+    for row in rows.values():
+        built_in = row.name in TOYS or row.name == "digits"
+        assert row.state == ("built in" if built_in else "missing")
+        assert row.where == (None if built_in else data / row.name)
+        assert bool(row.detail) != built_in
+        assert "\n" not in row.detail
+    assert rows["digits"].counts == tuple(len(part) for part in load_digits().splits)
+    assert rows["digits"].shape == load_digits().splits.train.shape[1:]
+
+    folder = data / "celeba" / "img_align_celeba"
+    folder.mkdir(parents=True)
+    assert datasets_by_name()["celeba"].state == "damaged"
+    for i in range(20):
+        write(folder / f"{i}.jpg", b"")
+    row = datasets_by_name()["celeba"]
+    assert (row.state, row.where, row.counts) == ("present", folder, (18, 1, 1))
+
+
+def test_data_needs_no_jax():
+    code = "import sys, vages.data, vages.files; print([m for m in ('jax', 'scipy', 'matplotlib') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,880 @@
+"""Every reader against the library that wrote the file, and against files that are not what they should be."""
+
+import gzip
+import io
+import itertools
+import os
+import pickle
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.io
+from PIL import Image, PngImagePlugin
+
+from vages.files import (
+    BadFile,
+    archive_members,
+    bad,
+    decode_image,
+    image_files,
+    inflate,
+    parse_cifar10,
+    parse_idx,
+    parse_image,
+    parse_json,
+    parse_mat,
+    parse_npy,
+    parse_npz,
+    read_bytes,
+    read_cifar10,
+    read_idx,
+    read_image,
+    read_json,
+    read_mat,
+    read_npy,
+    read_npz,
+    tar_members,
+    unpack,
+    zip_members,
+)
+
+LIMIT = 2**20
+RNG = np.random.default_rng(0)
+
+
+def refused(match, function, *args):
+    """`BadFile` in one line that names the file and ends with what to do."""
+    with pytest.raises(BadFile, match=match) as error:
+        function(*args)
+    text = str(error.value)
+    assert text.startswith(("FILE", "/"))
+    assert text.isprintable()
+    assert " expected " in text
+    assert text.count("; ") == 1
+
+
+def cuts(content, parse, *args):
+    """Cut anywhere, or with a byte more: refused."""
+    for length in {
+        *range(0, len(content), max(1, len(content) // 97)),
+        *range(max(0, len(content) - 40), len(content)),
+    }:
+        refused("expected", parse, content[:length], "FILE", *args)
+    refused("expected", parse, content + b"\0", "FILE", *args)
+    refused("expected", parse, content + content, "FILE", *args)
+
+
+# Bytes
+
+
+def test_bytes_within_a_limit(tmp_path, monkeypatch):
+    (tmp_path / "x").write_bytes(b"12345")
+    assert read_bytes(tmp_path / "x", 5) == b"12345"
+    refused("expected at most 4 bytes, got 5; is it the right file?", read_bytes, tmp_path / "x", 4)
+    for path, found in ((tmp_path, "a folder"), (tmp_path / "none", "none"), (tmp_path / "pipe", "something else")):
+        if found == "something else":
+            os.mkfifo(path)
+        with pytest.raises(FileNotFoundError, match=f"{path}: expected a file, found {found}; check the path"):
+            read_bytes(path, 5)
+    monkeypatch.setattr(bad.os, "fstat", lambda handle: SimpleNamespace(st_size=4))
+    refused("expected 4 bytes, got another number of them; is it still", read_bytes, tmp_path / "x", 4)
+
+
+@pytest.mark.parametrize("form", ["zlib", "gzip", "raw"])
+def test_inflating(form):
+    content = bytes(1000) + RNG.bytes(1000)
+    press = zlib.compressobj(9, zlib.DEFLATED, {"zlib": 15, "gzip": 31, "raw": -15}[form])
+    pressed = press.compress(content) + press.flush()
+    assert inflate(pressed, "FILE", 2000, form) == content
+    refused("expected at most 1999 bytes when inflated, got more", inflate, pressed, "FILE", 1999, form)
+    for length in range(0, len(pressed), 13):
+        refused("cut short", inflate, pressed[:length], "FILE", 2000, form)
+    refused("got 3 bytes behind their end", inflate, pressed + b"abc", "FILE", 2000, form)
+    if form != "raw":
+        wrong = pressed[:-8] + bytes([pressed[-8] ^ 1]) + pressed[-7:-1] + bytes([pressed[-1] ^ 1])
+        refused("got damaged ones", inflate, wrong, "FILE", 2000, form)
+
+
+# idx
+
+
+def idx_bytes(array):
+    codes = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
+    dtype = array.dtype.newbyteorder(">")
+    return (
+        struct.pack(f">BBBB{array.ndim}I", 0, 0, codes[dtype.str[1:]], array.ndim, *array.shape)
+        + array.astype(dtype).tobytes()
+    )
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "i4", "f4", "f8"])
+def test_idx(tmp_path, dtype):
+    array = (RNG.normal(size=(3, 4, 2)) * 50).astype(dtype)
+    content = idx_bytes(array)
+    (tmp_path / "x").write_bytes(content)
+    (tmp_path / "x.gz").write_bytes(gzip.compress(content))
+    for got in (parse_idx(content, ""), *(read_idx(tmp_path / name, LIMIT) for name in ("x", "x.gz"))):
+        assert got.dtype == array.dtype
+        np.testing.assert_array_equal(got, array)
+    cuts(content, parse_idx)
+    refused("at most 20 bytes, got", read_idx, tmp_path / "x", 20)
+    (tmp_path / "large.gz").write_bytes(gzip.compress(idx_bytes(np.zeros(999, dtype))))
+    refused("expected at most 900 bytes when inflated", read_idx, tmp_path / "large.gz", 900)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (pickle.dumps([1, 2]), "expected an idx file, got one that begins with"),
+        (b"\0\0\x08\0", "expected an idx file"),
+        (b"\0\0\x08\x09" + bytes(40), "expected an idx file"),
+        (b"\0\0\x0a\x01\0\0\0\x01\0", "expected an idx file"),
+        (b"\0\0\x08\x02\0\0\0\x01", "expected 2 sizes, got 8 bytes"),
+        (b"\0\0\x08\x04" + b"\xff" * 16, r"expected \d{38,} bytes"),
+        (b"\0\0\x08\x02" + bytes(4) + b"\xff" * 4, r"shape \[0, 4294967295\], got 12"),
+    ],
+)
+def test_what_is_no_idx(content, message):
+    refused(message, parse_idx, content, "FILE")
+
+
+# CIFAR10
+
+
+def test_cifar10(tmp_path):
+    labels, images = np.arange(5, dtype=np.uint8), RNG.integers(0, 256, (5, 3, 32, 32), np.uint8)
+    content = np.concatenate([labels[:, None], images.reshape(5, -1)], 1).tobytes()
+    (tmp_path / "x.bin").write_bytes(content)
+    for got in (parse_cifar10(content, ""), read_cifar10(tmp_path / "x.bin", LIMIT)):
+        np.testing.assert_array_equal(got[0], images)
+        np.testing.assert_array_equal(got[1], labels)
+    refused("records of 3073 bytes, got 0", parse_cifar10, b"", "FILE")
+    refused("records of 3073 bytes, got 15364", parse_cifar10, content[:-1], "FILE")
+    refused("records of 3073 bytes, got 15366", parse_cifar10, content + b"\0", "FILE")
+    wrong = content[:3073] + b"\x0a" + content[3074:]
+    refused("expected labels 0 to 9, got 10 in record 1", parse_cifar10, wrong, "FILE")
+    refused("at most 15000 bytes", read_cifar10, tmp_path / "x.bin", 15000)
+
+
+# MATLAB
+
+
+def mat_bytes(compressed=False, **arrays):
+    file = io.BytesIO()
+    scipy.io.savemat(file, arrays, do_compression=compressed)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_matlab(tmp_path, dtype, compressed):
+    array = (RNG.uniform(size=(3, 4, 2)) * 100).astype(dtype)
+    content = mat_bytes(compressed, before=np.ones((2, 2)), x=array, words=["a", "b"], after={"a": 1})
+    (tmp_path / "x.mat").write_bytes(content)
+    for got in (parse_mat(content, "", "x", LIMIT), read_mat(tmp_path / "x.mat", "x", LIMIT)):
+        assert got.dtype == array.dtype
+        np.testing.assert_array_equal(got, array)
+    cuts(mat_bytes(compressed, x=array), parse_mat, "x", LIMIT)
+    refused("expected one array 'y', got 0", parse_mat, content, "FILE", "y", LIMIT)
+    refused("expected", parse_mat, content, "FILE", "x", array.nbytes - 1)
+
+
+def matlab_element(kind, data, order="<"):
+    return struct.pack(f"{order}II", kind, len(data)) + data + bytes(-len(data) % 8)
+
+
+def matlab_file(order="<", cls=6, flags=0, shape=(2, 3), stored=2, data=bytes(range(6)), wrap=None, more=()):
+    header = b"MATLAB 5.0".ljust(124) + struct.pack(f"{order}H", 0x0100) + (b"IM" if order == "<" else b"MI")
+    parts = [
+        (6, struct.pack(f"{order}II", cls | flags, 0)),
+        (5, struct.pack(f"{order}{len(shape)}i", *shape)),
+        (1, b"x"),
+        (stored, data),
+        *more,
+    ]
+    array = matlab_element(14, b"".join(matlab_element(kind, content, order) for kind, content in parts), order)
+    return header + (array if wrap is None else wrap(array))
+
+
+def test_matlab_by_hand():
+    """Both byte orders, and doubles that are stored as bytes, as MATLAB does it."""
+    for order in "<>":
+        got = parse_mat(matlab_file(order), "", "x", LIMIT)
+        assert got.dtype == np.dtype("f8")
+        np.testing.assert_array_equal(got, np.arange(6.0).reshape(3, 2).T)
+        np.testing.assert_array_equal(scipy.io.loadmat(io.BytesIO(matlab_file(order)))["x"], got)
+    small = struct.pack("<HHI", 1, 1, ord("x"))
+    content = matlab_file().replace(matlab_element(1, b"x"), small)
+    content = content[:132] + struct.pack("<I", len(content) - 136) + content[136:]
+    np.testing.assert_array_equal(parse_mat(content, "", "x", LIMIT), np.arange(6.0).reshape(3, 2).T)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (pickle.dumps(list(range(99))).ljust(200), "expected a MATLAB file of version 5"),
+        (b"", "expected a MATLAB file of version 5"),
+        (matlab_file()[:124] + b"\0\2IM", "expected a MATLAB file of version 5"),  # 7.3, which is HDF5
+        (matlab_file(flags=0x0800), "expected real numbers, got flags 0x806"),
+        (matlab_file(cls=1), "expected real numbers, got flags 0x1 "),  # a cell
+        (matlab_file(cls=4), "expected real numbers, got flags 0x4 "),  # text
+        (matlab_file(shape=(2, 4)), "expected 8 numbers that fit in float64, got 6 bytes"),
+        (matlab_file(shape=(2, 2)), "expected 4 numbers"),
+        (matlab_file(shape=(2**31 - 1,) * 8), "expected 1 to 1048576 bytes, got the shape"),
+        (matlab_file(shape=(-2, -3)), r"got the shape \[-2, -3\]"),
+        (matlab_file(shape=(0, 3), data=b""), r"got the shape \[0, 3\]"),
+        (matlab_file(shape=(6,)), "expected an array's flags, sizes and name"),
+        (matlab_file(cls=9, stored=7, data=bytes(24)), "expected 6 numbers that fit in uint8, got 24 bytes of type 7"),
+        (matlab_file(stored=99), "got 6 bytes of type 99"),
+        (matlab_file(more=[(2, bytes(6))]), "got 6 bytes of type 2 and 16 more"),
+        (matlab_file() + matlab_file()[128:], "expected one array 'x', got 2"),
+        (matlab_file() + matlab_element(2, b"abc"), "expected arrays, got an element of type 2"),
+        (matlab_file(wrap=lambda a: a[:4] + b"\xff\xff\xff\xff" + a[8:]), "cut short at byte 128"),
+        (matlab_file(wrap=lambda a: struct.pack("<II", 15, 3) + b"abc"), "got damaged ones"),
+        (matlab_file(wrap=lambda a: matlab_element(15, zlib.compress(a + a))[:-1]), "expected"),
+        (
+            matlab_file(wrap=lambda a: struct.pack("<II", 15, len(z := zlib.compress(a + a))) + z),
+            "expected one array when inflated, got more",
+        ),
+        (
+            matlab_file(wrap=lambda a: struct.pack("<II", 15, len(z := zlib.compress(bytes(2**22)))) + z),
+            "at most 1049600 bytes when inflated",
+        ),
+    ],
+)
+def test_what_is_no_array_of_matlab(content, message):
+    refused(message, parse_mat, content, "FILE", "x", LIMIT)
+
+
+def test_compressed_arrays_of_matlab_share_a_limit():
+    arrays = {name: np.zeros((100, 50)) for name in "abxy"}
+    assert parse_mat(mat_bytes(True, **arrays), "FILE", "x", 4 * 40_000).shape == (100, 50)
+    refused("when inflated, got more", parse_mat, mat_bytes(True, **arrays), "FILE", "x", 3 * 40_000)
+
+
+# NumPy
+
+
+def npy_bytes(array, **options):
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, **options)
+    return file.getvalue()
+
+
+def npy_header(text, data=bytes(24), version=1):
+    text = text.encode("latin-1")
+    length = struct.pack("<H" if version == 1 else "<I", len(text))
+    return b"\x93NUMPY" + bytes([version, 0]) + length + text + data
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0)])
+@pytest.mark.parametrize(
+    "array",
+    [
+        *(np.arange(24).reshape(4, 3, 2).astype(dtype) for dtype in ("f8", "f4", "f2", ">f4", "u1", ">i8", "u4", "?")),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.zeros((0, 3)),
+        np.float32(3),
+        np.arange(5),
+    ],
+    ids=lambda array: f"{array.dtype.str}{array.shape}",
+)
+def test_npy(tmp_path, array, version):
+    array = np.asanyarray(array)
+    content = npy_bytes(array, version=version)
+    (tmp_path / "x.npy").write_bytes(content)
+    for got in (parse_npy(content, "", LIMIT), read_npy(tmp_path / "x.npy", LIMIT)):
+        assert got.dtype == array.dtype
+        np.testing.assert_array_equal(got, array, strict=True)
+    for length in range(0, len(content), 5):
+        refused("expected", parse_npy, content[:length], "FILE", LIMIT)
+    refused("expected", parse_npy, content + b"\0", "FILE", LIMIT)
+    if array.nbytes:
+        refused("expected at most", parse_npy, content, "FILE", array.nbytes - 1)
+
+
+def test_headers_that_others_write():
+    for text in (
+        "{'shape':(2,3),'fortran_order':False,'descr':'<f4'}",
+        '{"descr": "<f4", "fortran_order": False, "shape": (2, 3), }   \n',
+        "{ 'descr' : '<f4' , 'shape' : ( 2 , 3 , ) , 'fortran_order' : False }",
+    ):
+        np.testing.assert_array_equal(parse_npy(npy_header(text), "", LIMIT), np.zeros((2, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (pickle.dumps([1]), "expected a NumPy file, got one that begins with b'"),
+        (b"", "expected a NumPy file"),
+        (npy_bytes(np.zeros((2, 2)), version=(3, 0)), "expected a NumPy file"),
+        (npy_bytes(np.array([[1, "a"]], object)), r"expected numbers, got pickled objects \(dtype '\|O'\)"),
+        (npy_bytes(np.zeros(3, [("a", object)])), "got pickled objects"),
+        (npy_bytes(np.zeros(3, [("a", "f4")])), r"expected real numbers, got the dtype \[\('a', '<f4'\)\]"),
+        (npy_bytes(np.array(["a"])), "expected real numbers, got the dtype '<U1'"),
+        (npy_bytes(np.zeros(2, complex)), "got the dtype '<c16'; save the real and the imaginary part"),
+        (
+            npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4), }"),
+            r"32 bytes for float32\[2, 4\], got 24",
+        ),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }"), "expected 16 bytes"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 9999999999999999999), }", b""), "at most"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 0), }", b""), "header"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-2, -3), }"), "expected NumPy's header"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (6), }"), "expected NumPy's header"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,,6), }"), "expected NumPy's header"),
+        (npy_header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'1, ' * 32}6,), }}"), "NumPy's header"),
+        (npy_header("{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3), }"), "expected NumPy's header"),
+        (npy_header("{'descr': '<f4', 'shape': (2, 3), }"), "expected NumPy's header"),
+        (npy_header("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"), "NumPy's header"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'more': 1}"), "NumPy's header"),
+        (npy_header("{'descr': True, 'fortran_order': False, 'shape': (2, 3), }"), "expected NumPy's header"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': '(2, 3)', }"), "expected NumPy's header"),
+        (npy_header("__import__('os').abort()"), "expected NumPy's header"),
+        (npy_header("{'descr': '<f4\n', 'fortran_order': False, 'shape': (2, 3), }"), "expected NumPy's header"),
+        (npy_header(""), "expected NumPy's header"),
+        (npy_header("{'descr': '<f9', 'fortran_order': False, 'shape': (2, 3), }"), "got the dtype '<f9'"),
+        (
+            npy_header("{'descr': '|b1', 'fortran_order': False, 'shape': (2, 3), }", b"\0\1\0\1\0\2"),
+            "expected booleans",
+        ),
+        (b"\x93NUMPY\x02\0\xff\xff\xff\xff" + bytes(50), "expected a header of at most 10000 bytes, got 4294967295"),
+        (npy_header(" " * 10001), "expected a header of at most 10000 bytes, got 10001"),
+    ],
+)
+def test_what_is_no_npy(content, message):
+    refused(message, parse_npy, content, "FILE", LIMIT)
+
+
+def npz_bytes(save=np.savez, **arrays):
+    file = io.BytesIO()
+    save(file, **arrays)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz(tmp_path, save):
+    arrays = {"b": np.arange(6.0).reshape(2, 3), "a": np.zeros(0), "c/d": np.array(True)}
+    content = npz_bytes(save, **arrays)
+    (tmp_path / "x.npz").write_bytes(content)
+    for got in (parse_npz(content, "", LIMIT), read_npz(tmp_path / "x.npz", LIMIT)):
+        assert list(got) == list(arrays)
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(got[name], array, strict=True)
+    assert parse_npz(npz_bytes(), "", LIMIT) == {}
+    cuts(content, parse_npz, LIMIT)
+    refused("at most 400 bytes when unpacked, got 433", parse_npz, content, "FILE", 400)
+    with pytest.raises(FileNotFoundError, match="expected a file, found a folder"):
+        read_npz(tmp_path, LIMIT)
+
+
+def test_what_is_no_npz():
+    objects = npz_bytes(x=np.array([None]))
+    refused("FILE, array 'x': expected numbers, got pickled objects", parse_npz, objects, "FILE", LIMIT)
+    text = zip_bytes({"x.txt": b"1"})
+    refused("got the file 'x.txt' among them; use numpy.savez", parse_npz, text, "FILE", LIMIT)
+    refused("'x': expected a NumPy file", parse_npz, zip_bytes({"x.npy": pickle.dumps(1)}), "FILE", LIMIT)
+    refused("expected a zip archive", parse_npz, npy_bytes(np.zeros(3)), "FILE", LIMIT)
+
+
+# Zip
+
+
+def zip_bytes(members, method=zipfile.ZIP_DEFLATED, **options):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method, **options) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def zipped(content, name="FILE", limit=LIMIT, count=100):
+    return dict(zip_members(io.BytesIO(content), name, limit, count))
+
+
+FILES = {"a.txt": b"alpha" * 100, "d/é.bin": RNG.bytes(300), "d/empty": b"", "z": b"z"}
+
+
+class Stream(io.RawIOBase):
+    """Takes bytes and cannot go back, so that zipfile writes sizes behind the members."""
+
+    def __init__(self):
+        self.content = b""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.content += bytes(data)
+        return len(data)
+
+
+def test_zip(tmp_path, monkeypatch):
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        content = zip_bytes(FILES, method)
+        assert zipped(content) == FILES
+        cuts(content, zipped)
+    stream = Stream()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.mkdir("d")
+        for name, data in FILES.items():
+            with archive.open(name, "w", force_zip64=name == "z") as file:
+                file.write(data)
+        archive.comment = b"a comment"
+    assert zipped(stream.content) == FILES
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)  # sizes and offsets of 64 bits everywhere
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)
+    content = zip_bytes(FILES)
+    assert b"PK\x06\x06" in content
+    assert zipped(content) == FILES
+    cuts(content, zipped)
+    assert zipped(zip_bytes({})) == {}
+
+
+def test_members_that_are_not_wanted_are_not_inflated():
+    content = zip_bytes({"big": bytes(10 * LIMIT), "a": b"1"})
+    refused("at most 1048576 bytes when unpacked, got 10485761", zipped, content)
+    assert dict(zip_members(io.BytesIO(content), "FILE", LIMIT, 9, lambda name: name == "a")) == {"a": b"1"}
+
+
+BAD_NAMES = ["../a", "a/../../b", "/etc/passwd", "C:/a", "a\\..\\b", "..", "a\nb", "a\x1bb", "x" * 1025, "."]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_names_in_a_zip(name):
+    info = zipfile.ZipInfo("x")
+    info.filename = name
+    refused("expected (names inside its folder|files), got", zipped, zip_bytes({info: b"1"}))
+
+
+def entry(content):
+    return content.rindex(b"PK\x01\x02")
+
+
+def patched(content, at, data):
+    return content[:at] + data + content[at + len(data) :]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: patched(c, entry(c) + 8, b"\1"), "expected stored or deflated members.*flags 0x1"),
+        (lambda c: patched(c, entry(c) + 10, b"\x0c"), "by method 12"),
+        (lambda c: patched(c, entry(c) + 16, b"\0\0\0\0"), "expected 500 bytes of its checksum"),
+        (lambda c: patched(c, entry(c) + 24, b"\xff\xff\xff\xfe"), "when unpacked, got"),
+        (lambda c: patched(c, entry(c) + 24, b"\xff\xff\xff\xff"), "expected the size of a large member, got none"),
+        (lambda c: patched(c, entry(c) + 24, b"\x60\0\0\0"), "expected at most 96 bytes when inflated"),
+        (lambda c: patched(c, entry(c) + 24, b"\x60\2\0\0"), "expected 608 bytes of its checksum"),
+        (lambda c: patched(c, entry(c) + 24, bytes(4)), "for 0 bytes|when inflated"),
+        (lambda c: patched(c, entry(c) + 34, b"\1"), "expected a member's entry"),
+        (lambda c: patched(c, entry(c) + 38, struct.pack("<I", (stat.S_IFLNK | 0o777) << 16)), "a link or a device"),
+        (lambda c: patched(c, entry(c) + 42, b"\1"), "something else there"),
+        (lambda c: patched(c, entry(c) + 46, b"A"), "expected the name 'A.txt', got another there"),
+        (lambda c: patched(c, entry(c) + 20, b"\1"), "expected"),
+        (lambda c: patched(c, len(c) - 22 + 8, b"\2\0\2\0"), "cut short|in .* bytes"),
+        (lambda c: patched(c, len(c) - 22 + 8, b"\0\0\0\0"), "at most 100 members, got 0 in"),
+        (lambda c: patched(c, len(c) - 22 + 4, b"\1"), "of one piece"),
+        (lambda c: patched(c, len(c) - 22 + 10, b"\xff\xff"), "of one piece"),
+        (lambda c: c[:-22] + bytes(56) + b"PK\x06\x07" + bytes(16) + c[-22:], "a large archive's end record, got b'"),
+        (lambda c: b"junk" + c, "of one piece"),
+    ],
+)
+def test_what_is_no_zip(change, message):
+    refused(message, zipped, change(zip_bytes({"a.txt": FILES["a.txt"]})))
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_zips_that_deceive():
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a", b"1")
+        archive.writestr("./a", b"2")
+    refused("expected each name once, got 'a' twice", zipped, file.getvalue())
+    refused("at most 3 members, got 4", zipped, zip_bytes(FILES), "FILE", LIMIT, 3)
+
+    # Two entries for the same bytes: the way to a bomb that no ratio betrays.
+    content = zip_bytes({"a": b"1" * 99, "b": b"2" * 99})
+    end, first, second = content.rindex(b"PK\x05\x06"), content.index(b"PK\x01\x02"), entry(content)
+    overlapping = content[:second] + content[first:second].replace(b"a", b"b") + content[end:]
+    refused("(something else there|another there)", zipped, overlapping)
+    local = patched(content, content.index(b"PK\x03\x04", 4) + 30, b"a")
+    refused("expected the name 'b', got another there", zipped, local)
+
+    # A member inside another's bytes.
+    inner = zip_bytes({"b": b"2" * 9}, zipfile.ZIP_STORED)
+    outer = zip_bytes({"a": inner[: entry(inner)]}, zipfile.ZIP_STORED)
+    listed = patched(inner[entry(inner) : -22], 42, struct.pack("<I", outer.index(b"PK\x03\x04", 4)))
+    size = len(outer) - 22 - entry(outer) + len(listed)
+    nested = outer[:-22] + listed + patched(outer[-22:], 8, struct.pack("<HHI", 2, 2, size))
+    refused("expected members side by side, got 'b' elsewhere", zipped, nested)
+
+    # A member before the directory that the directory does not list.
+    hidden = content[:second] + patched(content[end:], 8, struct.pack("<HHI", 1, 1, second - first))
+    refused("expected members alone, got 1\\d\\d? bytes more|\\d\\d bytes more", zipped, hidden)
+    no_first = (
+        content[:first] + content[second:end] + patched(content[end:], 8, struct.pack("<HHI", 1, 1, end - second))
+    )
+    refused("expected members side by side, got 'b' elsewhere", zipped, no_first)
+
+
+# Tar
+
+FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
+
+
+def tar_bytes(members, form="pax"):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=FORMATS[form]) as archive:
+        for name, content in members.items():
+            info = name if isinstance(name, tarfile.TarInfo) else tarfile.TarInfo(name)
+            info.size, info.mtime = len(content), 1.5 if form == "pax" else 1  # a fraction needs an extended header
+            archive.addfile(info, io.BytesIO(content))
+    return file.getvalue()
+
+
+def untarred(content, name="FILE", limit=LIMIT, count=100, gzipped=False):
+    return dict(tar_members(io.BytesIO(content), name, limit, count, gzipped))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_tar(form):
+    files = {**FILES, "long/" + "n" * 90 + "/" + "m" * 90: b"deep", "block": bytes(512)}
+    content = tar_bytes(files, form)
+    assert untarred(content) == files
+    assert untarred(gzip.compress(content), gzipped=True) == files
+    assert untarred(tar_bytes({}, form)) == {}
+    stripped = content.rstrip(b"\0")
+    for length in range(0, len(stripped), 101):
+        refused("expected", untarred, content[:length])
+    refused("expected zeros behind the last member", untarred, content + b"x")
+    refused("expected zeros behind the last member", untarred, content + content)
+    pressed = gzip.compress(content)
+    for length in range(0, len(pressed), 101):
+        refused("damaged|the end", untarred, pressed[:length], "FILE", LIMIT, 100, True)
+    refused("damaged", untarred, pressed + b"x", "FILE", LIMIT, 100, True)
+    refused("expected at most 100 members of 1000 bytes, got more", untarred, content, "FILE", 1000)
+    refused("expected at most 2 members", untarred, content, "FILE", LIMIT, 2)
+
+
+def test_a_folder_packed_as_a_whole(tmp_path):
+    for name, content in FILES.items():
+        (tmp_path / "x" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "x" / name).write_bytes(content)
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        archive.add(tmp_path / "x", ".")
+    assert untarred((tmp_path / "x.tar").read_bytes()) == FILES
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [(name, form) for name in BAD_NAMES for form in FORMATS if len(name) < 256 or form != "ustar"]
+)
+def test_names_in_a_tar(name, form):
+    refused("expected (names inside its folder|each name once), got", untarred, tar_bytes({name: b"1"}, form))
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, b"S", b"Z"])
+def test_what_is_no_file_in_a_tar(kind):
+    info = tarfile.TarInfo("a")
+    info.type, info.linkname = kind, "/etc/passwd"
+    refused(r"expected files, got b'a.*', a link or a device", untarred, tar_bytes({info: b""}, "gnu"))
+
+
+def resummed(header):
+    header = header[:148] + b" " * 8 + header[156:]
+    return header[:148] + b"%06o\0 " % sum(header) + header[156:]
+
+
+TAR = tar_bytes({"a": b"alpha"}, "gnu")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (pickle.dumps(list(range(9999))), "expected a tar archive, got another format"),
+        (b"", "expected 512 bytes, got 0 and the end"),
+        (patched(TAR, 0, b"b"), "expected a member's header, got a damaged one"),
+        (patched(TAR, 148, b"zz"), "expected an octal number"),
+        (resummed(patched(TAR[:512], 124, b"x")) + TAR[512:], "expected an octal number"),
+        (resummed(patched(TAR[:512], 124, b"77777777777\0")) + TAR[512:], "members of 1048576 bytes, got more"),
+        (resummed(patched(TAR[:512], 124, b"\x80" + b"\xff" * 11)) + TAR[512:], "of 1048576 bytes, got more"),
+        (resummed(patched(TAR[:512], 124, b"\xff" + b"\xff" * 11)) + TAR[512:], "expected an octal number"),
+        (resummed(patched(TAR[:512], 124, b"00003000000\0")) + TAR[512:], "expected 786432 bytes, got"),
+        (resummed(patched(TAR[:512], 0, b"\xff")) + TAR[512:], "expected names in UTF-8"),
+        (resummed(patched(TAR[:512], 156, b"5")) + TAR[512:], "expected an empty folder 'a', got 5 bytes"),
+        (resummed(patched(TAR[:512], 156, b"L")) + TAR[512:], "expected zeros behind the last member"),
+        (resummed(patched(TAR[:512], 156, b"x")) + TAR[512:], "expected an extended header, got a damaged one"),
+        (TAR[:1024] + TAR[:1024] + bytes(1024), "expected each name once, got 'a' again"),
+        (TAR[:1024], "and the end"),
+        (TAR[:1024] + bytes(512), "expected zeros behind the last member"),
+        (TAR + bytes(2**20), "expected zeros behind the last member"),
+    ],
+)
+def test_what_is_no_tar(content, message):
+    refused(message, untarred, content)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"size": "10000000"}, "got the field b'size'"),
+        ({"GNU.sparse.major": "1"}, "got the field b'GNU.sparse.major'"),
+        ({"path": "../a"}, "expected names inside its folder"),
+        ({"comment": "x" * 70_000}, "got more, or a long one"),
+    ],
+)
+def test_extended_headers(fields, message):
+    info = tarfile.TarInfo("a")
+    info.pax_headers = fields
+    refused(message, untarred, tar_bytes({info: b"1"}))
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", pax_headers=fields) as archive:
+        archive.addfile(tarfile.TarInfo("a"))
+    refused("expected", untarred, file.getvalue())
+
+
+# Archives by their endings
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.tar", "x.tar.gz", "x.TGZ"])
+def test_archives(tmp_path, name):
+    gzipped = name.lower().endswith("gz")
+    content = zip_bytes(FILES) if name == "x.zip" else tar_bytes(FILES)
+    content = gzip.compress(content) if gzipped else content
+    (tmp_path / name).write_bytes(content)
+    assert dict(archive_members(tmp_path / name, LIMIT, 10)) == FILES
+    assert dict(archive_members(tmp_path / name, LIMIT, 10, lambda name: name == "z")) == {"z": b"z"}
+    paths = unpack(archive_members(tmp_path / name, LIMIT, 10), tmp_path / "out")
+    assert {str(path.relative_to(tmp_path / "out")): path.read_bytes() for path in paths} == FILES
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / name, tmp_path / "out"])
+    with pytest.raises(FileExistsError):
+        unpack(archive_members(tmp_path / name, LIMIT, 10), tmp_path / "out")
+    with pytest.raises(FileExistsError):
+        unpack([("a", b"1"), ("a", b"2")], tmp_path / "twice")
+    with pytest.raises(FileNotFoundError, match="expected a file, found none"):
+        archive_members(tmp_path / "none.zip", LIMIT, 10)
+    refused("ends in .zip, .tar, .tar.gz, .tgz, got 'x.rar'", archive_members, tmp_path / "x.rar", LIMIT, 10)
+
+
+# Images
+
+
+def image_bytes(array, form="PNG", mode=None, **options):
+    file, image = io.BytesIO(), Image.fromarray(array)
+    (image if mode is None else image.convert(mode)).save(file, form, **options)
+    return file.getvalue()
+
+
+GREY, COLOUR = RNG.integers(0, 256, (7, 5), np.uint8), RNG.integers(0, 256, (7, 5, 3), np.uint8)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP"])
+def test_images(tmp_path, form):
+    for array, channels in ((GREY, 1), (COLOUR, 3)):
+        content = image_bytes(array, form)
+        (tmp_path / "x").write_bytes(content)
+        expected = np.asarray(Image.open(io.BytesIO(content)))
+        expected = expected[None] if channels == 1 else expected.transpose(2, 0, 1)
+        for got in (parse_image(content, ""), read_image(tmp_path / "x")):
+            np.testing.assert_array_equal(got, expected)
+            assert got.shape == (channels, 7, 5)
+        if form != "JPEG":
+            np.testing.assert_array_equal(expected, array.reshape(7, 5, channels).transpose(2, 0, 1))
+        refused("expected at most 34 pixels, got 5 × 7", parse_image, content, "FILE", 34)
+        cuts(content, parse_image)
+
+
+def test_progressive_jpegs_and_interlaced_pngs():
+    smooth = np.add.outer(np.arange(64), np.arange(48)).astype(np.uint8)
+    content = image_bytes(smooth, "JPEG", progressive=True, quality=95)
+    assert content.count(b"\xff\xda") > 1
+    assert np.abs(parse_image(content, "").astype(int) - smooth).max() < 8
+    cuts(content, parse_image)
+
+
+def test_modes_of_images():
+    alpha = np.dstack([COLOUR, np.full((7, 5), 255, np.uint8)])
+    alpha[0, 0] = 9, 9, 9, 0
+    got = parse_image(image_bytes(alpha), "")
+    np.testing.assert_array_equal(got[:, 0, 0], 255)  # what is transparent lies over white
+    np.testing.assert_array_equal(got[:, 1:], COLOUR.transpose(2, 0, 1)[:, 1:])
+    grey_alpha = np.dstack([GREY, np.zeros((7, 5), np.uint8)])
+    np.testing.assert_array_equal(parse_image(image_bytes(grey_alpha), ""), np.full((1, 7, 5), 255))
+    assert parse_image(image_bytes(GREY, mode="1"), "").shape == (1, 7, 5)
+    assert parse_image(image_bytes(COLOUR, mode="P"), "").shape == (3, 7, 5)
+    assert parse_image(image_bytes(COLOUR, "JPEG", mode="CMYK"), "").shape == (3, 7, 5)
+    assert decode_image(image_bytes(GREY), "").mode == "L"
+    refused("expected 8 bits a channel, got the mode I;16", parse_image, image_bytes(GREY.astype(np.uint16)), "FILE")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    content = image_bytes(GREY, exif=exif.tobytes())
+    np.testing.assert_array_equal(parse_image(content, "")[0], np.rot90(GREY, -1))
+
+
+def png_chunks(*chunks):
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+
+
+IHDR = struct.pack(">IIBBBBB", 5, 7, 8, 0, 0, 0, 0)
+IDAT = zlib.compress(b"".join(b"\0" + row.tobytes() for row in GREY))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "expected a PNG, JPEG or BMP image, got b''"),
+        (pickle.dumps(1), "expected a PNG, JPEG or BMP image"),
+        (b"GIF89a" + bytes(20), "expected a PNG, JPEG or BMP image, got b'GIF89a"),
+        (
+            png_chunks((b"IHDR", b"\x7f\xff\xff\xff" * 2 + IHDR[8:]), (b"IEND", b"")),
+            "pixels, got 2147483647 × 2147483647",
+        ),
+        (
+            png_chunks((b"IHDR", bytes(8) + IHDR[8:]), (b"IDAT", IDAT), (b"IEND", b"")),
+            "an image with pixels, got 0 × 0",
+        ),
+        (png_chunks((b"IHDR", IHDR), (b"IHDR", IHDR), (b"IDAT", IDAT), (b"IEND", b"")), "chunk b'IHDR' out of place"),
+        (png_chunks((b"IDAT", IDAT), (b"IHDR", IHDR), (b"IEND", b"")), "chunk b'IDAT' out of place"),
+        (png_chunks((b"IHDR", IHDR[:12]), (b"IEND", b"")), "chunk b'IHDR' out of place"),
+        (png_chunks((b"IHDR", IHDR), (b"acTL", bytes(8)), (b"IDAT", IDAT), (b"IEND", b"")), "b'acTL' out of place"),
+        (png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT[:9]), (b"IEND", b"")), "expected a PNG image, got a damaged one"),
+        (png_chunks((b"IHDR", IHDR), (b"IEND", b"")), "expected a PNG image, got a damaged one"),
+        (
+            png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT), (b"IEND", b"")).replace(b"IDAT", b"IDAX"),
+            "a damaged one at byte",
+        ),
+        (image_bytes(GREY, "JPEG").replace(b"\xff\xc0", b"\xff\xc3"), "expected one JPEG image of 8 bits, got another"),
+        (image_bytes(GREY, "JPEG").replace(b"\xff\xda", b"\xff\xd9"), "expected a JPEG image alone, got"),
+        (b"\xff\xd8\xff\xd9", "expected a whole JPEG image"),
+        (image_bytes(GREY, "BMP").replace(b"BM", b"BM\0"), "expected a whole, uncompressed BMP image"),
+        (patched(image_bytes(GREY, "BMP"), 18, b"\xff\xff\xff\x7f"), "expected a whole, uncompressed BMP image"),
+    ],
+)
+def test_what_is_no_image(content, message):
+    refused(message, parse_image, content, "FILE")
+
+
+def test_a_jpeg_of_too_many_scans():
+    content = image_bytes(GREY, "JPEG")
+    scan = content[content.index(b"\xff\xda") : -2]
+    refused(
+        "expected a whole JPEG image, got a damaged one", parse_image, content[:-2] + 100 * scan + content[-2:], "FILE"
+    )
+
+
+def test_a_bomb_of_text_in_a_png():
+    info = PngImagePlugin.PngInfo()
+    info.add_text("x", "y" * 2**22, zip=True)
+    content = image_bytes(GREY, pnginfo=info)
+    assert len(content) < 2**14
+    refused("expected a PNG image, got a damaged one .*too large", parse_image, content, "FILE")
+
+
+# Folders of images
+
+
+def test_image_folders(tmp_path):
+    folder = tmp_path / "images"
+    (folder / "b" / "deep").mkdir(parents=True)
+    (folder / ".hidden").mkdir()
+    names = ["10.png", "9.JPG", "b/1.jpeg", "b/deep/0.bmp"]
+    for name in [*names, "notes.txt", ".x.png", ".hidden/x.png", "b/Thumbs.db"]:
+        (folder / name).write_bytes(b"")
+    (folder / "z.png").symlink_to(folder / "10.png")
+    found = [str(path.relative_to(folder)) for path in image_files(folder, 5)]
+    assert found == [*names, "z.png"]
+    refused("expected at most 4 images, got more", image_files, folder, 4)
+
+    (tmp_path / "secret.png").write_bytes(b"")
+    (folder / "out.png").symlink_to(tmp_path / "secret.png")
+    refused("out.png: expected an image, got a link out of", image_files, folder, 9)
+    (folder / "out.png").unlink()
+    (folder / "loop").symlink_to(folder)
+    refused("loop: expected a folder, got a link", image_files, folder, 9)
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "a.txt").write_bytes(b"")
+    refused("expected images .* got none and 1 other files", image_files, tmp_path / "none", 9)
+    for path, got in ((tmp_path / "secret.png", "a file"), (tmp_path / "nowhere", "none")):
+        with pytest.raises(FileNotFoundError, match=f"expected a folder, found {got}; check the path"):
+            image_files(path, 9)
+
+
+# JSON
+
+
+def test_json(tmp_path):
+    content = '{"a": [1, 2.5, -1e10, true, null, "é\\ud83d\\ude00"], "b": {"a": {}}}'.encode()
+    (tmp_path / "x.json").write_bytes(content)
+    expected = {"a": [1, 2.5, -1e10, True, None, "é😀"], "b": {"a": {}}}
+    assert parse_json(content, "") == read_json(tmp_path / "x.json", LIMIT) == expected
+    refused("at most 9 bytes", read_json, tmp_path / "x.json", 9)
+    assert parse_json(b'{"a": ' + b"[" * 62 + b"1" + b"]" * 62 + b"}", "")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "Expecting value"),
+        (b"[1]", "got list"),
+        (b'"a"', "got str"),
+        (b'{"a": 1, "a": 2}', "got a name that stands twice"),
+        (b'{"b": {"a": 1, "a": 1}}', "got a name that stands twice"),
+        (b'{"a": NaN}', "got NaN, which is no number"),
+        (b'{"a": -Infinity}', "got -Infinity, which is no number"),
+        (b'{"a": 1e999}', "got 1e999, which is too large"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
+        (b'{"a": 1} {}', "Extra data"),
+        (b'{"a": 1', "Expecting"),
+        (b'{"a": "\xff"}', "decode"),
+        (b'{"a": "\\ud800"}', "surrogates not allowed"),
+        (b'{"\\ud800": 1}', "surrogates not allowed"),
+        (b"\xef\xbb\xbf{}", "BOM"),
+        ('{"a": 1}'.encode("utf-16"), "decode"),
+        (b'{"a": ' + b"[" * 65 + b"]" * 65 + b"}", "nesting too deep"),
+        (b"[" * 100_000, "nesting too deep"),
+        (b'{"a":' * 100_000, "nesting too deep"),
+    ],
+)
+def test_what_is_no_json_object(content, message):
+    refused(message, parse_json, content, "FILE")
+
+
+def test_no_reader_takes_another_format():
+    """Each reader with each other's files, empty bytes, zeros and a pickle."""
+    parsers = {
+        "idx": parse_idx,
+        "cifar": parse_cifar10,
+        "mat": lambda content, name: parse_mat(content, name, "x", LIMIT),
+        "npy": lambda content, name: parse_npy(content, name, LIMIT),
+        "npz": lambda content, name: parse_npz(content, name, LIMIT),
+        "zip": zipped,
+        "tar": untarred,
+        "image": parse_image,
+        "json": parse_json,
+    }
+    contents = {
+        "idx": idx_bytes(np.ones((2, 2), np.uint8)),
+        "cifar": b"\1" * 3073,
+        "mat": mat_bytes(x=np.ones((2, 2))),
+        "npy": npy_bytes(np.ones((2, 2))),
+        "npz": npz_bytes(x=np.ones((2, 2))),
+        "tar": TAR,
+        "image": image_bytes(GREY),
+        "json": b'{"a": 1}',
+        "pickle": pickle.dumps({"a": 1}),
+        "empty": b"",
+        "zeros": bytes(2000),
+        "text": b"hello, world\n" * 99,
+    }
+    for (form, parse), (other, content) in itertools.product(parsers.items(), contents.items()):
+        if form == other or (form, other) in (("zip", "npz"), ("tar", "zeros")):
+            parse(content, "FILE")
+        else:
+            refused("expected", parse, content, "FILE")

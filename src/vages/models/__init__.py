@@ -1,16 +1,22 @@
 """p(v, h): models as two functions of one example."""
 
 from vages.models.checks import check_finite, check_inputs
+from vages.models.deep import DeepEBLVM
 from vages.models.eblvm import EBLVM, TractableEBLVM
+from vages.models.ebm import EBM
 from vages.models.energy import EnergyModel
 from vages.models.grbm import GRBM, binary_states
 from vages.models.linear_gaussian import LinearGaussian
+from vages.models.mixed import Mixed
 
 __all__ = [
     "EBLVM",
+    "EBM",
     "GRBM",
+    "DeepEBLVM",
     "EnergyModel",
     "LinearGaussian",
+    "Mixed",
     "TractableEBLVM",
     "binary_states",
     "check_finite",

@@ -14,16 +14,20 @@ from jaxtyping import Array, PRNGKeyArray
 
 from vages.distributions import Distribution, batch_noise, flat_noise, from_noise
 from vages.models import EBLVM
-from vages.objectives.dsm import Noised, perturb, posterior_log_prob
+from vages.objectives.dsm import posterior_log_prob
+from vages.objectives.noise import Noised, NoiseRange, perturb, scale
 from vages.objectives.objective import Direction, Problem
 from vages.posteriors import infer
 
 
 @dataclass(frozen=True)
 class BiDSM:
-    """DSM by bi-level optimisation with `unrolled` steps N and `samples` particles, whose losses are averaged."""
+    """DSM by bi-level optimisation with `unrolled` steps N and `samples` particles, whose losses are averaged.
 
-    sigma: float
+    Over a range of noise levels it is multiscale, and its name is `BiMDSM`.
+    """
+
+    sigma: float | NoiseRange
     unrolled: int = 5
     samples: int = 1
 
@@ -50,7 +54,13 @@ class BiDSM:
                 scores = jax.vmap(lambda h: jax.grad(log_ratio)(v, h))(h)
                 return 0.5 * jnp.mean(jnp.sum((scores - target[None]).reshape(len(h), -1) ** 2, axis=1))
 
-            return jnp.mean(jax.vmap(one_example)(noised.v, noised.target, from_noise(q, noise[1])))
+            errors = jax.vmap(one_example)(noised.v, noised.target, from_noise(q, noise[1]))
+            return jnp.mean(scale(noised.loss_weight, errors))
 
         value, gradient = eqx.filter_value_and_grad(loss)(problem.model)
         return Direction(value, (gradient, None), None)
+
+
+def BiMDSM(levels: NoiseRange, unrolled: int = 0, samples: int = 1) -> BiDSM:
+    """Multiscale DSM by bi-level optimisation: BiDSM over a range of noise levels; the paper unrolls no step."""
+    return BiDSM(levels, unrolled, samples)

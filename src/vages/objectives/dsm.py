@@ -1,7 +1,10 @@
-"""Denoising score matching: ½ E ‖∇_v log p(v) − ∇_v log p_σ(v | w)‖² with v = w + σ ε (Eq. 16)."""
+"""Denoising score matching: ½ E ‖∇_v log p(v) − ∇_v log p_σ(v | w)‖² with v = w + σ ε (Eq. 16).
+
+Multiscale DSM (Eq. 17) is the same with v at many levels, the target at one, and a weight for each example.
+"""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,22 +13,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.distributions import Distribution, flat_noise
 from vages.estimators import Encoding, control_variate, encode, encoded_vaes, vages
 from vages.models import EBLVM, check_inputs
+from vages.objectives.noise import Noised, NoiseRange, perturb, scale
 from vages.objectives.objective import Direction, Problem
-from vages.posteriors import Latents, LatentSource, Posterior, Variational, infer
+from vages.posteriors import Latents, LatentSource, Posterior, Variational, independent_sets, infer
 
 Model = TypeVar("Model", bound=EBLVM)
-
-
-class Noised(NamedTuple):
-    """A perturbed batch v and the score of the perturbation at it, ∇_v log p_σ(v | w) = −ε / σ."""
-
-    v: Array
-    target: Array
-
-
-def perturb(w: Array, epsilon: Array, sigma: float) -> Noised:
-    """w + σ ε, with its target."""
-    return Noised(w + sigma * epsilon, -epsilon / sigma)
 
 
 def vages_dsm(
@@ -34,7 +26,8 @@ def vages_dsm(
     """The VaGES-DSM gradient (Eq. 20) of a batch, from 2 L samples of h for each v: (loss, gradient).
 
     The first half of the samples goes into VaES and the second into VaGES, because their product is unbiased only
-    if they are independent. The loss is ½ ‖VaES − target‖², which exceeds the objective by VaES's variance.
+    if they are independent. The loss is ½ ‖VaES − target‖², which exceeds the objective by VaES's variance. Both are
+    weighted where the batch says so.
     """
     check_inputs(model, noised.v, h, samples=4)
     half = h.shape[1] // 2
@@ -45,15 +38,19 @@ def vages_dsm(
 
 def _descend(model: Model, noised: Noised, score: Array, latents: Latents) -> tuple[Float[Array, ""], Model]:
     residual = score - noised.target
-    gradient = vages(model, noised.v, latents.h, residual, latents.weights)
-    return 0.5 * jnp.mean(jnp.sum(residual.reshape(len(residual), -1) ** 2, axis=1)), gradient
+    z = scale(noised.loss_weight, residual)
+    gradient = vages(model, noised.v, latents.h, z, latents.weights)
+    return 0.5 * jnp.mean(jnp.sum((residual * z).reshape(len(z), -1), axis=1)), gradient
 
 
 @dataclass(frozen=True)
 class DSM:
-    """DSM at noise level `sigma`, with h from any source; `control_variate` subtracts ∇_v log q from VaES."""
+    """DSM at noise level `sigma`, with h from any source; `control_variate` subtracts ∇_v log q from VaES.
 
-    sigma: float
+    Over a range of noise levels it is multiscale DSM, whose name is `MDSM`.
+    """
+
+    sigma: float | NoiseRange
     latents: LatentSource
     control_variate: bool = False
     unrolled: int = field(default=0, init=False)
@@ -79,7 +76,7 @@ class DSM:
     def gradient(self, problem: Problem, noise: Any) -> Direction:
         model, posterior, encoding, noised = problem.model, problem.posterior, problem.encoding, problem.points
         q = infer(posterior, model, encoding.features, noised.v)
-        first, second = (self.latents(model, q, encoding.features, part) for part in noise[1:])
+        first, second = independent_sets(self.latents, model, q, encoding.features, noise[1:])
         score = encoded_vaes(model, encoding, first.h, first.weights)
         if self.control_variate:
             score = score - control_variate(posterior_log_prob(model, posterior), noised.v, first.h)
@@ -87,11 +84,21 @@ class DSM:
         return Direction(loss, (gradient, None), None)
 
 
+def MDSM(levels: NoiseRange, latents: LatentSource, control_variate: bool = False) -> DSM:
+    """Multiscale DSM: DSM over a range of noise levels."""
+    return DSM(levels, latents, control_variate)
+
+
 def check_samples_of_q(latents: LatentSource) -> None:
     """Raise unless h are draws of q, under which alone the control variate has mean zero."""
     if not isinstance(latents, Variational):
         raise ValueError(
             f"control_variate: expected latents drawn from q (Variational), got {type(latents).__name__}; leave it out"
+        )
+    if latents.corrector is not None:
+        raise ValueError(
+            "control_variate: expected latents drawn from q (Variational), got corrected ones; leave out the corrector "
+            "or the control variate"
         )
 
 

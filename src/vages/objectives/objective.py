@@ -34,11 +34,16 @@ class Direction(NamedTuple):
 
 @runtime_checkable
 class Points(Protocol):
-    """Anything with the v at which the posterior is to be good."""
+    """Anything with the v at which the posterior is to be good, and how much that matters at each."""
 
     @property
     def v(self) -> Array:
         """A batch of visible variables."""
+        ...
+
+    @property
+    def weight(self) -> Float[Array, "batch"] | None:
+        """The weight of each example's divergence in the posterior's steps; None where all count alike."""
         ...
 
 
@@ -46,6 +51,7 @@ class Data(NamedTuple):
     """The batch as it came, for objectives that add no noise."""
 
     v: Array
+    weight: None = None
 
 
 @runtime_checkable

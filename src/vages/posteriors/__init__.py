@@ -1,25 +1,40 @@
 """q(h | v): variational posteriors, their divergences from the truth, and the corrector of their samples."""
 
-from vages.posteriors.corrector import langevin_corrector
+from vages.posteriors.corrector import Corrector, langevin_corrector
 from vages.posteriors.divergences import Divergence, fisher, has_parameters, kl
-from vages.posteriors.latents import Enumerated, Importance, Latents, LatentSource, Variational
-from vages.posteriors.learnt import BernoulliPosterior, GaussianPosterior, Heads
-from vages.posteriors.posterior import ExactPosterior, Posterior, infer
+from vages.posteriors.latents import (
+    Enumerated,
+    Importance,
+    Latents,
+    LatentSource,
+    NoLatents,
+    Variational,
+    independent_sets,
+)
+from vages.posteriors.learnt import BernoulliPosterior, GaussianPosterior, Halves, Heads
+from vages.posteriors.mixed import MixedPosterior
+from vages.posteriors.posterior import ExactPosterior, NoPosterior, Posterior, infer
 
 __all__ = [
     "BernoulliPosterior",
+    "Corrector",
     "Divergence",
     "Enumerated",
     "ExactPosterior",
     "GaussianPosterior",
+    "Halves",
     "Heads",
     "Importance",
     "LatentSource",
     "Latents",
+    "MixedPosterior",
+    "NoLatents",
+    "NoPosterior",
     "Posterior",
     "Variational",
     "fisher",
     "has_parameters",
+    "independent_sets",
     "infer",
     "kl",
     "langevin_corrector",

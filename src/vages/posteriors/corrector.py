@@ -1,12 +1,53 @@
 """The Langevin corrector: samples of q moved towards the posterior."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
+from vages.distributions import flat_noise
 from vages.models import EBLVM
+
+
+@dataclass(frozen=True)
+class Corrector:
+    """`steps` times h ← h + ½ α ∇_h log p̃(v, h) + noise (Eq. 11), with no pass through `features`.
+
+    α is `step_size`. The noise has standard deviation √α, or `noise_std` where given: practice takes it smaller.
+    Corrected samples are constants: no gradient flows through them.
+    """
+
+    steps: int
+    step_size: float
+    noise_std: float | None = None
+
+    def __post_init__(self):
+        if self.steps < 0:
+            raise ValueError(f"steps: expected none or more, got {self.steps}; 0 corrects nothing")
+        if not self.step_size > 0:
+            raise ValueError(f"step_size: expected a positive number, got {self.step_size}; take 0.01, say")
+        if self.noise_std is not None and not self.noise_std >= 0:
+            raise ValueError(f"noise_std: expected zero or more, got {self.noise_std}; leave it out for √step_size")
+
+    def noise(self, key: PRNGKeyArray, h: Array) -> Array:
+        """Standard noise for samples h, which are asked for their shape and dtype alone: (steps, *h.shape)."""
+        if not jnp.issubdtype(h.dtype, jnp.floating):
+            raise TypeError(
+                f"h: expected floating (continuous) latents, got {h.dtype}; skip the corrector for discrete h"
+            )
+        return flat_noise(jax.random.normal, key, (self.steps, *h.shape), h.dtype)
+
+    def __call__(self, model: EBLVM, features: Any, h: Array, noise: Array) -> Array:
+        """The corrected h (batch, L, …), from the features of v and from noise that is already drawn."""
+        std = self.step_size**0.5 if self.noise_std is None else self.noise_std
+        force = jax.vmap(lambda features, h: jax.vmap(jax.grad(lambda h: model.log_joint(features, h)))(h))
+
+        def step(h, noise):
+            return h + 0.5 * self.step_size * force(features, h) + std * noise, None
+
+        return jax.lax.stop_gradient(jax.lax.scan(step, h, noise)[0])
 
 
 def langevin_corrector(
@@ -19,17 +60,6 @@ def langevin_corrector(
     step_size: float,
     noise_std: float | None = None,
 ) -> Array:
-    """`steps` times h ← h + ½ α ∇_h log p̃(v, h) + noise, for h (batch, L, …) of continuous latents (Eq. 11).
-
-    α is `step_size`. The noise has standard deviation √α, or `noise_std` where given: practice takes it smaller.
-    """
-    if not jnp.issubdtype(h.dtype, jnp.floating):
-        raise TypeError(f"h: expected floating (continuous) latents, got {h.dtype}; skip the corrector for discrete h")
-    std = step_size**0.5 if noise_std is None else noise_std
-    force = jax.vmap(lambda features, h: jax.vmap(jax.grad(lambda h: model.log_joint(features, h)))(h))
-
-    def step(h, noise):
-        return h + 0.5 * step_size * force(features, h) + std * noise, None
-
-    noise = jax.random.normal(key, (steps, *h.shape), h.dtype)
-    return jax.lax.stop_gradient(jax.lax.scan(step, h, noise)[0])
+    """h (batch, L, …) of continuous latents, corrected as `Corrector` says."""
+    corrector = Corrector(steps, step_size, noise_std)
+    return corrector(model, features, h, corrector.noise(key, h))

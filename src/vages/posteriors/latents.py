@@ -3,11 +3,13 @@
     Variational(L)   samples of q, as in the paper
     Enumerated()     every binary state with its posterior probability: VaES and VaGES become exact
     Importance(L)    uniform binary states with self-normalised weights p̃(v, h_i): the IS baseline of Sec. 3
+    NoLatents()      the one state of an empty h: exact for a plain EBM
 
 because the score of log Σ_i p̃(v, h_i) is VaES over the states h_i weighted by softmax_i log p̃(v, h_i), and its
 gradient in θ is VaGES with the same weights.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -17,6 +19,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from vages.distributions import Distribution, batch_noise, from_noise
 from vages.models import EBLVM, binary_states
+from vages.posteriors.corrector import Corrector
 
 
 class Latents(NamedTuple):
@@ -41,19 +44,31 @@ class LatentSource(Protocol):
 
 @dataclass(frozen=True)
 class Variational:
-    """L samples of q(h | v)."""
+    """L samples of q(h | v), moved towards p(h | v) where there is a corrector."""
 
     samples: int = 2
+    corrector: Corrector | None = None
 
     def __post_init__(self):
         if self.samples < 2:
             raise ValueError(f"samples: expected at least 2 (a covariance needs two), got {self.samples}")
 
-    def noise(self, key: PRNGKeyArray, q: Distribution) -> Array:
-        return batch_noise(q, key, self.samples)
+    def noise(self, key: PRNGKeyArray, q: Distribution) -> Any:
+        if self.corrector is None:
+            return batch_noise(q, key, self.samples)
+        start, steps = jax.random.split(key)
+        noise = batch_noise(q, start, self.samples)
+        return noise, self.corrector.noise(steps, noise)
 
     def __call__(self, model: EBLVM, q: Distribution, features: Any, noise: Any) -> Latents:
-        return Latents(from_noise(q, noise), None)
+        if self.corrector is None:
+            return Latents(from_noise(q, noise), None)
+        if not q.continuous:
+            raise TypeError(
+                f"corrector: expected a posterior over continuous h, got {type(q).__name__}; leave the corrector out"
+            )
+        start, steps = noise
+        return Latents(self.corrector(model, features, from_noise(q, start), steps), None)
 
 
 @dataclass(frozen=True)
@@ -83,3 +98,30 @@ class Importance:
         h = 0.5 + 0.5 * noise
         log_joint = jax.vmap(lambda f, h: jax.vmap(lambda h: model.log_joint(f, h))(h))(features, h)
         return Latents(h, jax.nn.softmax(log_joint, axis=1))
+
+
+@dataclass(frozen=True)
+class NoLatents:
+    """The one state of a model without latents, with weight 1: VaES is then the score, and VaGES its gradient."""
+
+    def noise(self, key: PRNGKeyArray, q: Distribution) -> None:
+        return None
+
+    def __call__(self, model: EBLVM, q: Distribution, features: Any, noise: Any) -> Latents:
+        if model.h_shape != (0,):
+            raise ValueError(
+                f"NoLatents: expected a model without latents, got h of shape {model.h_shape}; use Variational"
+            )
+        batch, dtype = len(q.mean), q.mean.dtype
+        return Latents(jnp.zeros((batch, 1, 0), dtype), jnp.ones((batch, 1), dtype))
+
+
+def independent_sets(
+    source: LatentSource, model: EBLVM, q: Distribution, features: Any, noises: Sequence[Any]
+) -> list[Latents]:
+    """A set of states for each of several independent noises; one chain corrects the samples of all of them."""
+    if not isinstance(source, Variational) or source.corrector is None:
+        return [source(model, q, features, noise) for noise in noises]
+    starts, steps = zip(*noises, strict=True)
+    together = source(model, q, features, (jnp.concatenate(starts, axis=1), jnp.concatenate(steps, axis=2)))
+    return [Latents(h, None) for h in jnp.split(together.h, len(noises), axis=1)]

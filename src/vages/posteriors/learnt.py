@@ -5,10 +5,13 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from vages.distributions import Bernoulli, Gaussian
 from vages.models import EBLVM
+from vages.nets import ConvEncoder, ResidualMLP
+from vages.nets.network import check_size
 from vages.posteriors.posterior import Posterior
 
 
@@ -38,6 +41,22 @@ class GaussianPosterior(Posterior):
         mean, log_std = jax.random.split(key)
         return GaussianPosterior(Heads(eqx.nn.Linear(v_dim, h_dim, key=mean), eqx.nn.Linear(v_dim, h_dim, key=log_std)))
 
+    @staticmethod
+    def convolutional(
+        key: PRNGKeyArray, shape: tuple[int, int, int], latents: int, *, width: int = 64
+    ) -> "GaussianPosterior":
+        """A convolutional network of images (channels, height, width), as in the paper's deep experiments."""
+        check_size(latents=latents)
+        return GaussianPosterior(Halves(ConvEncoder(key, shape, width=width, out=2 * latents)))
+
+    @staticmethod
+    def mlp(
+        key: PRNGKeyArray, shape: int | tuple[int, ...], latents: int, *, width: int, depth: int
+    ) -> "GaussianPosterior":
+        """A residual network of fully connected layers, for what `DeepEBLVM.vectors` takes."""
+        check_size(latents=latents)
+        return GaussianPosterior(Halves(ResidualMLP(key, shape, width=width, depth=depth, out=2 * latents)))
+
     def __call__(self, model: EBLVM, features: Any, v: Array) -> Gaussian:
         return Gaussian(*self.network(v))
 
@@ -51,3 +70,14 @@ class Heads(eqx.Module):
     def __call__(self, v: Array) -> tuple[Array, Array]:
         """(mean(v), log_std(v))."""
         return self.mean(v), self.log_std(v)
+
+
+class Halves(eqx.Module):
+    """One network whose output is (mean, log_std), end to end."""
+
+    network: Callable[[Array], Array]
+
+    def __call__(self, v: Array) -> tuple[Array, Array]:
+        """(mean(v), log_std(v))."""
+        mean, log_std = jnp.split(self.network(v), 2)
+        return mean, log_std

@@ -5,9 +5,10 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array
 
-from vages.distributions import Distribution
+from vages.distributions import Distribution, Gaussian
 from vages.models import EBLVM, TractableEBLVM
 
 
@@ -33,6 +34,14 @@ class ExactPosterior(Posterior):
                 f"got {type(model).__name__}; learn a posterior instead"
             )
         return model.posterior(features)
+
+
+class NoPosterior(Posterior):
+    """The posterior of a model without latents: a distribution over an empty h, with nothing to learn."""
+
+    def __call__(self, model: EBLVM, features: Any, v: Array) -> Gaussian:
+        empty = jnp.zeros((0,), v.dtype)
+        return Gaussian(empty, empty)
 
 
 def infer(posterior: Posterior, model: EBLVM, features: Any, v: Array) -> Distribution:

@@ -1,0 +1,71 @@
+"""The deep EBLVM: a network of v, coupled to h, and a scalar network of the two."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vages.models.eblvm import EBLVM
+from vages.nets import Network, ResidualMLP, ResNet
+from vages.nets.network import check_size
+
+
+class DeepEBLVM(EBLVM):
+    """E(v, h) = Σ_j ELU(head([f + h, h]))_j² with f = network(v), as long as h (Eq. 21).
+
+    The network, which is nearly all of the cost, is the model's `features`; h meets only the head.
+    """
+
+    network: Network
+    head: eqx.nn.Linear
+
+    def __check_init__(self):
+        if self.head.in_features != 2 * self.network.out_size:
+            raise ValueError(
+                f"head: expected {2 * self.network.out_size} inputs, twice the outputs of the network, "
+                f"got {self.head.in_features}; make them agree"
+            )
+
+    @staticmethod
+    def images(
+        key: PRNGKeyArray,
+        shape: tuple[int, int, int],
+        *,
+        width: int,
+        depth: int,
+        latents: int,
+        head_width: int | None = None,
+    ) -> "DeepEBLVM":
+        """A residual network of images (channels, height, width), their sides divisible by 8.
+
+        `head_width` is half the size of the network's last layer unless given, as in the paper's experiments.
+        """
+        check_size(latents=latents, head_width=1 if head_width is None else head_width)
+        network, head = jax.random.split(key)
+        net = ResNet(network, shape, width=width, depth=depth, out=latents)
+        size = 4 * width * (shape[1] // 8) * (shape[2] // 8) if head_width is None else head_width
+        return DeepEBLVM(net, eqx.nn.Linear(2 * latents, size, key=head))
+
+    @staticmethod
+    def vectors(
+        key: PRNGKeyArray, shape: int | tuple[int, ...], *, width: int, depth: int, latents: int, head_width: int
+    ) -> "DeepEBLVM":
+        """A residual network of fully connected layers, for vectors, or for arrays of any shape, which it flattens."""
+        check_size(latents=latents, head_width=head_width)
+        network, head = jax.random.split(key)
+        net = ResidualMLP(network, shape, width=width, depth=depth, out=latents)
+        return DeepEBLVM(net, eqx.nn.Linear(2 * latents, head_width, key=head))
+
+    @property
+    def v_shape(self) -> tuple[int, ...]:
+        return self.network.in_shape
+
+    @property
+    def h_shape(self) -> tuple[int, ...]:
+        return (self.network.out_size,)
+
+    def features(self, v: Array) -> Float[Array, "h"]:
+        return self.network(v)
+
+    def log_joint(self, features: Float[Array, "h"], h: Array) -> Float[Array, ""]:
+        return -jnp.sum(jax.nn.elu(self.head(jnp.concatenate([features + h, h]))) ** 2)

@@ -1,0 +1,42 @@
+"""A plain energy-based model: an EBLVM whose h is empty, so that the same code learns and samples it."""
+
+import jax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vages.models.eblvm import EBLVM
+from vages.nets import Network, Quadratic, ResidualMLP, ResNet
+
+
+class EBM(EBLVM):
+    """E(v) = head(ELU(network(v))), the head quadratic. All of it is `features`: there is no h to meet."""
+
+    network: Network
+    head: Quadratic
+
+    @staticmethod
+    def images(key: PRNGKeyArray, shape: tuple[int, int, int], *, width: int, depth: int) -> "EBM":
+        """The residual network of `DeepEBLVM.images`."""
+        network, head = jax.random.split(key)
+        net = ResNet(network, shape, width=width, depth=depth)
+        return EBM(net, Quadratic(head, net.out_size))
+
+    @staticmethod
+    def vectors(key: PRNGKeyArray, shape: int | tuple[int, ...], *, width: int, depth: int) -> "EBM":
+        """The network of `DeepEBLVM.vectors`."""
+        network, head = jax.random.split(key)
+        net = ResidualMLP(network, shape, width=width, depth=depth)
+        return EBM(net, Quadratic(head, net.out_size))
+
+    @property
+    def v_shape(self) -> tuple[int, ...]:
+        return self.network.in_shape
+
+    @property
+    def h_shape(self) -> tuple[int, ...]:
+        return (0,)
+
+    def features(self, v: Array) -> Float[Array, ""]:
+        return self.head(jax.nn.elu(self.network(v)))
+
+    def log_joint(self, features: Float[Array, ""], h: Array) -> Float[Array, ""]:
+        return -features

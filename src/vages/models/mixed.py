@@ -1,0 +1,63 @@
+"""A model whose network computes in a narrower dtype than its parameters are kept in."""
+
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float
+
+from vages.models.eblvm import EBLVM
+
+Tree = TypeVar("Tree")
+
+
+class Mixed(EBLVM):
+    """`model` with `features` in `dtype` (bfloat16, say), while parameters, gradients and `log_joint` keep theirs.
+
+    What is summed over h, multiplied by its gap from a mean and differentiated again stays in full precision; the
+    convolutions, which are the cost, do not.
+    """
+
+    model: EBLVM
+    dtype: DTypeLike = eqx.field(static=True, converter=jnp.dtype)
+
+    def __check_init__(self):
+        check_floating(self.dtype)
+
+    @property
+    def v_shape(self) -> tuple[int, ...]:
+        return self.model.v_shape
+
+    @property
+    def h_shape(self) -> tuple[int, ...]:
+        return self.model.h_shape
+
+    def features(self, v: Array) -> Any:
+        features = cast(self.model, self.dtype).features(v.astype(self.dtype))
+        return cast(features, dtype_of(self.model, v))
+
+    def log_joint(self, features: Any, h: Array) -> Float[Array, ""]:
+        return self.model.log_joint(features, h)
+
+
+def cast(tree: Tree, dtype: DTypeLike) -> Tree:
+    """The tree with its floating arrays in `dtype`; integers, keys and all that is no array stay as they are."""
+    return jax.tree.map(lambda leaf: leaf.astype(dtype) if _is_floating(leaf) else leaf, tree)
+
+
+def dtype_of(*trees: Any):
+    """The dtype of the first floating array."""
+    return next(leaf.dtype for leaf in jax.tree.leaves(trees) if _is_floating(leaf))
+
+
+def check_floating(dtype: DTypeLike) -> None:
+    """Raise unless the dtype is a floating one."""
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"dtype: expected a floating dtype, got {jnp.dtype(dtype)}; take bfloat16 or float32")
+
+
+def _is_floating(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray) and jnp.issubdtype(leaf.dtype, jnp.floating)

@@ -1,0 +1,9 @@
+"""Network blocks that models and posteriors are built from: functions of one example, channels first."""
+
+from vages.nets.encoder import ConvEncoder
+from vages.nets.mlp import ResidualMLP
+from vages.nets.network import Network
+from vages.nets.readout import Quadratic, Readout
+from vages.nets.resnet import ResNet
+
+__all__ = ["ConvEncoder", "Network", "Quadratic", "Readout", "ResNet", "ResidualMLP"]

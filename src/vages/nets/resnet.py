@@ -1,0 +1,78 @@
+"""The residual network of the deep models: no normalisation, every shortcut a learnt 1×1 convolution."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vages.nets.network import check_image_shape, check_size
+from vages.nets.readout import Readout
+
+
+class Block(eqx.Module):
+    """ELU, 3×3 convolution, ELU, 3×3 convolution, beside a 1×1 convolution; with `down`, at half the resolution."""
+
+    first: eqx.nn.Conv2d
+    second: eqx.nn.Conv2d
+    shortcut: eqx.nn.Conv2d
+    down: bool = eqx.field(static=True)
+
+    def __init__(self, key: PRNGKeyArray, in_channels: int, out_channels: int, *, down: bool):
+        first, second, shortcut = jax.random.split(key, 3)
+        self.first = eqx.nn.Conv2d(in_channels, in_channels, 3, padding=1, use_bias=False, key=first)
+        self.second = eqx.nn.Conv2d(in_channels, out_channels, 3, padding=1, key=second)
+        self.shortcut = eqx.nn.Conv2d(in_channels, out_channels, 1, key=shortcut)
+        self.down = down
+
+    def __call__(self, x: Float[Array, "in height width"]) -> Float[Array, "out height_out width_out"]:
+        """The result for one example."""
+        change = self.second(jax.nn.elu(self.first(jax.nn.elu(x))))
+        if self.down:
+            return average_pool(change) + self.shortcut(average_pool(x))
+        return change + self.shortcut(x)
+
+
+class ResNet(eqx.Module):
+    """Images of any channels and of sides divisible by 8 to `out` numbers; without `out`, to the last layer itself.
+
+    A 3×3 convolution to `width` channels; three stages, each a block that doubles the channels and halves the sides
+    and `depth` − 1 further blocks; flattened; a linear layer. There is no activation after the last block.
+    """
+
+    stem: eqx.nn.Conv2d
+    blocks: list[Block]
+    readout: Readout | None
+    in_shape: tuple[int, int, int] = eqx.field(static=True)
+    out_size: int = eqx.field(static=True)
+
+    def __init__(
+        self, key: PRNGKeyArray, shape: tuple[int, int, int], *, width: int, depth: int, out: int | None = None
+    ):
+        check_image_shape(shape)
+        check_size(width=width, depth=depth, out=1 if out is None else out)
+        channels, height, side = shape
+        stem, readout, *keys = jax.random.split(key, 2 + 3 * depth)
+        self.stem = eqx.nn.Conv2d(channels, width, 3, padding=1, key=stem)
+        self.blocks = [
+            Block(keys.pop(), stage * width if down else 2 * stage * width, 2 * stage * width, down=down)
+            for stage in (1, 2, 4)
+            for down in [True] + [False] * (depth - 1)
+        ]
+        last = 8 * width * (height // 8) * (side // 8)
+        self.readout = None if out is None else Readout(readout, last, out)
+        self.in_shape = shape
+        self.out_size = last if out is None else out
+
+    def __call__(self, v: Float[Array, "channels height width"]) -> Float[Array, "out"]:
+        """The result for one image."""
+        x = self.stem(v)
+        for block in self.blocks:
+            x = block(x)
+        x = x.reshape(-1)
+        return x if self.readout is None else self.readout(x)
+
+
+def average_pool(x: Float[Array, "channels height width"]) -> Float[Array, "channels height//2 width//2"]:
+    """Means of 2×2 squares, as a reshape and a mean, whose derivatives are cheap, unlike a window reduction's."""
+    channels, height, width = x.shape
+    return jnp.mean(x.reshape(channels, height // 2, 2, width // 2, 2), axis=(2, 4))

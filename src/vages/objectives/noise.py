@@ -1,0 +1,64 @@
+"""The noise of denoising score matching: one level, or a range of levels spread over the batch."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+@dataclass(frozen=True)
+class NoiseRange:
+    """The noise levels of multiscale DSM, σ from `begin` to `end`, with the target of the level `base` = σ₀ (Eq. 17).
+
+    Example i of a batch has the i-th point of an even grid, arithmetic (`linear`) or geometric. Data come in random
+    order, so that this is a stratified sample of the uniform or the log-uniform p(σ).
+    """
+
+    begin: float
+    end: float
+    spacing: Literal["linear", "geometric"] = "linear"
+    base: float = 0.1
+
+    def __post_init__(self):
+        for name in ("begin", "end", "base"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: expected a positive noise level, got {getattr(self, name)}; take 0.1, say")
+        if self.spacing not in ("linear", "geometric"):
+            raise ValueError(f"spacing: expected 'linear' or 'geometric', got {self.spacing!r}; choose one")
+
+    def levels(self, batch: int, dtype=jnp.float32) -> Float[Array, "batch"]:
+        """σ of each example, by its place in the whole batch."""
+        spaced = jnp.linspace if self.spacing == "linear" else jnp.geomspace
+        return spaced(self.begin, self.end, batch, dtype=dtype)
+
+
+class Noised(NamedTuple):
+    """A perturbed batch v, the score that the model's is to match there, and how much each example counts.
+
+    `weight` is that of the example's divergence in the posterior's steps, `loss_weight` that of its squared error in
+    the objective; None is one.
+    """
+
+    v: Array
+    target: Array
+    weight: Float[Array, "batch"] | None = None
+    loss_weight: Float[Array, "batch"] | None = None
+
+
+def perturb(w: Array, epsilon: Array, sigma: float | NoiseRange) -> Noised:
+    """v = w + σ ε with its target: −ε / σ = ∇_v log p_σ(v | w), or over a range of levels ∇_v log p_σ₀(v | w).
+
+    Over a range the squared error is weighted by 1/σ² and the divergence by 1/σ, which the paper's equation leaves out
+    and its experiments have.
+    """
+    if not isinstance(sigma, NoiseRange):
+        return Noised(w + sigma * epsilon, -epsilon / sigma)
+    levels = sigma.levels(len(w), w.dtype)
+    shift = scale(levels, epsilon)
+    return Noised(w + shift, -shift / sigma.base**2, 1 / levels, 1 / levels**2)
+
+
+def scale(weight: Float[Array, "batch"] | None, x: Array) -> Array:
+    """Each example of x times its weight."""
+    return x if weight is None else weight.reshape(-1, *(1,) * (x.ndim - 1)) * x

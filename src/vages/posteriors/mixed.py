@@ -1,0 +1,28 @@
+"""A posterior whose network computes in a narrower dtype than its parameters are kept in."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Array
+
+from vages.distributions import Distribution
+from vages.models import EBLVM
+from vages.models.mixed import cast, check_floating, dtype_of
+from vages.posteriors.posterior import Posterior
+
+
+class MixedPosterior(Posterior):
+    """`posterior` computed in `dtype` (bfloat16, say), with q and the gradients in the dtype of its parameters."""
+
+    posterior: Posterior
+    dtype: DTypeLike = eqx.field(static=True, converter=jnp.dtype)
+
+    def __check_init__(self):
+        check_floating(self.dtype)
+
+    def __call__(self, model: EBLVM, features: Any, v: Array) -> Distribution:
+        narrow = lambda tree: cast(tree, self.dtype)
+        q = narrow(self.posterior)(narrow(model), narrow(features), narrow(v))
+        return cast(q, dtype_of(self.posterior, v))

@@ -1,0 +1,378 @@
+"""Multiscale DSM of deep models: noise levels, gradients against plain autodiff, the corrector, the passes it takes."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from small_nets import IMAGE, KEY, filled, normal, quick
+from truth import bilinear, mean_differs, relative_error
+from vages import estimators
+from vages.learners import make_learner
+from vages.models import EBM, GRBM, DeepEBLVM, LinearGaussian, Mixed
+from vages.objectives import DSM, KSD, MDSM, BiDSM, BiMDSM, Direction, NoiseRange, Problem, perturb, vages_dsm
+from vages.objectives.objective import Data, Points
+from vages.posteriors import (
+    BernoulliPosterior,
+    Corrector,
+    ExactPosterior,
+    GaussianPosterior,
+    MixedPosterior,
+    NoLatents,
+    NoPosterior,
+    Variational,
+    fisher,
+    infer,
+    langevin_corrector,
+)
+
+LEVELS = NoiseRange(0.2, 1.2, base=0.3)
+
+
+def deep(**sizes):
+    return filled(DeepEBLVM.images, IMAGE, **{"width": 2, "depth": 1, "latents": 3, "head_width": 5, **sizes})
+
+
+def differentiate(objective, model, posterior, w, noise):
+    points = objective.points(w, noise)
+    encoding = estimators.encode(model, points.v)
+    return objective.gradient(
+        Problem(model, posterior, None, None, w, points, encoding, lambda model: posterior), noise
+    )
+
+
+def noise_of(objective, model, posterior, w):
+    q = eqx.filter_eval_shape(lambda: infer(posterior, model, jax.vmap(model.features)(w), w))
+    return quick(lambda key: objective.draw(key, model, q, w))(KEY)
+
+
+def test_levels_are_an_even_grid_over_the_batch(precision):
+    dtype, tolerance = precision
+    np.testing.assert_allclose(NoiseRange(0.05, 1.2).levels(100, dtype), np.linspace(0.05, 1.2, 100), tolerance)
+    geometric = NoiseRange(0.1, 3.0, "geometric").levels(100, dtype)
+    np.testing.assert_allclose(geometric, 0.1 * 30 ** (np.arange(100) / 99), tolerance)
+    assert geometric.dtype == dtype
+    np.testing.assert_allclose(NoiseRange(0.5, 1.5).levels(1, dtype), [0.5])
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 2, 3, 5)])
+def test_a_batch_over_a_range_of_levels(float64, shape):
+    w, epsilon = normal(0, *shape), normal(1, *shape)
+    noised = quick(lambda w, e: perturb(w, e, LEVELS))(w, epsilon)
+    for i, sigma in enumerate(np.linspace(0.2, 1.2, 4)):
+        np.testing.assert_allclose(noised.v[i], w[i] + sigma * epsilon[i], rtol=1e-12)
+        np.testing.assert_allclose(noised.target[i], -(noised.v[i] - w[i]) / 0.3**2, rtol=1e-12)
+        np.testing.assert_allclose(noised.weight[i], 1 / sigma, rtol=1e-12)
+        np.testing.assert_allclose(noised.loss_weight[i], 1 / sigma**2, rtol=1e-12)
+    single = perturb(w, epsilon, 0.3)
+    assert (single.weight, single.loss_weight) == (None, None)
+    assert Data(w).weight is None
+    assert all(isinstance(points, Points) for points in (noised, single, Data(w)))
+    same = perturb(w, epsilon, NoiseRange(0.3, 0.3, base=0.3))
+    np.testing.assert_allclose(same.v, single.v, rtol=1e-12)
+    np.testing.assert_allclose(same.target, single.target, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "samples", "corrector"),
+    [(DeepEBLVM.images, 2, None), (DeepEBLVM.vectors, 5, None), (DeepEBLVM.vectors, 2, Corrector(2, 0.1, 0.05))],
+)
+def test_the_gradient_is_that_of_whole_energies_without_features(float64, make, samples, corrector):
+    """Against Eq. 20 as it stands: every energy from v and h afresh, reverse over reverse, covariances by hand."""
+    model = filled(make, IMAGE, width=2, depth=1, latents=3, head_width=5)
+    posterior = filled(GaussianPosterior.mlp, IMAGE, 3, width=3, depth=1)
+    w = normal(0, 3, *IMAGE)
+    objective = MDSM(LEVELS, Variational(samples, corrector))
+    noise = noise_of(objective, model, posterior, w)
+    got = quick(differentiate)(objective, model, posterior, w, noise)
+
+    log_joint = lambda model, v, h: model.log_joint(model.features(v), h)
+    score_of = jax.grad(log_joint, 1)
+
+    def states(v, noise):
+        """Samples of q, corrected one by one."""
+        mean, log_std = jnp.split(posterior.network.network(v), 2)
+        if corrector is None:
+            return mean[None] + jnp.exp(log_std)[None] * noise
+        start, kicks = noise
+
+        def one(start, kicks):
+            h = mean + jnp.exp(log_std) * start
+            for kick in kicks:
+                h = h + 0.5 * 0.1 * jax.grad(log_joint, 2)(model, v, h) + 0.05 * kick
+            return h
+
+        return jax.vmap(one)(start, kicks.swapaxes(0, 1))
+
+    def one_example(v, target, sigma, for_score, for_gradient):
+        score = jnp.mean(jax.lax.map(lambda h: score_of(model, v, h), states(v, for_score)), 0)
+        z = (score - target) / sigma**2
+
+        def terms(h):
+            slope, expectation = jax.value_and_grad(lambda model: jnp.sum(z * score_of(model, v, h)))(model)
+            return slope, expectation, jax.grad(log_joint)(model, v, h)
+
+        slopes, expectations, gradients = jax.lax.map(terms, states(v, for_gradient))
+        share = (slopes - jnp.mean(slopes)) / (samples - 1)
+        total = lambda e, g: jnp.mean(e, 0) + jnp.tensordot(share, g, 1)
+        return 0.5 * jnp.sum((score - target) ** 2) / sigma**2, jax.tree.map(total, expectations, gradients)
+
+    epsilon, *latents = noise
+    if corrector is not None:  # the noise of the steps, examples first
+        latents = [(start, kicks.swapaxes(0, 1)) for start, kicks in latents]
+    sigma = jnp.linspace(0.2, 1.2, 3)
+    v = w + sigma.reshape(3, 1, 1, 1) * epsilon
+    whole = quick(lambda *batch: jax.lax.map(lambda one: one_example(*one), batch))
+    losses, gradients = whole(v, (w - v) / 0.3**2, sigma, *latents)
+    assert relative_error(got.loss, jnp.mean(losses)) < 1e-10
+    assert relative_error(got.gradient[0], jax.tree.map(lambda g: jnp.mean(g, 0), gradients)) < 1e-10
+
+
+def test_the_gradient_is_the_terms_in_full_along_the_weighted_residual(float64):
+    model = filled(DeepEBLVM.vectors, IMAGE, width=3, depth=2, latents=2, head_width=4)
+    noised, h = perturb(normal(0, 3, *IMAGE), normal(1, 3, *IMAGE), LEVELS), normal(2, 3, 6, 2)
+
+    @quick
+    def both(model, h):
+        score = estimators.vaes(model, noised.v, h[:, :3])
+        z = (score - noised.target) / jnp.linspace(0.2, 1.2, 3).reshape(3, 1, 1, 1) ** 2
+        terms = [term(model, noised.v, h[:, 3:]) for term in (estimators.expectation_term, estimators.covariance_term)]
+        along_z = lambda e, c: jnp.tensordot(z, e + c, ((0, 1, 2, 3), (0, 1, 2, 3))) / 3
+        return vages_dsm(model, noised, h)[1], jax.tree.map(along_z, *terms)
+
+    got, expected = both(model, h)
+    assert relative_error(got, expected) < 1e-10
+
+
+@pytest.mark.parametrize("make", [EBM.images, EBM.vectors])
+def test_exact_mdsm_of_a_plain_ebm(float64, make):
+    model, w = filled(make, IMAGE, width=2, depth=1), normal(0, 3, *IMAGE)
+    objective = MDSM(LEVELS, NoLatents())
+    noise = noise_of(objective, model, NoPosterior(), w)
+    got = quick(differentiate)(objective, model, NoPosterior(), w, noise)
+    sigma = jnp.linspace(0.2, 1.2, 3)
+    v = w + sigma.reshape(3, 1, 1, 1) * noise[0]
+
+    def loss(model):
+        energy = lambda v: model.head(jax.nn.elu(model.network(v)))
+        square = lambda v, w: jnp.sum((-jax.grad(energy)(v) + (v - w) / 0.3**2) ** 2)
+        return 0.5 * jnp.mean(jax.vmap(square)(v, w) / sigma**2)
+
+    value, gradient = quick(eqx.filter_value_and_grad(loss))(model)
+    assert relative_error(got.loss, value) < 1e-12
+    assert relative_error(got.gradient[0], gradient) < 1e-10
+
+
+class Remembering(eqx.Module):
+    """An objective that leaves its gradient in the learner's memory, to be looked at."""
+
+    objective: BiDSM = eqx.field(static=True)
+
+    @property
+    def unrolled(self):
+        return self.objective.unrolled
+
+    def start(self, key, model, batch):
+        return None, model
+
+    def draw(self, key, model, q, w):
+        return self.objective.draw(key, model, q, w)
+
+    def points(self, w, noise):
+        return self.objective.points(w, noise)
+
+    def gradient(self, problem, noise):
+        loss, gradient, _ = self.objective.gradient(problem, noise)
+        return Direction(loss, gradient, gradient[0])
+
+
+def test_bimdsm_is_the_gradient_through_a_hand_written_unroll(float64):
+    """Two unrolled steps on the Fisher divergence, each example's over its σ, after two that are kept."""
+    model = filled(DeepEBLVM.vectors, 3, width=4, depth=2, latents=2, head_width=4)
+    posterior = filled(GaussianPosterior.linear, 3, 2)
+    w, rate, decay = normal(0, 4, 3), 0.01, (0.9, 0.95)
+    learner = make_learner(
+        Remembering(BiMDSM(LEVELS, unrolled=2)), learning_rate=rate, posterior_steps=2, divergence=fisher
+    )
+    state = learner.init(KEY, model, posterior, batch=4)
+    noise = quick(lambda key: learner.draw(state, w, key))(KEY)
+    after, metrics = quick(learner.update)(state, w, noise)
+    epsilon, last = noise.objective
+    sigma = jnp.linspace(0.2, 1.2, 4)
+    v = w + sigma[:, None] * epsilon
+    target = -(v - w) / 0.3**2
+
+    def moments_of_q(phi, v):
+        return phi[0] @ v + phi[1], phi[2] @ v + phi[3]
+
+    def log_q(phi, v, h):
+        mean, log_std = moments_of_q(phi, v)
+        return -jnp.sum(0.5 * ((h - mean) * jnp.exp(-log_std)) ** 2 + log_std)
+
+    def lower(phi, model, noise):
+        def one(v, noise):
+            mean, log_std = moments_of_q(phi, v)
+            h = mean + jnp.exp(log_std) * noise
+            gap = jax.grad(lambda h: model.log_joint(model.features(v), h) - log_q(phi, v, h))(h)
+            return 0.5 * jnp.sum(gap**2)
+
+        return jnp.mean(jax.vmap(one)(v, noise[:, 0]) / sigma)
+
+    def adam(phi, moments, count, gradient):
+        first = [decay[0] * m + (1 - decay[0]) * g for m, g in zip(moments[0], gradient, strict=True)]
+        second = [decay[1] * s + (1 - decay[1]) * g**2 for s, g in zip(moments[1], gradient, strict=True)]
+        fix = [1 - b**count for b in decay]
+        step = [m / fix[0] / (jnp.sqrt(s / fix[1]) + 1e-8) for m, s in zip(first, second, strict=True)]
+        return [x - rate * d for x, d in zip(phi, step, strict=True)], (first, second)
+
+    def descend(phi, moments, count, model, noises):
+        for one in noises:
+            count += 1
+            phi, moments = adam(phi, moments, count, jax.grad(lower)(phi, model, one))
+        return phi, moments, count
+
+    heads = posterior.network
+    start = [heads.mean.weight, heads.mean.bias, heads.log_std.weight, heads.log_std.bias]
+    zeros = [jnp.zeros_like(x) for x in start]
+
+    @quick
+    def by_hand(model):
+        phi, moments, count = descend(start, (zeros, zeros), 0, model, noise.posterior)
+
+        def upper(other):
+            ahead, _, _ = descend(phi, moments, count, other, noise.unrolled)
+
+            def one(v, target, noise):
+                mean, log_std = moments_of_q(ahead, v)
+                h = mean + jnp.exp(log_std) * noise
+                score = jax.grad(lambda v: other.log_joint(other.features(v), h) - log_q(ahead, v, h))(v)
+                return 0.5 * jnp.sum((score - target) ** 2)
+
+            return jnp.mean(jax.vmap(one)(v, target, last[:, 0]) / sigma**2)
+
+        return phi, eqx.filter_value_and_grad(upper)(model)
+
+    phi, (value, gradient) = by_hand(model)
+    assert relative_error(metrics["loss"], value) < 1e-9
+    assert relative_error(after.posterior.network.mean.weight, phi[0]) < 1e-9  # the unrolled steps are not kept
+    assert relative_error(after.memory, gradient) < 1e-8
+
+
+def gaussian_start():
+    """A linear-Gaussian model with p(h | v) = N(m, I), and a q far from it."""
+    model = bilinear(LinearGaussian, KEY, 3, 2)
+    v = normal(0, 1, 3)
+    features = jax.vmap(model.features)(v)
+    posterior = GaussianPosterior(lambda v: (jnp.asarray([2.0, -1.0]), jnp.asarray([0.7, -0.9])))
+    return model, v, features, infer(posterior, model, features, v), infer(ExactPosterior(), model, features, v)
+
+
+@pytest.mark.parametrize("noise_std", [None, 1e-4])
+def test_corrected_samples_are_nearer_the_posterior(noise_std):
+    """Moments of C steps of the chain in closed form (false-alarm rate 1e-6 each); the Fisher gap falls."""
+    model, _, features, q, p = gaussian_start()
+    source = Variational(20_000, Corrector(4, 0.4, noise_std))
+    h = quick(lambda key: source(model, q, features, source.noise(key, q)).h[0])(KEY)
+    shrink, kick = 1 - 0.4 / 2, 0.4 if noise_std is None else noise_std**2
+    mean = p.mean[0] + shrink**4 * (q.mean[0] - p.mean[0])
+    variance = shrink**8 * q.variance[0] + kick * sum(shrink ** (2 * i) for i in range(4))
+    assert not mean_differs(h, mean)
+    assert not mean_differs((h - mean[None]) ** 2, variance)
+    fisher_gap = lambda mean, variance: float(jnp.sum((mean - p.mean[0]) ** 2 + variance - 2 + 1 / variance)) / 2
+    if noise_std is None:
+        assert fisher_gap(mean, variance) < 0.3 * fisher_gap(q.mean[0], q.variance[0])
+    assert float(jnp.sum((mean - p.mean[0]) ** 2)) < 0.2 * float(jnp.sum((q.mean[0] - p.mean[0]) ** 2))
+
+
+def test_the_corrector_with_a_key_is_the_corrector_with_its_noise():
+    model, _, features, _, _ = gaussian_start()
+    h, corrector = normal(1, 1, 5, 2), Corrector(7, 0.1)
+    with_noise = corrector(model, features, h, corrector.noise(KEY, h))
+    np.testing.assert_array_equal(langevin_corrector(model, features, h, KEY, steps=7, step_size=0.1), with_noise)
+    np.testing.assert_array_equal(Corrector(0, 0.1)(model, features, h, jnp.zeros((0, 1, 5, 2))), h)
+    slope = jax.grad(lambda h: jnp.sum(corrector(model, features, h, jnp.zeros((7, 1, 5, 2)))))(h)
+    np.testing.assert_array_equal(slope, 0)
+
+
+def passes(model, posterior, objective, posterior_steps):
+    learner = make_learner(objective, learning_rate=1e-3, posterior_steps=posterior_steps, divergence=fisher)
+    state = learner.init(KEY, model, posterior, batch=4)
+    params, static = eqx.partition(state, eqx.is_array)
+    w = jnp.zeros((4, *model.v_shape))
+
+    def run(params, w, key):
+        after, metrics = learner.step(eqx.combine(params, static), w, key)
+        return eqx.filter(after, eqx.is_array), metrics
+
+    return len(list(equations(jax.make_jaxpr(run)(params, w, KEY).jaxpr, "conv_general_dilated")))
+
+
+def equations(program, primitive):
+    """All equations of a program with this primitive, those of inner functions among them, each loop's once."""
+    for equation in program.eqns:
+        if equation.primitive.name == primitive:
+            yield equation
+        for inner in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns")):
+            if hasattr(inner, "eqns"):
+                yield from equations(getattr(inner, "jaxpr", inner), primitive)
+
+
+def test_the_network_is_passed_a_fixed_number_of_times():
+    """Whatever L, K and C are: forward, pullback, push-forward (with its own primal), and one backward of that.
+
+    The last is, for each convolution, two gradients in its weight (from the primal and from the tangent) and two in
+    its input, of which the first layer needs none.
+    """
+    layers = 10
+    posterior = filled(GaussianPosterior.mlp, IMAGE, 3, width=2, depth=1)
+    got = {
+        passes(deep(), posterior, MDSM(LEVELS, Variational(samples, corrector)), steps)
+        for samples, steps, corrector in [(2, 1, None), (5, 3, Corrector(6, 0.1))]
+    }
+    got |= {passes(filled(EBM.images, IMAGE, width=2, depth=1), NoPosterior(), MDSM(LEVELS, NoLatents()), 5)}
+    assert got == {layers + layers + 2 * layers + 4 * layers - 2}
+
+
+def test_an_iteration_in_bfloat16_leaves_everything_in_float32():
+    """Only dtypes are computed. All convolutions of the model and of the posterior are in bfloat16."""
+    model = Mixed(deep(), jnp.bfloat16)
+    posterior = MixedPosterior(filled(GaussianPosterior.convolutional, IMAGE, 3, width=2), jnp.bfloat16)
+    objective = MDSM(LEVELS, Variational(2, Corrector(2, 0.01, 1e-4)))
+    w = normal(0, 4, *IMAGE)
+
+    def run(w, key):
+        q = infer(posterior, model, jax.vmap(model.features)(w), w)
+        return differentiate(objective, model, posterior, w, objective.draw(key, model, q, w))
+
+    program, shapes = jax.make_jaxpr(run, return_shape=True)(w, KEY)
+    assert jax.tree.structure(shapes.gradient[0]) == jax.tree.structure(model)
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(shapes)} == {"float32"}
+    convolutions = equations(program.jaxpr, "conv_general_dilated")
+    assert {e.outvars[0].aval.dtype.name for e in convolutions} == {"bfloat16"}
+    assert len(list(equations(program.jaxpr, "scan"))) == 1  # one chain corrects the samples of VaES and of VaGES
+
+
+@pytest.mark.parametrize("objective", [DSM, KSD])
+def test_the_control_variate_is_refused_with_a_corrector(objective):
+    with pytest.raises(ValueError, match="control_variate: expected latents drawn from q .*got corrected ones; leave"):
+        objective(0.3, Variational(2, Corrector(1, 0.1)), control_variate=True)
+
+
+def test_what_cannot_work_says_so():
+    with pytest.raises(ValueError, match="begin: expected a positive noise level, got 0.0"):
+        NoiseRange(0.0, 1.0)
+    with pytest.raises(ValueError, match="base: expected a positive noise level, got -0.1"):
+        NoiseRange(0.1, 1.0, base=-0.1)
+    with pytest.raises(ValueError, match="steps: expected none or more, got -1"):
+        Corrector(-1, 0.1)
+    with pytest.raises(ValueError, match="step_size: expected a positive number, got 0.0"):
+        Corrector(1, 0.0)
+    with pytest.raises(ValueError, match="noise_std: expected zero or more, got -1.0"):
+        Corrector(1, 0.1, -1.0)
+    grbm, v = filled(GRBM.init, 3, 2), normal(0, 1, 3)
+    features = jax.vmap(grbm.features)(v)
+    q = infer(filled(BernoulliPosterior.linear, 3, 2), grbm, features, v)
+    source = Variational(2, Corrector(1, 0.1))
+    with pytest.raises(TypeError, match="corrector: expected a posterior over continuous h, got Bernoulli; leave"):
+        source(grbm, q, features, (jnp.zeros((1, 2, 2)), jnp.zeros((1, 1, 2, 2))))

@@ -1,8 +1,10 @@
-"""Pictures of results. Every function takes plain arrays and returns a matplotlib Figure."""
+"""Pictures of results. Every function takes plain arrays, and makes a matplotlib Figure or a sheet of pixels."""
 
 from vages.report.curves import GridPanel, curves_figure, grid_figure
 from vages.report.figures import COLOURS, MARKERS, Series, proportionality_figure
-from vages.report.pictures import Extent, density_figure, grid_points, image_grid, scatter_figure
+from vages.report.images import image_grid, save_png, tile
+from vages.report.pictures import Extent, density_figure, grid_points, scatter_figure
+from vages.report.trajectories import trajectory_figure, trajectory_sheet
 
 __all__ = [
     "COLOURS",
@@ -16,5 +18,9 @@ __all__ = [
     "grid_points",
     "image_grid",
     "proportionality_figure",
+    "save_png",
     "scatter_figure",
+    "tile",
+    "trajectory_figure",
+    "trajectory_sheet",
 ]

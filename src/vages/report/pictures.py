@@ -40,21 +40,6 @@ def scatter_figure(sets: dict[str, Float[np.ndarray, "n 2"]], extent: Extent) ->
     return figure
 
 
-def image_grid(sets: dict[str, Float[np.ndarray, "n height width"]], columns: int = 10) -> Figure:
-    """A panel a set of grey images in [0, 1], tiled."""
-    figure = Figure(figsize=(4.2 * len(sets), 5.6), layout="constrained")
-    for axes, (title, images) in zip(figure.subplots(1, len(sets), squeeze=False)[0], sets.items(), strict=True):
-        count, height, width = images.shape
-        rows = math.ceil(count / columns)
-        tiles = np.ones((rows * columns, height + 1, width + 1))
-        tiles[:count, :height, :width] = np.clip(images, 0, 1)
-        sheet = tiles.reshape(rows, columns, height + 1, width + 1).swapaxes(1, 2)
-        axes.imshow(sheet.reshape(rows * (height + 1), -1), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        axes.set_title(title, fontsize=10)
-        axes.set_axis_off()
-    return figure
-
-
 def grid_points(extent: Extent, resolution: int = 200) -> Float[np.ndarray, "points 2"]:
     """The centres of a grid of cells over the extent, row by row from the bottom, for `density_figure`."""
     left, right, bottom, top = extent

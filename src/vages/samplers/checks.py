@@ -1,0 +1,74 @@
+"""What may go into annealed Langevin sampling, checked at the door."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from vages.models import EBLVM, TractableEBLVM, check_finite, check_inputs
+from vages.samplers.langevin import Held
+from vages.samplers.program import Run
+
+
+def check_run(count: int, run: Run) -> None:
+    """Raise unless there are chains to run, and steps between the snapshots."""
+    for name, value in (("count", count), ("batch", run.batch), ("chunk", run.chunk)):
+        if value < 1:
+            raise ValueError(f"{name}: expected at least 1, got {value}")
+    steps = run.schedule.steps
+    most = max(1, steps - 1)
+    if run.record is not None and not 1 <= run.record <= most:
+        raise ValueError(
+            f"record: expected 1 to {most} snapshots of {steps} steps, got {run.record}; None records nothing"
+        )
+
+
+def check_latents(model: EBLVM, h: Array | np.ndarray, dtype: np.dtype, name: str = "h") -> Array:
+    """h as an array (n, *h_shape), in the chain's dtype where it is floating."""
+    h = jnp.asarray(h)
+    if h.ndim != 1 + len(model.h_shape) or h.shape[1:] != model.h_shape or not len(h):
+        wanted = ", ".join(map(str, ("n", *model.h_shape)))
+        hint = "; add the axis of the chains with h[None]" if h.shape == model.h_shape else ""
+        raise ValueError(f"{name}: expected shape ({wanted}) with at least one row, got {h.shape}{hint}")
+    check_finite(name, h)
+    h = h.astype(dtype) if jnp.issubdtype(h.dtype, jnp.floating) else h
+    check_inputs(model, jnp.zeros((1, *model.v_shape), dtype), h[:1, None])
+    return h
+
+
+def check_continuous(model: EBLVM, dtype: np.dtype) -> None:
+    """Raise where a model is known to have discrete latents, along which there is no gradient to follow."""
+    v = jnp.zeros((1, *model.v_shape), dtype)
+    check_inputs(model, v, jnp.zeros((1, 1, *model.h_shape), dtype))
+    if not isinstance(model, TractableEBLVM):
+        return
+    if not jax.eval_shape(lambda v: model.posterior(model.features(v)), v[0]).continuous:
+        raise TypeError(
+            f"model: expected continuous latents, got the discrete ones of a {type(model).__name__}; "
+            "sample v given h with sample_v, or use gibbs_sample"
+        )
+
+
+def held_pixels(
+    model: EBLVM, mask: Array | np.ndarray | None, known: Array | np.ndarray | None, count: int, dtype: np.dtype
+) -> Held | None:
+    """The mask and the known pixels of every chain."""
+    if mask is None and known is None:
+        return None
+    if mask is None or known is None:
+        missing = "mask" if mask is None else "known"
+        raise ValueError(f"{missing}: expected mask and known together, got only one; give both or neither")
+    if (mask := np.asarray(mask)).dtype != bool:
+        raise TypeError(
+            f"mask: expected booleans, true where a pixel is known, got {mask.dtype}; compare, e.g. mask > 0"
+        )
+    pixels = np.asarray(known).astype(dtype)
+    for name, array in (("mask", mask), ("known", pixels)):
+        if array.shape not in (model.v_shape, (count, *model.v_shape)):
+            raise ValueError(
+                f"{name}: expected shape {model.v_shape} or {(count, *model.v_shape)}, got {array.shape}; "
+                "give one for all chains or one for each"
+            )
+    mask, pixels = (np.broadcast_to(x, (count, *model.v_shape)) for x in (mask, pixels))
+    check_finite("known", jnp.asarray(np.where(mask, pixels, 0)))
+    return Held(jnp.asarray(mask), jnp.asarray(pixels))

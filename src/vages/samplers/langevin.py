@@ -1,0 +1,137 @@
+"""Langevin dynamics of many chains, of v given h or of v and h together: an `init` and a `step`."""
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from vages.distributions import flat_noise
+from vages.models import EBLVM
+
+Number = Float[Array, ""] | float
+
+
+class LangevinState(NamedTuple):
+    """Chains along the first axis. One that has `diverged` is NaN from then on, and touches no other."""
+
+    v: Array
+    h: Array
+    diverged: Bool[Array, "chains"]
+
+
+class LangevinNoise(NamedTuple):
+    """Standard normal noise of a step. h is None where h stays as it is."""
+
+    v: Array
+    h: Array | None
+
+
+class Move(NamedTuple):
+    """v ← v + drift ∇_v log p̃(v, h) + scale · noise, and h likewise with its own drift; numbers, or one a step."""
+
+    drift: Float[Array | np.ndarray, "*steps"]
+    h_drift: Float[Array | np.ndarray, "*steps"]
+    scale: Float[Array | np.ndarray, "*steps"]
+
+
+class Held(NamedTuple):
+    """Inpainting: where `mask`, v is `known` throughout; both of shape (chains, *v_shape).
+
+    The gradient in the other pixels is that of their conditional density given the held ones, so that at every
+    temperature T the chain is one for p(unknown | known, h)^(1/T) itself. (Score networks of many noise levels are
+    given known pixels with the noise of the level instead; an energy has no levels.)
+    """
+
+    mask: Bool[Array, "chains ..."]
+    known: Float[Array, "chains ..."]
+
+    def hold(self, v: Array) -> Array:
+        return jnp.where(self.mask, self.known, v)
+
+
+def chain_dtype(model: EBLVM) -> np.dtype:
+    """float64 where the model has parameters of that kind, else float32: coarser types lose the small steps."""
+    dtypes = {leaf.dtype for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))}
+    wide = jnp.dtype("float64")
+    return wide if wide in (dtypes or {jnp.result_type(float)}) else jnp.dtype("float32")
+
+
+def langevin_noise(
+    key: PRNGKeyArray, model: EBLVM, chains: int, *, joint: bool = False, shared: bool = False
+) -> LangevinNoise:
+    """The noise of one step, in one call; with `shared` the same for all chains. It asks the model for shapes alone."""
+    v_size, h_size = math.prod(model.v_shape), math.prod(model.h_shape) if joint else 0
+    rows = 1 if shared else chains
+    noise = flat_noise(jax.random.normal, key, (rows, v_size + h_size), chain_dtype(model))
+    noise = jnp.broadcast_to(noise, (chains, v_size + h_size))
+    v = noise[:, :v_size].reshape(chains, *model.v_shape)
+    return LangevinNoise(v, noise[:, v_size:].reshape(chains, *model.h_shape) if joint else None)
+
+
+def langevin_init(
+    key: PRNGKeyArray,
+    model: EBLVM,
+    chains: int,
+    h: Array | None = None,
+    *,
+    held: Held | None = None,
+    shared: bool = False,
+) -> LangevinState:
+    """v, and h where none is given, at 1/2 + N(0, I). A chain given an h that is not finite has diverged already."""
+    noise = langevin_noise(key, model, chains, joint=h is None, shared=shared)
+    v = 0.5 + noise.v if held is None else held.hold(0.5 + noise.v)
+    start_h = 0.5 + noise.h if noise.h is not None else h
+    assert start_h is not None
+    diverged = ~jnp.all(jnp.isfinite(start_h), axis=tuple(range(1, start_h.ndim)))
+    return LangevinState(_spoil(v, diverged), start_h, diverged)
+
+
+def langevin_step(
+    key: PRNGKeyArray,
+    model: EBLVM,
+    state: LangevinState,
+    *,
+    temperature: Number,
+    step_size: Number,
+    joint: bool = False,
+    held: Held | None = None,
+    shared: bool = False,
+    box: Number = 1000.0,
+) -> LangevinState:
+    """x ← x + ½ s² ∇ log p̃(v, h) + √T s · noise, where x is v, or (v, h) with `joint`."""
+    noise = langevin_noise(key, model, len(state.v), joint=joint, shared=shared)
+    drift, scale = 0.5 * step_size**2, jnp.sqrt(temperature) * step_size
+    move = Move(*(jnp.asarray(x, state.v.dtype) for x in (drift, drift, scale)))
+    return langevin_move(model, state, noise, move, held, box)
+
+
+def langevin_move(
+    model: EBLVM, state: LangevinState, noise: LangevinNoise, move: Move, held: Held | None, box: Number
+) -> LangevinState:
+    """The state after one move: one forward and one backward pass through `features`."""
+    one = lambda v, h: model.log_joint(model.features(v), h)
+    total = lambda v, h: jnp.sum(jax.vmap(one)(v, h))
+    h = state.h
+    if noise.h is None:
+        force = jax.grad(total)(state.v, h)
+    else:
+        force, h_force = jax.grad(total, argnums=(0, 1))(state.v, h)
+        h = h + move.h_drift * h_force + move.scale * noise.h
+    v = state.v + move.drift * force + move.scale * noise.v
+    if held is not None:
+        v = held.hold(v)
+    diverged = state.diverged | _outside(v, box) | (_outside(h, box) if noise.h is not None else False)
+    return LangevinState(_spoil(v, diverged), h if noise.h is None else _spoil(h, diverged), diverged)
+
+
+def _outside(x: Array, box: Number) -> Bool[Array, "chains"]:
+    inside = jnp.abs(x - 0.5) <= jnp.asarray(box, x.dtype)  # which no NaN is
+    return ~jnp.all(inside, axis=tuple(range(1, x.ndim)))
+
+
+def _spoil(x: Array, diverged: Bool[Array, "chains"]) -> Array:
+    return jnp.where(diverged.reshape(len(x), *(1,) * (x.ndim - 1)), jnp.nan, x)

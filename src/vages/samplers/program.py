@@ -1,0 +1,136 @@
+"""Annealed chains as one compiled program, cut into chunks by the host.
+
+The noise of a step is a function of the key and the step's number, and the ends of a chunk are data to the program:
+the cut changes no bit, and one compilation serves any cut of any schedule of the same length.
+"""
+
+import contextlib
+from collections.abc import Callable
+from operator import itemgetter
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
+
+from vages.models import EBLVM
+from vages.samplers.langevin import Held, LangevinState, Move, chain_dtype, langevin_init, langevin_move, langevin_noise
+from vages.samplers.schedule import Schedule
+
+_BLOCK = 100  # steps whose noise is drawn in one call,
+_NOISE_BYTES = 2**26  # or as many as fit in here
+
+Progress = Callable[[int, int], object]  # of the steps done and of all steps
+
+
+class LangevinSamples(NamedTuple):
+    """The ends of the chains: v (n, *v_shape) and h (n, *h_shape), and where asked snapshots of v on the way.
+
+    `trajectory` (snapshots, n, *v_shape) holds v at evenly spaced steps and last of all the result. A chain that was
+    ever non-finite or out of the schedule's box is marked in `diverged`, and its numbers are NaN from then on: leave it
+    out by `v[~diverged]`, and say how many there were.
+    """
+
+    v: Array
+    h: Array
+    trajectory: Array | None
+    diverged: Bool[Array, "n"]
+
+
+class Run(NamedTuple):
+    """How chains are run, whatever they sample."""
+
+    schedule: Schedule
+    record: int | None
+    batch: int
+    chunk: int
+    progress: Progress | None
+
+
+def anneal(
+    key: PRNGKeyArray, model: EBLVM, count: int, h: Array | None, held: Held | None, run: Run, *, shared: bool = False
+) -> LangevinSamples:
+    """The ends of the chains, of v given h, or of v and h where there is no h."""
+    dtype, steps = chain_dtype(model), run.schedule.steps
+    moves = Move(*(jnp.asarray(x, dtype) for x in run.schedule.moves()))
+    slots = None if run.record is None else _slots(run.schedule, len(moves.drift), run.record)
+    box = jnp.asarray(run.schedule.box, dtype)
+    ends = [*range(run.chunk, steps, run.chunk), len(moves.drift)]  # denoising belongs to the last chunk
+
+    parts = -(-count // run.batch)
+    size = -(-count // parts)  # equal batches: one program for all, and hardly a chain too many
+    states, trajectories = [], []
+    for part in range(parts):
+        rows = np.minimum(np.arange(part * size, (part + 1) * size), count - 1)
+        own_h, own_held = jax.tree.map(itemgetter(rows), (h, held))
+        for_start, for_steps = jax.random.split(key if shared else jax.random.fold_in(key, part))
+        state = _start(for_start, model, size, own_h, held=own_held, shared=shared)
+        frames = None if slots is None else jnp.zeros((run.record, *state.v.shape), dtype)
+        for begin, end in zip([0, *ends], ends, strict=False):
+            span = jnp.asarray([begin, end], jnp.int32)
+            state, frames = _advance(
+                for_steps, model, state, frames, moves, slots, own_held, box, span, joint=h is None, shared=shared
+            )
+            _tell(run.progress, part * steps + min(end, steps), parts * steps, state)
+        states.append(state)
+        trajectories.append(frames)
+    ends_of_chains = jax.tree.map(lambda *parts: jnp.concatenate(parts)[:count], *states)
+    trajectory = None if slots is None else jnp.concatenate(trajectories, axis=1)[:, :count]
+    return LangevinSamples(ends_of_chains.v, ends_of_chains.h, trajectory, ends_of_chains.diverged)
+
+
+_start = eqx.filter_jit(langevin_init)
+
+
+@eqx.filter_jit
+def _advance(
+    key: PRNGKeyArray,
+    model: EBLVM,
+    state: LangevinState,
+    frames: Array | None,
+    moves: Move,
+    slots: Int[Array, "moves"] | None,
+    held: Held | None,
+    box: Array,
+    span: Int[Array, "2"],
+    *,
+    joint: bool,
+    shared: bool,
+) -> tuple[LangevinState, Array | None]:
+    """The state and the snapshots after the moves from span[0] up to span[1]."""
+    draw = lambda step: langevin_noise(jax.random.fold_in(key, step), model, len(state.v), joint=joint, shared=shared)
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(draw, 0)))
+    block = min(_BLOCK, max(1, _NOISE_BYTES // size))
+    begin, end = span[0], span[1]
+
+    def run_block(i, carry):
+        first = begin + i * block
+        noise = jax.vmap(draw)(first + jnp.arange(block, dtype=jnp.int32))
+
+        def step(j, carry):
+            state, frames = carry
+            now, move = jax.tree.map(lambda x: x[j], noise), jax.tree.map(lambda x: x[first + j], moves)
+            state = langevin_move(model, state, now, move, held, box)
+            if frames is not None and slots is not None:
+                frames = jax.lax.dynamic_update_index_in_dim(frames, state.v, slots[first + j], 0)
+            return state, frames
+
+        return jax.lax.fori_loop(0, jnp.minimum(block, end - first), step, carry)
+
+    return jax.lax.fori_loop(0, (end - begin + block - 1) // block, run_block, (state, frames))
+
+
+def _slots(schedule: Schedule, moves: int, record: int) -> Int[Array, "moves"]:
+    """Where each move writes its v: a snapshot to its own place, any other to the last, where the result will be."""
+    slots = np.full(moves, record - 1, np.int32)
+    slots[schedule.snapshots(record)[:-1] - 1] = np.arange(record - 1)
+    return jnp.asarray(slots)
+
+
+def _tell(progress: Progress | None, done: int, total: int, state: LangevinState) -> None:
+    if progress is not None:
+        jax.block_until_ready(state)
+        with contextlib.suppress(Exception):  # a broken bar must not cost the chains
+            progress(done, total)

@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from vages.report import image_grid, save_png, tile, trajectory_figure, trajectory_sheet
+
+RNG = np.random.default_rng(0)
+
+
+def pixels_of(axes):
+    pixels = axes.images[0].get_array()
+    assert pixels is not None
+    return pixels
+
+
+def test_images_are_tiled_row_by_row():
+    images = RNG.uniform(size=(5, 3, 4, 6))
+    sheet = tile(images, columns=3)
+    assert sheet.shape == (2 * 4 + 1, 3 * 6 + 2, 3)
+    np.testing.assert_array_equal(sheet[5:9, 7:13], np.moveaxis(images[4], 0, -1))
+    np.testing.assert_array_equal(sheet[:4, 14:20], np.moveaxis(images[2], 0, -1))
+    assert (sheet[4] == 1).all()
+    assert (sheet[:, 6] == 1).all()
+    assert (sheet[5:, 14:] == 1).all()
+
+
+def test_grey_images_are_clipped_and_what_is_not_a_number_stands_out():
+    images = np.asarray([[[-1.0, 0.25]], [[2.0, np.nan]]])
+    expected = np.asarray([[[0, 0, 0], [0.25, 0.25, 0.25], [1, 1, 1], [1, 0, 1]]])
+    np.testing.assert_array_equal(tile(images, columns=2, gap=0), expected)
+    np.testing.assert_array_equal(tile(images[:, None], columns=2, gap=0), expected)
+
+
+def test_a_trajectory_has_a_row_a_chain_and_a_column_a_snapshot():
+    trajectory = RNG.uniform(size=(4, 2, 3, 5))
+    sheet = trajectory_sheet(trajectory, gap=0)
+    assert sheet.shape == (2 * 3, 4 * 5, 3)
+    np.testing.assert_array_equal(sheet[3:, 10:15, 0], trajectory[2, 1])
+
+
+@pytest.mark.parametrize(("shape", "mode"), [((2, 3, 4), "L"), ((2, 3, 3, 4), "RGB")])
+def test_a_png_holds_the_pixels_themselves(tmp_path, shape, mode):
+    sheet = tile(RNG.integers(0, 256, shape) / 255, columns=2)
+    path = save_png(tmp_path / "a.png", sheet, scale=3)
+    with Image.open(path) as image:
+        assert image.mode == mode
+        pixels = np.asarray(image.convert("RGB"))
+    expected = np.rint(sheet * 255).astype(np.uint8)
+    np.testing.assert_array_equal(pixels[1::3, 1::3], expected)
+    np.testing.assert_array_equal(pixels, expected.repeat(3, 0).repeat(3, 1))
+
+
+def test_figures_show_their_sheet_and_labels(tmp_path):
+    trajectory = RNG.uniform(size=(3, 2, 4, 6)).astype(np.float32)
+    figure = trajectory_figure(trajectory, ["one", "two"], ["1", "2", "end"], title="chains")
+    (axes,) = figure.axes
+    np.testing.assert_allclose(pixels_of(axes), trajectory_sheet(trajectory))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["one", "two"]
+    np.testing.assert_allclose(axes.get_yticks(), [1.5, 6.5])  # the middles of rows of 4 pixels
+    np.testing.assert_allclose(axes.get_xticks(), [2.5, 9.5, 16.5])
+    figure.savefig(tmp_path / "a.png")
+    assert len(trajectory_figure(trajectory).axes[0].get_yticks()) == 0
+    grid = image_grid({"grey": trajectory[0], "colour": RNG.uniform(size=(7, 3, 4, 6))}, columns=3)
+    assert [axes.get_title() for axes in grid.axes] == ["grey", "colour"]
+    np.testing.assert_allclose(pixels_of(grid.axes[0]), tile(trajectory[0], columns=3))
+    grid.savefig(tmp_path / "b.png")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda path: tile(np.zeros((2, 2, 4, 4)), 3), r"images: .* 1 or 3 channels, got \(2, 2, 4, 4\)"),
+        (lambda path: tile(np.zeros((0, 4, 4)), 3), r"images: expected at least one, .* got \(0, 4, 4\)"),
+        (lambda path: tile(np.zeros((2, 4, 4)), 0), "columns: expected at least 1, got 0"),
+        (lambda path: save_png(path / "a.jpg", np.zeros((2, 2, 3))), "path: expected .* .png, got a.jpg"),
+        (lambda path: save_png(path / "a.png", np.zeros((2, 2, 3)), scale=0), "scale: .* got 0"),
+        (lambda path: trajectory_figure(np.zeros((3, 2, 4, 4)), ["a"]), "row_labels: expected 2, .* got 1"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(tmp_path, call, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        call(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())

@@ -15,15 +15,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, DTypeLike, Float, Int, PRNGKeyArray
 
 from vages.distributions import Distribution
 from vages.estimators import encode
-from vages.models import EBLVM
+from vages.models import EBLVM, Mixed
 from vages.objectives import Objective, Problem
-from vages.posteriors import Divergence, Posterior, has_parameters, infer, kl
+from vages.optimisers import Rate, adam, apply
+from vages.posteriors import Divergence, MixedPosterior, Posterior, has_parameters, infer, kl
 
 Metrics = dict[str, Array]
+
+
+class Averages(NamedTuple):
+    """Exponential moving averages of the parameters."""
+
+    model: Any
+    posterior: Any
 
 
 class LearnerState(NamedTuple):
@@ -35,6 +43,9 @@ class LearnerState(NamedTuple):
     memory: Any
     optimiser: Any
     posterior_optimiser: Any
+    averages: Averages | None
+    step: Int[Array, "..."]  # iterations made
+    rate: Float[Array, "..."]  # a factor of both learning rates, 1 until a run has to recover
 
 
 class Noise(NamedTuple):
@@ -60,22 +71,43 @@ class Learner(NamedTuple):
 def make_learner(
     objective: Objective,
     *,
-    learning_rate: float | optax.Schedule,
-    posterior_learning_rate: float | optax.Schedule | None = None,
+    learning_rate: Rate,
+    posterior_learning_rate: Rate | None = None,
     posterior_steps: int = 5,
     divergence: Divergence = kl,
     b1: float = 0.9,
     b2: float = 0.95,
+    clip: float | None = None,
+    ema: float | None = None,
+    compute_dtype: DTypeLike | None = None,
 ) -> Learner:
     """A learner that takes `posterior_steps` Adam steps of q on each batch, then one of θ along the objective.
 
-    One noised batch and its features serve all of them. A posterior without parameters is left alone.
+    One noised batch and its features serve all of them. A posterior without parameters is left alone. A learning rate
+    may be a schedule of the iteration (`optimisers.learning_rate`). Gradients longer than `clip` are shortened to it.
+    `ema` keeps averages of model and posterior with that decay, less in the first iterations. `compute_dtype`, say
+    bfloat16, is what features and the posterior's network are computed in; parameters, energies and all that is
+    accumulated stay as they are.
     """
-    optimiser = _adam(learning_rate, b1, b2)
-    posterior_optimiser = _adam(learning_rate if posterior_learning_rate is None else posterior_learning_rate, b1, b2)
+    if ema is not None and not 0 <= ema < 1:
+        raise ValueError(f"ema: expected a decay from 0 to below 1, got {ema}; 0.999 is usual")
+    optimiser = adam(learning_rate, b1=b1, b2=b2, clip=clip)
+    posterior_optimiser = adam(
+        learning_rate if posterior_learning_rate is None else posterior_learning_rate,
+        b1=b1,
+        b2=b2,
+        clip=clip,
+        steps_per_iteration=max(posterior_steps, 1),
+    )
+
+    def low_model(model: EBLVM) -> EBLVM:
+        return model if compute_dtype is None else Mixed(model, compute_dtype)
+
+    def low_posterior(posterior: Posterior) -> Posterior:
+        return posterior if compute_dtype is None else MixedPosterior(posterior, compute_dtype)
 
     def init(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, batch: int) -> LearnerState:
-        extra, memory = objective.start(key, model, batch)
+        extra, memory = objective.start(key, low_model(model), batch)
         return LearnerState(
             model,
             posterior,
@@ -83,10 +115,14 @@ def make_learner(
             memory,
             optimiser.init(_trainable((model, extra))),
             posterior_optimiser.init(_trainable(posterior)),
+            None if ema is None else Averages(model, posterior),
+            jnp.zeros((), jnp.int32),
+            jnp.ones((), jnp.float32),
         )
 
     def draw(state: LearnerState, batch: Array, key: PRNGKeyArray) -> Noise:
-        q = _shape_of_q(state, batch)
+        model = low_model(state.model)
+        q = _shape_of_q(model, low_posterior(state.posterior), batch)
         keys = jax.random.split(key, 3)
 
         def latents(key: PRNGKeyArray, steps: int) -> Array | None:
@@ -98,65 +134,76 @@ def make_learner(
         return Noise(
             latents(keys[0], posterior_steps),
             latents(keys[1], objective.unrolled),
-            objective.draw(keys[2], state.model, q, batch),
+            objective.draw(keys[2], model, q, batch),
         )
 
-    def descend(model: EBLVM, posterior: Posterior, state: Any, v: Array, features: Any, noise: Array):
-        """Adam steps of q on its divergence, one for each row of noise: (posterior, state, divergences)."""
-        params, static = eqx.partition(posterior, eqx.is_inexact_array)
-
-        def step(carry: tuple[Any, Any], noise: Array):
-            params, state = carry
-            loss = lambda params: jnp.mean(divergence.at(model, eqx.combine(params, static), features, v, noise))
-            value, gradient = jax.value_and_grad(loss)(params)
-            return _apply(posterior_optimiser, gradient, state, params), value
-
-        (params, state), values = jax.lax.scan(step, (params, state), noise, unroll=True)  # few, short steps
-        return eqx.combine(params, static), state, values
-
     def update(state: LearnerState, batch: Array, noise: Noise) -> tuple[LearnerState, Metrics]:
-        model, posterior, posterior_state = state.model, state.posterior, state.posterior_optimiser
+        model, posterior, posterior_state = low_model(state.model), state.posterior, state.posterior_optimiser
         points = objective.points(batch, noise.objective)
         encoding = encode(model, points.v)
         metrics = {}
+
+        def descend(model: EBLVM, posterior: Posterior, optimiser_state: Any, features: Any, noise: Array):
+            """Adam steps of q on its divergence, one for each row of noise: (posterior, state, divergences)."""
+            params, static = eqx.partition(posterior, eqx.is_inexact_array)
+
+            def step(carry: tuple[Any, Any], noise: Array):
+                params, optimiser_state = carry
+
+                def loss(params):
+                    q = low_posterior(eqx.combine(params, static))
+                    gaps = divergence.at(model, q, features, points.v, noise)
+                    return jnp.mean(gaps if points.weight is None else points.weight * gaps)
+
+                value, gradient = jax.value_and_grad(loss)(params)
+                return apply(posterior_optimiser, gradient, optimiser_state, params, state.rate), value
+
+            carry = (params, optimiser_state)
+            apart = jax.default_backend() != "cpu"  # a CPU is quicker without the loop, a GPU compiles it sooner
+            (params, optimiser_state), values = jax.lax.scan(step, carry, noise, unroll=1 if apart else True)
+            return eqx.combine(params, static), optimiser_state, values
+
         if noise.posterior is not None:
             posterior, posterior_state, divergences = descend(
-                model, posterior, posterior_state, points.v, encoding.features, noise.posterior
+                model, posterior, posterior_state, encoding.features, noise.posterior
             )
             metrics["divergence"] = divergences[-1]
 
         def advance(model: EBLVM) -> Posterior:
             if noise.unrolled is None:
-                return posterior
+                return low_posterior(posterior)
             features = jax.vmap(model.features)(points.v)
-            return descend(model, posterior, posterior_state, points.v, features, noise.unrolled)[0]
+            return low_posterior(descend(model, posterior, posterior_state, features, noise.unrolled)[0])
 
-        problem = Problem(model, posterior, state.extra, state.memory, batch, points, encoding, advance)
-        loss, gradient, memory = objective.gradient(problem, noise.objective)
+        problem = Problem(model, low_posterior(posterior), state.extra, state.memory, batch, points, encoding, advance)
+        loss, (gradient, extra_gradient), memory = objective.gradient(problem, noise.objective)
+        gradient = (gradient if compute_dtype is None else gradient.model, extra_gradient)
         metrics = {"loss": loss, **metrics, "gradient_norm": optax.tree.norm(gradient)}
-        (model, extra), optimiser_state = _apply(optimiser, gradient, state.optimiser, (model, state.extra))
-        return LearnerState(model, posterior, extra, memory, optimiser_state, posterior_state), metrics
+        (after, extra), optimiser_state = apply(
+            optimiser, gradient, state.optimiser, (state.model, state.extra), state.rate
+        )
+        averages = None if ema is None else _averaged(ema, state, Averages(after, posterior))
+        return LearnerState(
+            after, posterior, extra, memory, optimiser_state, posterior_state, averages, state.step + 1, state.rate
+        ), metrics
 
     return Learner(init, draw, update)
 
 
-def _adam(learning_rate: float | optax.Schedule, b1: float, b2: float) -> optax.GradientTransformation:
-    # eps_root keeps the derivative of an unrolled step finite where a second moment is zero
-    return optax.adam(learning_rate, b1=b1, b2=b2, eps_root=1e-16)
-
-
-def _apply(optimiser: optax.GradientTransformation, gradient: Any, state: Any, module: Any) -> tuple[Any, Any]:
-    with jax.numpy_dtype_promotion("standard"):  # Optax raises a float to an integer power
-        updates, state = optimiser.update(gradient, state)
-    return eqx.apply_updates(module, updates), state
+def _averaged(decay: float, state: LearnerState, now: Averages) -> Averages:
+    """The averages after this iteration; the first of them forget the start quickly."""
+    made = state.step.astype(state.rate.dtype)
+    share = 1 - jnp.minimum(decay, (1 + made) / (10 + made))
+    mix = lambda old, new: old + share.astype(new.dtype) * (new - old)
+    return jax.tree.map(lambda old, new: mix(old, new) if eqx.is_inexact_array(new) else new, state.averages, now)
 
 
 def _trainable(module: Any) -> Any:
     return eqx.filter(module, eqx.is_inexact_array)
 
 
-def _shape_of_q(state: LearnerState, batch: Array) -> Distribution:
+def _shape_of_q(model: EBLVM, posterior: Posterior, batch: Array) -> Distribution:
     def q(model, posterior, v):
         return infer(posterior, model, jax.vmap(model.features)(v), v)
 
-    return eqx.filter_eval_shape(q, state.model, state.posterior, batch)
+    return eqx.filter_eval_shape(q, model, posterior, batch)

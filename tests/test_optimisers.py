@@ -1,0 +1,142 @@
+"""What a learner can be asked for beside its objective: changing rates, clipped gradients, averages, narrow numbers."""
+
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vages.learners import make_learner
+from vages.models import LinearGaussian
+from vages.objectives import DSM
+from vages.optimisers import adam, apply, learning_rate
+from vages.posteriors import GaussianPosterior, Variational
+
+
+def rates(schedule, steps):
+    with jax.numpy_dtype_promotion("standard"):
+        return np.asarray(jax.vmap(schedule)(jnp.arange(steps)))
+
+
+def test_a_rate_warms_up_and_decays_as_a_cosine():
+    steps, peak, final = 50, 2.0, 0.5
+    expected = [
+        peak * t / 10 if t < 10 else final + (peak - final) * 0.5 * (1 + np.cos(np.pi * (t - 10) / 40))
+        for t in range(steps)
+    ]
+    got = rates(learning_rate(peak, decay="cosine", steps=steps, warmup=10, final=final), steps + 3)
+    np.testing.assert_allclose(got[:steps], expected, rtol=1e-6)
+    np.testing.assert_allclose(got[steps:], final)
+
+
+def test_a_constant_rate_is_a_number_and_may_warm_up():
+    assert learning_rate(0.3) == 0.3
+    np.testing.assert_allclose(rates(learning_rate(0.3, warmup=3), 5), [0, 0.1, 0.2, 0.3, 0.3], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"peak": 0.0}, "learning_rate: expected peak > 0"),
+        ({"peak": 1.0, "warmup": -1}, "learning_rate: expected peak > 0"),
+        ({"peak": 1.0, "decay": "cosine"}, "steps: expected more than the 0 of the warm-up"),
+        ({"peak": 1.0, "decay": "cosine", "steps": 10, "warmup": 10}, "steps: expected more than the 10"),
+    ],
+)
+def test_rates_that_make_no_sense_are_refused(arguments, says):
+    with pytest.raises(ValueError, match=says):
+        learning_rate(**arguments)
+
+
+def test_several_steps_an_iteration_share_its_rate():
+    optimiser = adam(lambda count: 1.0 + count, b1=0.9, b2=0.95, steps_per_iteration=3)
+    value, state = jnp.zeros(()), optimiser.init(jnp.zeros(()))
+    moved = []
+    for _ in range(6):
+        after, state = apply(optimiser, jnp.ones(()), state, value, jnp.ones(()))
+        moved.append(float(value - after))
+        value = after
+    np.testing.assert_allclose(moved, [1, 1, 1, 2, 2, 2], rtol=1e-5)
+
+
+def test_the_factor_shortens_a_step_and_one_changes_no_bit():
+    optimiser = adam(0.1, b1=0.9, b2=0.95)
+    start = jnp.asarray([1.0, -2.0])
+    state = optimiser.init(start)
+    step = lambda factor: apply(optimiser, jnp.asarray([3.0, 0.1]), state, start, jnp.asarray(factor))[0] - start
+    np.testing.assert_allclose(step(0.25), 0.25 * step(1.0), rtol=1e-5)
+
+
+def test_long_gradients_are_clipped_before_the_moments():
+    gradients = [jnp.asarray([30.0, 40.0]), jnp.asarray([0.3, 0.4])]
+    clipped, plain = adam(0.1, b1=0.9, b2=0.95, clip=1.0), adam(0.1, b1=0.9, b2=0.95)
+    value = {}
+    for name, optimiser, scale in (("clipped", clipped, 1.0), ("plain", plain, 1 / 50)):
+        x, state = jnp.zeros(2), optimiser.init(jnp.zeros(2))
+        for gradient, factor in zip(gradients, (scale, 1.0), strict=True):
+            x, state = apply(optimiser, factor * gradient, state, x, jnp.ones(()))
+        value[name] = x
+    np.testing.assert_allclose(value["clipped"], value["plain"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("option", [{"clip": 0.0}, {"ema": 1.0}, {"ema": -0.1}])
+def test_options_that_make_no_sense_are_refused(option):
+    with pytest.raises(ValueError, match="expected a"):
+        make_learner(DSM(0.3, Variational(2)), learning_rate=0.1, **option)
+
+
+@cache
+def history(steps=4, **options):
+    """The states of a few iterations of a linear-Gaussian model."""
+    keys = jax.random.split(jax.random.key(0), 4)
+    model, posterior = LinearGaussian.init(keys[0], 3, 2), GaussianPosterior.linear(keys[1], 3, 2)
+    learner = make_learner(DSM(0.5, Variational(2)), learning_rate=0.05, posterior_steps=2, **options)
+    state = learner.init(keys[2], model, posterior, batch=8)
+    step, states, metrics = eqx.filter_jit(learner.step), [state], []
+    for i in range(steps):
+        state, numbers = step(state, jax.random.normal(jax.random.fold_in(keys[3], i), (8, 3)), jax.random.key(i))
+        states.append(state)
+        metrics.append(numbers)
+    return states, metrics
+
+
+def test_averages_are_of_model_and_posterior_and_forget_the_start_quickly():
+    states, _ = history(ema=0.2)
+    for part in ("model", "posterior"):
+        average = jax.tree.leaves(getattr(states[0], part))
+        for t, state in enumerate(states[1:]):
+            decay = min(0.2, (1 + t) / (10 + t))
+            average = [
+                decay * a + (1 - decay) * b for a, b in zip(average, jax.tree.leaves(getattr(state, part)), strict=True)
+            ]
+            for a, b in zip(average, jax.tree.leaves(getattr(state.averages, part)), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_averages_change_no_bit_of_training():
+    (with_averages, _), (without, _) = history(ema=0.2), history()
+    for a, b in zip(jax.tree.leaves(with_averages[-1].model), jax.tree.leaves(without[-1].model), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_state_counts_its_iterations():
+    assert [int(state.step) for state in history()[0]] == [0, 1, 2, 3, 4]
+
+
+def test_clipping_reports_the_gradient_as_it_was():
+    _, clipped = history(clip=1e-3)
+    assert float(clipped[0]["gradient_norm"]) > 1
+
+
+def test_narrow_numbers_leave_the_state_wide_and_the_result_near():
+    (narrow, numbers), (wide, exact) = history(compute_dtype=jnp.bfloat16), history()
+    for a, b in zip(jax.tree.leaves(narrow[-1]), jax.tree.leaves(wide[-1]), strict=True):
+        assert a.dtype == b.dtype
+    for name in exact[0]:
+        np.testing.assert_allclose(numbers[0][name], exact[0][name], rtol=0.05)
+        assert float(numbers[0][name]) != float(exact[0][name])  # it was narrow
+    (same, _) = history(compute_dtype=jnp.float32)
+    for a, b in zip(jax.tree.leaves(same[-1]), jax.tree.leaves(wide[-1]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

@@ -1,15 +1,29 @@
 """The house rules: run-time type checks, no silent dtype or rank promotion, no warnings (see pyproject.toml)."""
 
 import os
+import shutil
+import tempfile
 
-import jax
-import pytest
-from jaxtyping import install_import_hook
+# What one worker or process has compiled, the others need not: one cache for the session, from its first process on.
+_CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="vages-tests-")
+if _CACHE is not None:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
 
 os.environ.setdefault("MPLBACKEND", "agg")
 install_import_hook("vages", "beartype.beartype")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_unconfigure():
+    if _CACHE is not None:
+        shutil.rmtree(_CACHE, ignore_errors=True)
 
 
 @pytest.fixture

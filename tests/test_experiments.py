@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -22,7 +23,9 @@ def stub(likelihood):
         models = jax.vmap(lambda key: GRBM.init(key, 2, 3))(jax.random.split(jax.random.key(0), recipe.seeds))
         end = np.full(recipe.seeds, likelihood(recipe))
         history = [{"step": n, "test_log_likelihood": (end - 1 / n).tolist()} for n in (1, 2, 3)]
-        fitted = Fitted(LearnerState(models, *[None] * 5), 3, 1.0, False, history)
+        fitted = Fitted(
+            LearnerState(models, *[None] * 6, step=jnp.zeros((), jnp.int32), rate=jnp.ones(())), 3, 1.0, False, history
+        )
         rows = np.zeros((5, 2), np.float32)
         return Trained(recipe, Splits(rows, rows, rows), models, end, fitted)
 

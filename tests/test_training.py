@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vages import cli
+from vages.cli import options
+from vages.data import Batches
 from vages.recipes import CHECKERBOARD, PRESETS, Recipe, run_recipe, train
 from vages.recipes.recipe import learner_of, parts_of
 from vages.training import Diverged, RunFolder, fit, init_seeds, numbered_folder, seed_keys
@@ -72,7 +73,8 @@ def test_interrupting_keeps_what_was_learnt():
     learner, state = start(SMALL)
 
     def evaluate(state):
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+        return {}
 
     data = jnp.ones((300, 2))
     fitted = fit(learner, state, data, steps=60, batch=100, seed=(0,), evaluate=evaluate, evaluate_every=40, chunk=20)
@@ -125,14 +127,31 @@ def test_odd_batches_cannot_be_paired():
         start(replace(CHECKERBOARD, method="vages-ksd", batch=99))
 
 
-def test_a_run_interrupted_before_its_first_chunk_still_leaves_pictures(tmp_path, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
+def test_a_run_interrupted_in_its_first_chunk_still_leaves_pictures(tmp_path, monkeypatch):
+    indices = Batches.indices
+
+    def interrupt(batches, step, steps):
+        if batches.seed == 0:
+            signal.raise_signal(signal.SIGINT)
+        return indices(batches, step, steps)
 
     monkeypatch.setattr("vages.data.batches.Batches.indices", interrupt)
     trained = run_recipe(SMALL, tmp_path / "run")
     assert trained.fitted.interrupted
+    assert trained.fitted.step == 20
     assert (tmp_path / "run" / "density.png").exists()
+
+
+def test_a_second_ctrl_c_does_not_wait(monkeypatch):
+    learner, state = start(SMALL)
+
+    def interrupt(*_):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("vages.data.batches.Batches.indices", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        fit(learner, state, jnp.ones((300, 2)), steps=60, batch=100, seed=(0,))
 
 
 def test_one_sample_is_refused_for_vages():
@@ -159,10 +178,11 @@ def test_a_run_folder_describes_itself(tmp_path):
     trained = run_recipe(SMALL, tmp_path / "run")
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {
-        *("config.json", "environment.json", "metrics.jsonl", "result.json"),
+        *(".lock", "checkpoints", "config.json", "environment.json", "events.jsonl", "metrics.jsonl", "result.json"),
         *("curve.png", "density.png", "samples.png"),
     }
     config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config.pop("model") == "grbm"
     assert Recipe(**config) == SMALL
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["test_log_likelihood"]["each seed"] == trained.test_log_likelihood.tolist()
@@ -243,7 +263,9 @@ def test_a_diverging_run_stops_with_one_line_and_a_status(tmp_path):
 def test_the_command_lines_choices_are_what_there_is():
     from typing import get_args
 
-    from vages.recipes import Method
+    from vages.recipes import DEEP_PRESETS, DeepMethod, Method, deep
 
-    assert get_args(cli.Method) == get_args(Method)
-    assert set(get_args(cli.Preset)) == set(PRESETS)
+    assert get_args(options.Method) == get_args(Method) + get_args(DeepMethod)
+    assert set(get_args(options.Preset)) == {*PRESETS, *DEEP_PRESETS}
+    for name in ("Network", "Gap", "Spacing", "Precision"):
+        assert getattr(options, name) == getattr(deep, name)

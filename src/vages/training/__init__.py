@@ -1,20 +1,28 @@
 """Training loops: compiled chunks, progress, logs, run folders."""
 
-from vages.training.cost import Job, seconds_per_iteration, step_bytes
-from vages.training.fit import Diverged, Fitted, fit, init_seeds, seed_keys
+from vages.training.cost import Job, seconds_per_iteration, step_bytes, step_cost
+from vages.training.devices import data_mesh, is_writer
+from vages.training.fit import Fitted, fit, init_seeds, seed_keys
 from vages.training.folder import RunFolder, numbered_folder
+from vages.training.guard import Diverged, Guard
+from vages.training.keeping import Checkpoints
 from vages.training.program import compile_chunk
 
 __all__ = [
+    "Checkpoints",
     "Diverged",
     "Fitted",
+    "Guard",
     "Job",
     "RunFolder",
     "compile_chunk",
+    "data_mesh",
     "fit",
     "init_seeds",
+    "is_writer",
     "numbered_folder",
     "seconds_per_iteration",
     "seed_keys",
     "step_bytes",
+    "step_cost",
 ]

@@ -39,14 +39,31 @@ def seconds_per_iteration(jobs: dict[str, Job], *, iterations: int, rounds: int)
     return {name: seconds / iterations / max(jobs[name].seeds, 1) for name, seconds in times.items()}
 
 
-def step_bytes(job: Job) -> int:
-    """The memory that one compiled step asks for: its arguments, results and scratch space."""
+class StepCost(NamedTuple):
+    """What one compiled step asks for."""
 
+    bytes: int  # the state, which it writes over, its batch and scratch space
+    flops: float  # its arithmetic, as XLA counts it
+
+
+def step_cost(job: Job) -> StepCost:
+    """The memory and the arithmetic of one step."""
+    compiled = _compiled(job)
+    sizes, counted = compiled.memory_analysis(), compiled.cost_analysis()
+    used = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+    return StepCost(used - sizes.alias_size_in_bytes, float((counted or {}).get("flops", np.nan)))
+
+
+def step_bytes(job: Job) -> int:
+    """The memory of one step."""
+    return step_cost(job).bytes
+
+
+def _compiled(job: Job) -> Any:
     params, static = eqx.partition(job.state, eqx.is_array)
 
     def step(params, batch: Array, key: Array):
         state, metrics = job.learner.step(eqx.combine(params, static), batch, key)
         return eqx.filter(state, eqx.is_array), metrics
 
-    sizes: Any = jax.jit(step).lower(params, job.data[: job.batch], jax.random.key(0)).compile().memory_analysis()
-    return sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+    return jax.jit(step, donate_argnums=0).lower(params, job.data[: job.batch], jax.random.key(0)).compile()

@@ -1,26 +1,37 @@
 """A stretch of training as one compiled program: noise in blocks, a scan over iterations, `vmap` over seeds."""
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from vages.learners import Learner, LearnerState, Metrics
+from vages.training.devices import BATCH
 
 _NOISE_BYTES = 2**23  # of a block of iterations: few calls of the generator, and still near the cores
 
 Chunk = Callable[..., tuple[LearnerState, Metrics]]
 
 
-def compile_chunk(learner: Learner, *, many: bool, own_data: bool = False) -> Chunk:
+@lru_cache(maxsize=4)  # a learner that is fitted again is not compiled again
+def compile_chunk(
+    learner: Learner, *, many: bool, own_data: bool = False, mesh: Mesh | None = None, donate: bool = False
+) -> Chunk:
     """`chunk(state, data, indices, key, start)`: the state after len(indices) iterations, and each one's metrics.
 
     `indices` (iterations, batch) picks rows of `data`. Iteration i draws its noise from the key folded with start + i,
     so that a result depends on the iterations made, not on how they were cut into chunks. With `many`, state, indices
-    and key carry a leading axis of seeds, and with `own_data` so does `data`.
+    and key carry a leading axis of seeds, and with `own_data` so does `data`. With a mesh, batches are divided over its
+    devices, and state and metrics are the same on all. With
+    `donate`, the memory of the state that is given goes to the one returned.
     """
+
+    def laid_out(tree, *spec):
+        return tree if mesh is None else eqx.filter_shard(tree, NamedSharding(mesh, PartitionSpec(*spec)))
 
     def chunk(state: LearnerState, data: Array, indices: Int[Array, "n batch"], key: PRNGKeyArray, start: Array):
         params, static = eqx.partition(state, eqx.is_array)
@@ -28,7 +39,8 @@ def compile_chunk(learner: Learner, *, many: bool, own_data: bool = False) -> Ch
 
         def iterate(params, inputs):
             rows, noise = inputs
-            state, metrics = learner.update(eqx.combine(params, static), data[rows], noise)
+            batch = laid_out(data[rows], BATCH)
+            state, metrics = learner.update(eqx.combine(params, static), batch, noise)
             return eqx.filter(state, eqx.is_array), metrics
 
         def run_block(params, inputs):
@@ -41,10 +53,14 @@ def compile_chunk(learner: Learner, *, many: bool, own_data: bool = False) -> Ch
         params, metrics = jax.lax.scan(run_block, params, blocks)
         return eqx.combine(params, static), jax.tree.map(jnp.ravel, metrics)
 
-    if many:
-        axes = (eqx.if_array(0), 0 if own_data else None, 0, 0, None)
-        return eqx.filter_jit(eqx.filter_vmap(chunk, in_axes=axes))
-    return eqx.filter_jit(chunk)
+    axes = (eqx.if_array(0), 0 if own_data else None, 0, 0, None)
+    run = eqx.filter_vmap(chunk, in_axes=axes) if many else chunk
+
+    def whole(arguments, state):
+        return laid_out(run(state, *arguments))
+
+    program = eqx.filter_jit(whole, donate="all-except-first" if donate else "none")
+    return lambda state, *arguments: program(arguments, state)
 
 
 def _block_length(learner: Learner, state: LearnerState, data: Array, indices: Array) -> int:

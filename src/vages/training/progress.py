@@ -11,7 +11,7 @@ from rich.progress import Progress as Bar
 class Progress:
     """A progress bar on standard error; it never raises, and it is silent where there is no terminal."""
 
-    def __init__(self, steps: int, *, visible: bool):
+    def __init__(self, steps: int, *, visible: bool, done: int = 0):
         console = Console(stderr=True)
         self._bar = Bar(
             MofNCompleteColumn(),
@@ -23,9 +23,9 @@ class Progress:
             transient=True,
             disable=not (visible and console.is_terminal),
         )
-        self._last = (0, 0.0)
+        self._last = (done, None)
         self._numbers: dict[str, str] = {}
-        self._task = self._bar.add_task("", total=steps, rate="", numbers="")
+        self._task = self._bar.add_task("", total=steps, completed=done, rate="", numbers="")
 
     def __enter__(self) -> "Progress":
         self._bar.start()
@@ -37,10 +37,11 @@ class Progress:
     def show(self, step: int, record: dict[str, Any]) -> None:
         """Move on to `step`: the rate since the last call, the loss and any log-likelihood; of several seeds, means."""
         last_step, last_seconds = self._last
-        rate = (step - last_step) / max(record["seconds"] - last_seconds, 1e-9)
+        passed = 0.0 if last_seconds is None else record["seconds"] - last_seconds
+        rate = f"{(step - last_step) / passed:.0f} it/s" if passed > 0 else ""
         self._last = (step, record["seconds"])
         for name, value in record.items():
             if name == "loss" or name.endswith("log_likelihood"):
                 self._numbers[name.replace("_log_likelihood", " log-lik.")] = f"{np.mean(value):.4g}"
         numbers = "  ".join(f"{name} {value}" for name, value in self._numbers.items())
-        self._bar.update(self._task, completed=step, rate=f"{rate:.0f} it/s", numbers=numbers)
+        self._bar.update(self._task, completed=step, rate=rate, numbers=numbers)

@@ -1,0 +1,95 @@
+"""The look at the numbers between chunks: what is not finite or has exploded ends a chunk's claim to be training."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from vages.learners import LearnerState
+
+_CHUNKS = 5  # that are seen before a metric can be said to have exploded
+
+
+class Diverged(ArithmeticError):
+    """Training left what can be trusted."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What to do about divergence, and what counts as one.
+
+    `stop` raises `Diverged`. `recover` goes back to the last good checkpoint, takes other noise and `lower` times the
+    learning rates, at most `retries` times; each is an event in the run's folder. A metric has exploded when its
+    median over a chunk is `explosion` times its median over the run, a parameter when it is that many times as large
+    as the largest was at the start; where either was below 1, it is counted as 1.
+    """
+
+    policy: Literal["stop", "recover"] = "stop"
+    explosion: float = 1e4
+    retries: int = 3
+    lower: float = 0.5
+
+    def __post_init__(self):
+        if self.policy not in ("stop", "recover"):
+            raise ValueError(f"policy: expected stop or recover, got {self.policy!r}; choose one")
+        if not (self.explosion > 1 and self.retries >= 0 and 0 < self.lower <= 1):
+            raise ValueError(
+                "guard: expected explosion > 1, retries >= 0 and 0 < lower <= 1, got "
+                f"{self.explosion}, {self.retries} and {self.lower}"
+            )
+
+    def problem(
+        self,
+        first: int,
+        metrics: dict[str, np.ndarray],
+        largest: np.ndarray,
+        start: np.ndarray,
+        history: list[dict[str, Any]],
+        seeds: tuple[int, ...],
+    ) -> str | None:
+        """What is wrong with a chunk that began after iteration `first`; metrics are (seeds, iterations)."""
+        found = []
+        for name, values in metrics.items():
+            values = values.reshape(len(seeds), -1)
+            for i, when in np.argwhere(~np.isfinite(values))[:1].tolist():
+                return f"expected a finite {name}, got {values[i, when]} at iteration {first + when + 1}{_of(i, seeds)}"
+            past = [np.reshape(row[name], (-1,)) for row in history if name in row]
+            if len(past) < _CHUNKS:
+                continue
+            usual = np.maximum(np.median(np.abs(past), axis=0), 1)
+            found += [
+                f"expected a {name} near the {usual[i]:.3g} of the run so far, got {now:.3g} up to iteration "
+                f"{first + values.shape[1]}{_of(i, seeds)}"
+                for i, now in enumerate(np.median(np.abs(values), axis=1))
+                if now > self.explosion * usual[i]
+            ]
+        end = first + np.shape(next(iter(metrics.values())))[-1]
+        for i, (now, then) in enumerate(zip(largest, start, strict=True)):
+            if not now <= self.explosion * max(then, 1):
+                found.append(
+                    f"expected parameters near their start of {then:.3g} at most, got {now:.3g} at iteration {end}"
+                    f"{_of(i, seeds)}"
+                )
+        return found[0] if found else None
+
+
+@eqx.filter_jit
+def _largest(parts: Any, many: bool) -> Array:
+    leaves = [jnp.abs(x) for x in jax.tree.leaves(eqx.filter(parts, eqx.is_inexact_array)) if x.size]
+    # a maximum passes over NaN on some devices: a sum does not
+    one = lambda x: jnp.where(jnp.isfinite(jnp.sum(x, axis=-1)), jnp.max(x, axis=-1), jnp.nan)
+    flat = [one(x.reshape(len(x), -1) if many else x.reshape(1, -1)).astype(jnp.float32) for x in leaves]
+    return jnp.max(jnp.where(jnp.isnan(jnp.stack(flat)), jnp.inf, jnp.stack(flat)), axis=0)
+
+
+def largest_parameter(state: LearnerState, *, many: bool) -> np.ndarray:
+    """The largest absolute parameter of model, posterior and extra of each seed; infinite where one is not finite."""
+    return np.asarray(_largest((state.model, state.posterior, state.extra), many))
+
+
+def _of(i: int, seeds: tuple[int, ...]) -> str:
+    return f" of seed {seeds[i]}" if len(seeds) > 1 else ""

@@ -1,0 +1,39 @@
+"""The arrays of a state by name, for a file, and back."""
+
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+
+Tree = TypeVar("Tree")
+
+
+def named_arrays(tree: Any) -> dict[str, np.ndarray]:
+    """Every array of a tree under its path, on the host: `model/weight`, `optimiser/0/mu/…`."""
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
+    return {_name(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def with_arrays(template: Tree, arrays: dict[str, np.ndarray]) -> Tree:
+    """The template with its arrays replaced; names, shapes and dtypes must be the same."""
+    dynamic, static = eqx.partition(template, eqx.is_array)
+    wanted = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(dynamic)}
+    missing, unknown = sorted(set(wanted) - set(arrays)), sorted(set(arrays) - set(wanted))
+    if missing or unknown:
+        raise ValueError(
+            f"state: expected the arrays of this model, learner and settings, got a checkpoint without {missing[:3]} "
+            f"and with {unknown[:3]}; build the same ones"
+        )
+    for name, leaf in wanted.items():
+        if arrays[name].shape != leaf.shape or arrays[name].dtype != leaf.dtype:
+            raise ValueError(
+                f"state: expected {leaf.dtype}{list(leaf.shape)} for {name}, "
+                f"got {arrays[name].dtype}{list(arrays[name].shape)} in the checkpoint; build the same model"
+            )
+    restored = jax.tree_util.tree_map_with_path(lambda path, _: arrays[_name(path)], dynamic)
+    return eqx.combine(jax.tree.map(jax.numpy.asarray, restored), static)
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")

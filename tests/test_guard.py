@@ -1,0 +1,161 @@
+"""The guard sees what is not finite and what explodes, stops or recovers, and hides nothing."""
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vages.recipes import CHECKERBOARD
+from vages.recipes.recipe import learner_of, parts_of
+from vages.training import Checkpoints, Diverged, Guard, RunFolder, fit, init_seeds
+from vages.training.guard import largest_parameter
+
+SEEDS = (4, 5)
+RECIPE = replace(CHECKERBOARD, posterior_steps=1, latents=2, batch=20)
+
+
+@cache
+def parts():
+    learner = learner_of(RECIPE)
+    return learner, init_seeds(learner, SEEDS, parts_of(RECIPE, 2), 20)
+
+
+def broken(spoil):
+    """The learner with `spoil(state, metrics)` after each update; the second seed is left alone."""
+    learner, _ = parts()
+
+    def update(state, batch, noise):
+        after, metrics = learner.update(state, batch, noise)
+        return spoil(after, metrics)
+
+    return learner._replace(update=update)
+
+
+def nan_loss(at):
+    return lambda after, metrics: (after, metrics | {"loss": jnp.where(after.step == at, jnp.nan, metrics["loss"])})
+
+
+def run(learner, *, steps=40, folder=None, guard=Guard(), **how):  # noqa: B008
+    data = jnp.asarray(np.random.default_rng(0).uniform(size=(100, 2)), jnp.float32)
+    how = {"chunk": 5, "checkpoints": Checkpoints(every=10), **how}
+    return fit(learner, parts()[1], data, steps=steps, batch=20, seed=SEEDS, folder=folder, guard=guard, **how)
+
+
+def events(folder):
+    return [json.loads(line) for line in (folder.path / "events.jsonl").read_text().splitlines()]
+
+
+def test_the_message_says_what_when_the_last_good_checkpoint_and_what_to_try(tmp_path):
+    folder = RunFolder(tmp_path / "run", {})
+    with pytest.raises(Diverged) as caught:
+        run(broken(nan_loss(28)), folder=folder)
+    message = str(caught.value)
+    assert "expected a finite loss, got nan at iteration 28 of seed 4" in message
+    assert "try a smaller learning rate, gradient clipping, larger noise" in message
+    assert message.endswith(f"The last good checkpoint is {tmp_path}/run/checkpoints/step-000000000020.")
+    assert [event["event"] for event in events(folder)] == ["started", "diverged"]
+
+
+def test_recovering_goes_back_takes_other_noise_and_slows_down(tmp_path):
+    """The learner breaks at iteration 28 until its rate is low enough."""
+
+    def spoil(after, metrics):
+        bad = (after.step == 28) & (after.rate > 0.3)
+        return after, metrics | {"gradient_norm": jnp.where(bad, jnp.inf, metrics["gradient_norm"])}
+
+    folder = RunFolder(tmp_path / "run", {})
+    fitted = run(broken(spoil), folder=folder, guard=Guard("recover"))
+    assert fitted.step == 40
+    assert fitted.state.rate.tolist() == [0.25, 0.25]
+    told = [event for event in events(folder) if event["event"] == "recovered"]
+    assert [(event["from"], event["to"], event["retry"], event["rate"]) for event in told] == [
+        (25, 20, 1, 0.5),
+        (25, 20, 2, 0.25),
+    ]
+    assert all("expected a finite gradient_norm, got inf at iteration 28" in event["problem"] for event in told)
+    assert [row["step"] for row in fitted.history] == list(range(5, 45, 5))
+
+    folder.close()
+    reopened = RunFolder.reopen(tmp_path / "run")
+    again = run(broken(spoil), folder=reopened, guard=Guard("recover"), steps=50, resume=True)
+    reopened.close()
+
+    other = RunFolder(tmp_path / "other", {})
+    straight = run(broken(spoil), folder=other, guard=Guard("recover"), steps=50)
+    for x, y in zip(jax.tree.leaves(again.state), jax.tree.leaves(straight.state), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+    calm = run(broken(lambda after, metrics: (after, metrics)), steps=40)
+    early, late = (np.asarray(one.curve("loss")[1]) for one in (calm, fitted))
+    np.testing.assert_array_equal(early[:4], late[:4])  # up to where it went back
+    assert (early[4:] != late[4:]).all()  # and other noise after it
+
+
+def test_retries_are_bounded(tmp_path):
+    folder = RunFolder(tmp_path / "run", {})
+    with pytest.raises(
+        Diverged, match="training diverged after 2 retries: expected a finite loss, got nan at iteration 3"
+    ):
+        run(broken(nan_loss(3)), folder=folder, guard=Guard("recover", retries=2))
+    assert [event["event"] for event in events(folder)] == ["started", "recovered", "recovered", "diverged"]
+
+
+def test_a_parameter_that_is_not_finite_is_seen_though_every_metric_is_well():
+    def spoil(after, metrics):
+        weight = jnp.where(after.step == 10, jnp.nan, after.model.weight)
+        model = eqx.tree_at(lambda model: model.weight, after.model, weight)
+        return after._replace(model=model), {"loss": jnp.ones(())}
+
+    with pytest.raises(Diverged, match="expected parameters near their start of .* got inf at iteration 10 of seed 4"):
+        run(broken(spoil), steps=10)
+
+
+@pytest.mark.parametrize(("factor", "stops"), [(1e5, True), (1e3, False)])
+def test_a_metric_that_explodes_stops_the_run(factor, stops):
+    def spoil(after, metrics):
+        return after, {"loss": 2.0 + factor * 2 * (after.step > 32).astype(jnp.float32)}
+
+    if stops:
+        with pytest.raises(
+            Diverged, match=r"expected a loss near the 2 of the run so far, got 2e\+05 up to iteration 35"
+        ):
+            run(broken(spoil))
+    else:
+        run(broken(spoil))
+
+
+def test_a_spike_is_no_explosion():
+    def spoil(after, metrics):
+        return after, {"loss": 2.0 + 1e6 * (after.step == 33).astype(jnp.float32)}
+
+    assert run(broken(spoil)).step == 40
+
+
+def test_exploding_parameters_stop_the_run():
+    def spoil(after, metrics):
+        grow = jnp.where(after.step > 20, 1e7, 0.0)
+        model = eqx.tree_at(lambda model: model.weight, after.model, after.model.weight + grow)
+        return after._replace(model=model), {"loss": jnp.ones(())}
+
+    with pytest.raises(Diverged, match=r"expected parameters near their start of 0\.\d+ at most, got"):
+        run(broken(spoil))
+    assert run(broken(spoil), guard=Guard(explosion=1e30)).step == 40
+
+
+def test_the_largest_parameter_is_found_seed_by_seed():
+    _, state = parts()
+    model = eqx.tree_at(lambda model: model.weight, state.model, state.model.weight.at[1, 0, 1].set(-7.0))
+    sizes = largest_parameter(state._replace(model=model), many=True)
+    assert sizes[1] == 7
+    assert sizes[0] < 1
+
+
+@pytest.mark.parametrize("change", [{"explosion": 0.5}, {"retries": -1}, {"lower": 0.0}, {"lower": 2.0}])
+def test_a_guard_checks_itself(change):
+    with pytest.raises(ValueError, match="expected"):
+        Guard(**change)

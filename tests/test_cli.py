@@ -10,6 +10,7 @@ import pytest
 
 from vages import cli
 from vages.bench import BENCHES, estimators
+from vages.cli import options
 from vages.experiments import EXPERIMENTS
 
 
@@ -36,8 +37,8 @@ except SystemExit:
 
 
 def test_the_choices_are_the_catalogue():
-    assert set(get_args(cli.Experiment)) == {*EXPERIMENTS, "all"}
-    assert set(get_args(cli.Bench)) == set(BENCHES)
+    assert set(get_args(options.Experiment)) == {*EXPERIMENTS, "all"}
+    assert set(get_args(options.Bench)) == set(BENCHES)
 
 
 def test_list_says_what_each_shows(monkeypatch, capsys):

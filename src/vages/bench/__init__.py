@@ -1,3 +1,3 @@
 """Measurements of speed, by name."""
 
-BENCHES = {"estimators": "vages.bench.estimators", "grbm": "vages.bench.grbm"}
+BENCHES = {name: f"vages.bench.{name}" for name in ("estimators", "grbm", "deep", "overhead")}

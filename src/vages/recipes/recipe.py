@@ -15,6 +15,7 @@ from vages.learners import Learner, make_learner
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
 from vages.objectives import DSM, KSD, NCE, VNCE, BiDSM, ContrastiveDivergence, Objective
+from vages.optimisers import Decay, learning_rate
 from vages.posteriors import BernoulliPosterior, Enumerated, ExactPosterior, Importance, Posterior, Variational
 from vages.training import Job, init_seeds
 
@@ -38,6 +39,10 @@ class Recipe:
     steps: int = 100_000
     batch: int = 100
     learning_rate: float = 1e-3
+    decay: Decay = "constant"  # of the learning rate; a cosine ends at 0
+    warmup: int = 0  # iterations over which the learning rate rises to its value
+    clip: float | None = None  # the gradient's largest norm
+    ema: float | None = None  # decay of the averages of model and posterior, which are then what is evaluated
     seeds: int = 1
     seed: int = 0
     evaluations: int = 50
@@ -45,7 +50,7 @@ class Recipe:
 
     def __post_init__(self):
         at_least_one = ("latents", "steps", "batch", "seeds", "evaluations", "chain_steps", "annealing")
-        least = dict.fromkeys(at_least_one, 1) | {"posterior_steps": 0, "unrolled": 0, "seed": 0}
+        least = dict.fromkeys(at_least_one, 1) | {"posterior_steps": 0, "unrolled": 0, "seed": 0, "warmup": 0}
         for name, bound in (least if self.samples is None else least | {"samples": 1}).items():
             if getattr(self, name) < bound:
                 raise ValueError(f"{name}: expected at least {bound}, got {getattr(self, name)}")
@@ -91,7 +96,11 @@ def objective_of(recipe: Recipe) -> Objective:
 def learner_of(recipe: Recipe) -> Learner:
     """The recipe's learner."""
     return make_learner(
-        objective_of(recipe), learning_rate=recipe.learning_rate, posterior_steps=recipe.posterior_steps
+        objective_of(recipe),
+        learning_rate=learning_rate(recipe.learning_rate, decay=recipe.decay, steps=recipe.steps, warmup=recipe.warmup),
+        posterior_steps=recipe.posterior_steps,
+        clip=recipe.clip,
+        ema=recipe.ema,
     )
 
 
@@ -114,6 +123,7 @@ def check_recipe(recipe: Recipe) -> None:
     """Raise whatever would be raised at the start of training, before a folder is made for it."""
     data = load_data(recipe, recipe.seed).train
     Batches(len(data), recipe.batch, recipe.seed)
+    learner_of(recipe)
     model, _ = parts_of(recipe, data.shape[1])(jax.random.key(0))
     objective_of(recipe).start(jax.random.key(0), model, recipe.batch)
 

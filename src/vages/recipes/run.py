@@ -1,29 +1,39 @@
-"""`vages train`: a recipe, a folder, the numbers and the pictures."""
+"""`vages train`: a recipe, a folder, the numbers and the pictures; and a run that goes on where it stopped."""
 
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from vages.recipes.config import config_of, reopened
 from vages.recipes.draw import draw
 from vages.recipes.recipe import Recipe, check_recipe
 from vages.recipes.training import Trained, train
-from vages.training import RunFolder
+from vages.training import RunFolder, is_writer
 
 
-def run_recipe(recipe: Recipe, path: Path, *, progress: bool = False) -> Trained:
-    """Train in a new folder, which holds config, environment, metrics, result and pictures at the end."""
+def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) -> Trained:
+    """Train in a new folder, which holds config, environment, metrics, checkpoints, result and pictures at the end.
+
+    With `resume`, the folder is that of a run by this recipe, or by one of fewer steps, which then goes on. `how` goes
+    to `fit`.
+    """
     check_recipe(recipe)
-    folder = RunFolder(path, asdict(recipe))
-    trained = train(recipe, folder=folder, progress=progress)
-    likelihood = trained.test_log_likelihood
-    folder.save(
-        "result",
-        {
-            "test_log_likelihood": {"mean": float(likelihood.mean()), "each seed": likelihood.tolist()},
-            "steps": trained.fitted.step,
-            "interrupted": trained.fitted.interrupted,
-            "seconds": trained.fitted.seconds,
-        },
-    )
-    for name, figure in draw(trained).items():
-        figure.savefig(folder.path / f"{name}.png", dpi=150)
+    if not is_writer():
+        return train(recipe, resume=resume, **how)
+    folder = reopened(recipe, path) if resume else RunFolder(path, config_of(recipe))
+    try:
+        trained = train(recipe, folder=folder, resume=resume, **how)
+        likelihood = trained.test_log_likelihood
+        folder.save(
+            "result",
+            {
+                "test_log_likelihood": {"mean": float(likelihood.mean()), "each seed": likelihood.tolist()},
+                "steps": trained.fitted.step,
+                "interrupted": trained.fitted.interrupted,
+                "seconds": trained.fitted.seconds,
+            },
+        )
+        for name, figure in draw(trained).items():
+            figure.savefig(folder.path / f"{name}.png", dpi=150)
+    finally:
+        folder.close()
     return trained

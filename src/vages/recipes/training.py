@@ -14,7 +14,9 @@ from vages.learners import LearnerState
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
 from vages.recipes.recipe import Recipe, learner_of, load_data, parts_of
-from vages.training import Fitted, RunFolder, fit, init_seeds, seed_keys
+from vages.training import Fitted, fit, init_seeds, seed_keys
+
+VALIDATION = "validation_log_likelihood"
 
 
 class Trained(NamedTuple):
@@ -31,8 +33,8 @@ class Trained(NamedTuple):
         return jax.tree.map(lambda x: x[seed], self.models)
 
 
-def train(recipe: Recipe, *, folder: RunFolder | None = None, progress: bool = False) -> Trained:
-    """Train every seed in one program, and evaluate on test data.
+def train(recipe: Recipe, **how: Any) -> Trained:
+    """Train every seed in one program, and evaluate on test data; `how` goes to `fit`: folder, resume, guard, mesh, …
 
     Small models are followed by their exact test log-likelihood, and the last is kept. Where the latents cannot be
     enumerated, each seed's best model by validation log-likelihood (AIS) is kept, as in the paper.
@@ -44,12 +46,12 @@ def train(recipe: Recipe, *, folder: RunFolder | None = None, progress: bool = F
     state = init_seeds(learner, seeds, parts_of(recipe, splits[0].train.shape[1]), recipe.batch)
     train_set, validation_set, test_set = (jnp.stack(parts) for parts in zip(*splits, strict=True))
     exact = recipe.latents <= MAX_ENUMERATED
-    best = BestModels(recipe, validation_set)
 
     def evaluate(state: LearnerState) -> dict[str, Any]:
+        models = state.model if state.averages is None else state.averages.model
         if exact:
-            return {"test_log_likelihood": exact_log_likelihood(state.model, test_set)}
-        return {"validation_log_likelihood": best.update(state.model)}
+            return {"test_log_likelihood": exact_log_likelihood(models, test_set)}
+        return {VALIDATION: annealed_log_likelihood(recipe, models, validation_set, "validation")}
 
     fitted = fit(
         learner,
@@ -60,33 +62,15 @@ def train(recipe: Recipe, *, folder: RunFolder | None = None, progress: bool = F
         seed=seeds,
         evaluate=evaluate,
         evaluate_every=max(1, recipe.steps // recipe.evaluations),
-        folder=folder,
-        progress=progress,
+        select=None if exact else VALIDATION,
+        **how,
     )
-    models = best.models if best.models is not None else fitted.state.model
+    last = fitted.state.model if fitted.state.averages is None else fitted.state.averages.model
+    models = last if fitted.best is None else fitted.best.model
     likelihood = (
         exact_log_likelihood(models, test_set) if exact else annealed_log_likelihood(recipe, models, test_set, "test")
     )
     return Trained(recipe, splits[0], models, np.asarray(likelihood, np.float64), fitted)
-
-
-class BestModels:
-    """Of each seed, the model with the highest validation log-likelihood so far."""
-
-    def __init__(self, recipe: Recipe, validation: Array):
-        self.models: GRBM | None = None
-        self._recipe, self._validation, self._best = recipe, validation, None
-
-    def update(self, models: GRBM) -> np.ndarray:
-        """The validation log-likelihoods of these models, which are kept where they are the best."""
-        now = annealed_log_likelihood(self._recipe, models, self._validation, "validation")
-        if self.models is None or self._best is None:
-            self.models, self._best = models, now
-        else:
-            better = ~(now <= self._best)  # anything is better than a first value that is not a number
-            pick = lambda new, old: jnp.where(jnp.asarray(better).reshape(-1, *[1] * (new.ndim - 1)), new, old)
-            self.models, self._best = jax.tree.map(pick, models, self.models), np.fmax(now, self._best)
-        return now
 
 
 @eqx.filter_jit

@@ -1,0 +1,49 @@
+"""How options look in --help, which needs no JAX: choices stand here, and a test compares them with what there is."""
+
+from typing import Annotated, Literal, get_args
+
+import tyro
+
+Experiment = Literal["fig1", "fig2", "fig4", "checkerboard-methods", "control-variate", "all"]
+Bench = Literal["estimators", "grbm", "deep", "overhead"]
+Preset = Literal["checkerboard", "freyface", "mnist", "cifar10", "celeba", "digits"]
+Method = Literal[
+    "vages-dsm",
+    "dsm",
+    "bidsm",
+    "vages-ksd",
+    "ksd",
+    "is-ksd",
+    "cd",
+    "pcd",
+    "nce",
+    "vnce",
+    "vages-mdsm",
+    "bimdsm",
+    "mdsm",
+]
+Decay = Literal["constant", "cosine"]
+Policy = Literal["stop", "recover"]
+Network = Literal["resnet", "mlp"]
+Gap = Literal["kl", "fisher"]
+Spacing = Literal["linear", "geometric"]
+Precision = Literal["float32", "bfloat16"]
+
+
+def given(metavar: str, default: str = "the preset's"):
+    """An option that may be left out, and what then holds."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
+
+
+def choices(options: object) -> str:
+    """The options of a Literal, for a metavar."""
+    return "{" + ",".join(get_args(options)) + "}"
+
+
+def choice(options: object):
+    """A positional argument that is one of these."""
+    return tyro.conf.arg(metavar=choices(options), help_behavior_hint="")
+
+
+Whole = Annotated[int | None, given("INT")]
+Real = Annotated[float | None, given("FLOAT")]

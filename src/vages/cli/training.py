@@ -1,0 +1,214 @@
+"""`vages train`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from vages.cli.options import (
+    Decay,
+    Gap,
+    Method,
+    Network,
+    Policy,
+    Precision,
+    Preset,
+    Real,
+    Spacing,
+    Whole,
+    choices,
+    given,
+)
+
+# options that say how to run, and are no part of a recipe
+_HOW = ("preset", "out", "resume", "checkpoint_every", "keep_last", "keep_every", "guard", "devices", "cluster")
+
+
+def train(
+    preset: Annotated[Preset, tyro.conf.Positional] = "checkerboard",
+    /,
+    method: Annotated[Method | None, given(choices(Method))] = None,
+    data: Annotated[str | None, given("NAME|FILE|FOLDER")] = None,
+    out: Annotated[Path | None, given("DIR", "the first free runs/PRESET-METHOD-NUMBER")] = None,
+    resume: Annotated[Path | None, given("RUN", "none, a new run")] = None,
+    steps: Whole = None,
+    batch: Whole = None,
+    seed: Whole = None,
+    seeds: Whole = None,
+    latents: Whole = None,
+    network: Annotated[Network | None, given(choices(Network))] = None,
+    width: Whole = None,
+    depth: Whole = None,
+    head_width: Whole = None,
+    samples: Annotated[int | None, given("INT", "the paper's for the method")] = None,
+    posterior_steps: Whole = None,
+    divergence: Annotated[Gap | None, given(choices(Gap))] = None,
+    corrector_steps: Whole = None,
+    corrector_size: Real = None,
+    corrector_noise: Real = None,
+    unrolled: Whole = None,
+    chain_steps: Whole = None,
+    sigma: Real = None,
+    sigma_base: Real = None,
+    sigma_begin: Real = None,
+    sigma_end: Real = None,
+    spacing: Annotated[Spacing | None, given(choices(Spacing))] = None,
+    bandwidth: Real = None,
+    control_variate: bool = False,
+    flips: bool = False,
+    learning_rate: Real = None,
+    final_learning_rate: Real = None,
+    decay: Annotated[Decay | None, given(choices(Decay))] = None,
+    warmup: Whole = None,
+    clip: Real = None,
+    ema: Real = None,
+    precision: Annotated[Precision | None, given(choices(Precision))] = None,
+    sampling: Real = None,
+    checkpoint_every: Annotated[int | None, given("INT", "by the clock, once a minute or less")] = None,
+    keep_last: int = 2,
+    keep_every: Annotated[int | None, given("INT", "none")] = None,
+    guard: Policy = "stop",
+    devices: int = 1,
+    cluster: Annotated[str | None, given("auto|HOST:PORT,PROCESSES,INDEX", "this process alone")] = None,
+) -> int:
+    """Train a model, and draw what it learnt.
+
+    Without arguments: the paper's checkerboard by VaGES-DSM. checkerboard and freyface are Gaussian restricted
+    Boltzmann machines, of which the test log-likelihood is printed; mnist, cifar10, celeba and digits are deep models
+    of images. What is not given is the preset's. The run's folder holds config.json, environment.json, metrics.jsonl,
+    events.jsonl, checkpoints, result.json and the pictures. Ctrl-C ends training early and keeps what was learnt; a
+    run that was stopped, killed or is to be longer goes on, to the bit, with --resume RUN.
+
+    Args:
+        preset: settings of the paper to start from.
+        method: how to learn; the last three are for deep models.
+        data: checkerboard, two_moons, rings, eight_gaussians, pinwheel, swiss_roll, freyface, or a .npy or .npz file;
+            for deep models mnist, cifar10, celeba, digits, or a folder, archive or file of images.
+        out: the run's folder; it must be new or empty.
+        resume: a run's folder, to go on with; settings are the run's own, and --steps may be more.
+        steps: iterations.
+        batch: examples an iteration.
+        seed: of data, initial parameters and all noise.
+        seeds: how many runs, with seeds SEED, SEED + 1, ..., in one program (GRBMs).
+        latents: latent units.
+        network: of a deep model; mlp is quicker on a CPU.
+        width: channels of the first convolution, or units of a layer.
+        depth: blocks at each resolution, or layers.
+        head_width: units of the layer above the latents.
+        samples: L, samples of the posterior for each of VaES and VaGES.
+        posterior_steps: K, steps of the posterior on each batch.
+        divergence: what the posterior of a deep model lessens.
+        corrector_steps: C, Langevin steps on samples of the posterior (deep models).
+        corrector_size: step size of the corrector.
+        corrector_noise: standard deviation of the corrector's noise.
+        unrolled: N, unrolled posterior steps of bidsm and bimdsm.
+        chain_steps: k, Gibbs steps of cd and pcd.
+        sigma: noise level of the DSM methods.
+        sigma_base: noise level of the target of the MDSM methods.
+        sigma_begin: the first noise level of the MDSM methods.
+        sigma_end: the last noise level of the MDSM methods.
+        spacing: of the noise levels between them.
+        bandwidth: kernel bandwidth of the KSD methods.
+        control_variate: subtract the control variate from VaES.
+        flips: train on each image's mirror image too.
+        learning_rate: of Adam, for model and posterior.
+        final_learning_rate: where the cosine ends (deep models; 0 for GRBMs).
+        decay: of the learning rate over the run.
+        warmup: iterations over which the learning rate rises to its value.
+        clip: the largest norm of a gradient; longer ones are shortened.
+        ema: decay of the averages of model and posterior, which are evaluated and sampled in their place.
+        precision: what a deep model's networks compute in.
+        sampling: length of the sampler's schedule; 1 is the paper's 2,700 steps.
+        checkpoint_every: iterations from one checkpoint to the next.
+        keep_last: how many of the newest checkpoints stay.
+        keep_every: checkpoints of steps that this number divides stay as well.
+        guard: what to do when training diverges: stop, or go back to the last good checkpoint and go on more slowly.
+        devices: how many devices share each batch; 0 is all of them.
+        cluster: train in several processes, each started with its own INDEX; auto asks the cluster's scheduler.
+    """
+    settings = {name: value for name, value in locals().items() if value not in (None, False) and name not in _HOW}
+    if resume is not None and out is not None:
+        raise ValueError(f"out: expected nothing beside --resume, which goes on in {resume}, got {out}; leave it out")
+    from vages.recipes import DEEP_PRESETS, PRESETS, DeepRecipe, recipe_of
+    from vages.training import Checkpoints, Guard, numbered_folder
+
+    start = recipe_of(resume) if resume is not None else {**PRESETS, **DEEP_PRESETS}[preset]
+    recipe = _with(start, settings)
+    how = {
+        "checkpoints": Checkpoints(checkpoint_every, keep_last=keep_last, keep_every=keep_every),
+        "guard": Guard(guard),
+        "mesh": make_mesh(devices, cluster),
+        "resume": resume is not None,
+        "progress": True,
+    }
+    source = Path(data).stem if data else preset
+    folder = resume or out or numbered_folder(Path("runs"), f"{source}-{recipe.method}")
+    return _deep(recipe, folder, how) if isinstance(recipe, DeepRecipe) else _grbm(recipe, folder, how)
+
+
+def _with(recipe: Any, settings: dict[str, Any]) -> Any:
+    """The recipe with other settings; one that it does not have is refused."""
+    from dataclasses import fields, replace
+    from typing import get_args
+
+    known = {field.name for field in fields(recipe)}
+    if unknown := [name for name in settings if name not in known]:
+        kind = "a deep model" if "network" in known else "a GRBM"
+        raise ValueError(
+            f"{unknown[0]}: expected a setting of {kind}, got one of another kind of model; leave it out or choose "
+            "another preset"
+        )
+    methods = get_args(type(recipe).__annotations__["method"])
+    if "method" in settings and settings["method"] not in methods:
+        raise ValueError(f"method: expected one of {', '.join(methods)}, got {settings['method']}; choose one")
+    return replace(recipe, **settings)
+
+
+def _grbm(recipe: Any, folder: Path, how: dict[str, Any]) -> int:
+    from vages.models.grbm import MAX_ENUMERATED
+    from vages.recipes import run_recipe
+
+    trained = run_recipe(recipe, folder, **how)
+    likelihood, kind = trained.test_log_likelihood, "exact" if recipe.latents <= MAX_ENUMERATED else "AIS"
+    seeds = (
+        f" ± {likelihood.std(ddof=1):.4f} (standard deviation of {len(likelihood)} seeds)" if recipe.seeds > 1 else ""
+    )
+    return _told(trained.fitted, recipe, folder, f"test log-likelihood ({kind}): {likelihood.mean():.4f}{seeds}")
+
+
+def _deep(recipe: Any, folder: Path, how: dict[str, Any]) -> int:
+    from vages.recipes import run_deep
+
+    fitted = run_deep(recipe, folder, **how).fitted
+    return _told(fitted, recipe, folder, f"loss: {fitted.history[-1]['loss']:.5g}")
+
+
+def _told(fitted: Any, recipe: Any, folder: Path, line: str) -> int:
+    if fitted.interrupted:
+        print(
+            f"vages: stopped by Ctrl-C after {fitted.step} of {recipe.steps} iterations; go on with --resume {folder}"
+        )
+    print(line)
+    print(f"{fitted.step} iterations in {fitted.seconds:.1f} s; results and pictures in {folder}")
+    return 130 if fitted.interrupted else 0
+
+
+def make_mesh(devices: int, cluster: str | None) -> Any:
+    """The devices that share a batch, after joining a cluster; None is the first device alone."""
+    import jax
+
+    from vages.training import data_mesh
+
+    if cluster is not None:
+        where = () if cluster == "auto" else cluster.split(",")
+        if cluster != "auto" and (len(where) != 3 or not (where[1].isdigit() and where[2].isdigit())):
+            raise ValueError(f"cluster: expected auto or HOST:PORT,PROCESSES,INDEX, got {cluster!r}")
+        if where:
+            jax.distributed.initialize(where[0], int(where[1]), int(where[2]))
+        else:
+            jax.distributed.initialize()
+        return data_mesh()
+    have = jax.device_count()
+    if not 0 <= devices <= have:
+        raise ValueError(f"devices: expected 0 (all) to {have}, got {devices}; this computer has no more")
+    return data_mesh(jax.devices()[: devices or have]) if devices != 1 else None

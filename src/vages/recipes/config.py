@@ -1,0 +1,47 @@
+"""A recipe as a run folder keeps it, and the folder of a run that goes on."""
+
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vages.recipes.deep import DeepRecipe
+from vages.recipes.recipe import Recipe
+from vages.training import RunFolder
+
+Either = TypeVar("Either", Recipe, DeepRecipe)
+_KINDS = {"grbm": Recipe, "deep": DeepRecipe}
+
+
+def config_of(recipe: Recipe | DeepRecipe) -> dict[str, Any]:
+    """What config.json holds."""
+    kind = next(name for name, kind in _KINDS.items() if isinstance(recipe, kind))
+    return {"model": kind, **asdict(recipe)}
+
+
+def recipe_of(path: Path) -> Recipe | DeepRecipe:
+    """The recipe in a run's folder."""
+    config = dict(RunFolder.peek(path))
+    kind = _KINDS.get(str(config.pop("model", None)))
+    if kind is None or set(config) != {field.name for field in fields(kind)}:
+        raise ValueError(
+            f"{path / 'config.json'}: expected the settings of a recipe, got others; is it a run of vages?"
+        )
+    try:
+        return kind(**config)
+    except TypeError as error:
+        raise ValueError(f"{path / 'config.json'}: expected the settings of a recipe, got {error}") from None
+
+
+def reopened(recipe: Recipe | DeepRecipe, path: Path) -> RunFolder:
+    """The folder of a run that this recipe can go on with; its config is brought up to date."""
+    before, now = config_of(recipe_of(path)), config_of(recipe)
+    free = {"evaluations", "sampling", *(("steps",) if recipe.decay == "constant" else ())}
+    changed = [name for name in before | now if before.get(name) != now.get(name)]
+    if refused := [name for name in changed if name not in free]:
+        told = ", ".join(f"{name} ({before.get(name)} before, {now.get(name)} now)" for name in refused)
+        raise ValueError(f"resume: expected the settings that {path} was started with, got another {told}; start anew")
+    folder = RunFolder.reopen(path)
+    if changed:
+        folder.tell("other settings", **{name: [before[name], now[name]] for name in changed})
+        folder.configure(now)
+    return folder

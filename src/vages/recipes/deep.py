@@ -1,0 +1,197 @@
+"""Deep models of images: what decides a result, and the learner, model and data that it names."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from vages.data import Batches, Images, load_images
+from vages.learners import Learner, LearnerState, make_learner
+from vages.models import EBM, DeepEBLVM
+from vages.nets.network import check_image_shape
+from vages.objectives import MDSM, BiMDSM, NoiseRange, Objective
+from vages.optimisers import Decay, learning_rate
+from vages.posteriors import Corrector, GaussianPosterior, NoLatents, NoPosterior, Posterior, Variational, fisher, kl
+from vages.training import Job, seed_keys
+
+DeepMethod = Literal["vages-mdsm", "bimdsm", "mdsm"]
+Network = Literal["resnet", "mlp"]
+Gap = Literal["kl", "fisher"]
+Spacing = Literal["linear", "geometric"]
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class DeepRecipe:
+    """Everything that decides a result. The defaults are the paper's for CIFAR10, but for warm-up, EMA and dtype.
+
+    `mdsm` learns a plain EBM of the same size, exactly; it has no posterior, and no use for what is said of one.
+    """
+
+    data: str = "cifar10"
+    method: DeepMethod = "vages-mdsm"
+    network: Network = "resnet"
+    width: int = 128  # channels of the first convolution, or units of a layer
+    depth: int = 3  # blocks at each resolution, or layers
+    latents: int = 50
+    head_width: int | None = None  # None: half the network's last layer
+    samples: int = 2  # L
+    posterior_steps: int = 5  # K
+    divergence: Gap = "fisher"
+    corrector_steps: int = 5  # C
+    corrector_size: float = 1e-2
+    corrector_noise: float = 1e-4
+    unrolled: int = 0  # N, of BiMDSM
+    sigma_base: float = 0.1
+    sigma_begin: float = 0.05
+    sigma_end: float = 1.2
+    spacing: Spacing = "linear"
+    flips: bool = False  # each image also as in a mirror
+    steps: int = 300_000
+    batch: int = 100
+    learning_rate: float = 5e-5
+    final_learning_rate: float = 1e-6
+    decay: Decay = "cosine"
+    warmup: int = 1000
+    clip: float | None = None
+    ema: float | None = 0.9995
+    precision: Precision = "bfloat16"  # of the networks; parameters and energies are float32
+    seed: int = 0
+    sampling: float = 1.0  # length of the sampler's schedule, 1 is the paper's 2,700 steps
+
+    def __post_init__(self):
+        least = dict.fromkeys(("width", "depth", "latents", "steps", "batch"), 1)
+        least |= dict.fromkeys(("posterior_steps", "corrector_steps", "unrolled", "warmup", "seed"), 0)
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise ValueError(f"{name}: expected at least {bound}, got {getattr(self, name)}")
+        if not self.seed < 2**32:
+            raise ValueError(f"seed: expected a seed below 2**32, got {self.seed}")
+        if not 0 < self.sampling <= 10:
+            raise ValueError(f"sampling: expected a length above 0, up to 10, got {self.sampling}; 1 is the paper's")
+
+    @property
+    def levels(self) -> NoiseRange:
+        """The noise levels."""
+        return NoiseRange(self.sigma_begin, self.sigma_end, self.spacing, self.sigma_base)
+
+
+CIFAR10 = DeepRecipe()
+MNIST = DeepRecipe(
+    data="mnist",
+    width=64,
+    depth=2,
+    sigma_begin=0.1,
+    sigma_end=3.0,
+    spacing="geometric",
+    steps=100_000,
+    learning_rate=1e-4,
+    warmup=5000,
+)
+CELEBA = DeepRecipe(data="celeba", flips=True, corrector_steps=50, corrector_size=5e-4)
+DIGITS = DeepRecipe(
+    data="digits",
+    network="mlp",
+    width=256,
+    depth=4,
+    latents=16,
+    head_width=256,
+    sigma_begin=0.1,
+    sigma_end=1.5,
+    spacing="geometric",
+    steps=20_000,
+    learning_rate=5e-4,
+    warmup=200,
+    ema=0.999,
+    precision="float32",
+)
+DEEP_PRESETS = {"mnist": MNIST, "cifar10": CIFAR10, "celeba": CELEBA, "digits": DIGITS}
+
+
+def objective_of_deep(recipe: DeepRecipe) -> Objective:
+    """The objective of the recipe's method."""
+    if recipe.method == "bimdsm":
+        return BiMDSM(recipe.levels, recipe.unrolled, 1)
+    if recipe.method == "mdsm":
+        return MDSM(recipe.levels, NoLatents())
+    corrector = Corrector(recipe.corrector_steps, recipe.corrector_size, recipe.corrector_noise)
+    return MDSM(recipe.levels, Variational(recipe.samples, corrector if recipe.corrector_steps else None))
+
+
+def learner_of_deep(recipe: DeepRecipe) -> Learner:
+    """The recipe's learner."""
+    return make_learner(
+        objective_of_deep(recipe),
+        learning_rate=learning_rate(
+            recipe.learning_rate,
+            decay=recipe.decay,
+            steps=recipe.steps,
+            warmup=min(recipe.warmup, recipe.steps // 10),
+            final=recipe.final_learning_rate,
+        ),
+        posterior_steps=recipe.posterior_steps,
+        divergence={"kl": kl, "fisher": fisher}[recipe.divergence],
+        clip=recipe.clip,
+        ema=recipe.ema,
+        compute_dtype=None if recipe.precision == "float32" else jnp.dtype(recipe.precision),
+    )
+
+
+def parts_of_deep(
+    recipe: DeepRecipe, shape: tuple[int, int, int]
+) -> Callable[[PRNGKeyArray], tuple[DeepEBLVM | EBM, Posterior]]:
+    """A fresh model and posterior for a key, for images of this shape."""
+    layers = {"width": recipe.width, "depth": recipe.depth}
+
+    def make(key: PRNGKeyArray) -> tuple[DeepEBLVM | EBM, Posterior]:
+        for_model, for_posterior = jax.random.split(key)
+        if recipe.method == "mdsm":
+            build = EBM.images if recipe.network == "resnet" else EBM.vectors
+            return build(for_model, shape, **layers), NoPosterior()
+        coupled = {"latents": recipe.latents, "head_width": recipe.head_width}
+        if recipe.network == "resnet":
+            model = DeepEBLVM.images(for_model, shape, **layers, **coupled)
+            return model, GaussianPosterior.convolutional(for_posterior, shape, recipe.latents)
+        coupled["head_width"] = recipe.head_width or recipe.width
+        model = DeepEBLVM.vectors(for_model, shape, **layers, **coupled)
+        return model, GaussianPosterior.mlp(for_posterior, shape, recipe.latents, width=recipe.width, depth=2)
+
+    return make
+
+
+def load_deep(recipe: DeepRecipe) -> Images:
+    """The recipe's images, checked against its network."""
+    images = load_images(recipe.data, seed=recipe.seed)
+    if recipe.network == "resnet":
+        check_image_shape(images.splits.train.shape[1:])
+    Batches(len(images.splits.train), recipe.batch, recipe.seed)
+    return images
+
+
+def training_images(recipe: DeepRecipe, images: Images) -> np.ndarray:
+    """The rows that are trained on."""
+    train = images.splits.train
+    return np.concatenate([train, train[..., ::-1]]) if recipe.flips else train
+
+
+def start_deep(recipe: DeepRecipe, shape: tuple[int, ...]) -> tuple[Learner, LearnerState]:
+    """The learner, and its state before the first iteration, for images (channels, height, width)."""
+    learner = learner_of_deep(recipe)
+    channels, height, width = shape
+
+    def begin(key):
+        parts, start = jax.random.split(key)
+        return learner.init(start, *parts_of_deep(recipe, (channels, height, width))(parts), batch=recipe.batch)
+
+    return learner, eqx.filter_jit(begin)(seed_keys((recipe.seed,), "start")[0])
+
+
+def job_of_deep(recipe: DeepRecipe, shape: tuple[int, int, int], rows: int = 1000) -> Job:
+    """The recipe ready to be timed, on random images."""
+    learner, state = start_deep(recipe, shape)
+    return Job(learner, state, jax.random.uniform(jax.random.key(0), (rows, *shape)), recipe.batch)

@@ -1,0 +1,93 @@
+"""`vages train` of a deep model: a folder with its checkpoints, its loss and a first look at its samples."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vages.data import Images
+from vages.learners import Averages
+from vages.models import EBLVM, Mixed
+from vages.posteriors import infer
+from vages.recipes.config import config_of, reopened
+from vages.recipes.deep import DeepRecipe, load_deep, start_deep, training_images
+from vages.report import curves_figure, save_png, tile
+from vages.samplers import LangevinSamples, Schedule, sample_unconditional
+from vages.training import Fitted, RunFolder, fit, is_writer, seed_keys
+
+CHUNK = 100  # iterations between two looks at the numbers
+GRID = 100  # images in a first look
+
+
+class DeepTrained(NamedTuple):
+    """A finished run: what is sampled from (averages, where the learner keeps them), and how it got there."""
+
+    recipe: DeepRecipe
+    images: Images
+    model: EBLVM
+    posterior: Any
+    fitted: Fitted
+
+
+def train_deep(recipe: DeepRecipe, images: Images | None = None, **how: Any) -> DeepTrained:
+    """Train by a recipe; `how` goes to `fit`: folder, resume, guard, mesh, …"""
+    images = load_deep(recipe) if images is None else images
+    data = training_images(recipe, images)
+    learner, state = start_deep(recipe, data.shape[1:])
+    how = {"chunk": CHUNK, **how}
+    fitted = fit(learner, state, jnp.asarray(data), steps=recipe.steps, batch=recipe.batch, seed=recipe.seed, **how)
+    state = fitted.state
+    model, posterior = state.averages or Averages(state.model, state.posterior)
+    return DeepTrained(recipe, images, model, posterior, fitted)
+
+
+def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any) -> DeepTrained:
+    """Train in a new folder, or go on in that of a run by this recipe; draw its loss and a hundred samples."""
+    images = load_deep(recipe)
+    if not is_writer():
+        return train_deep(recipe, images, resume=resume, **how)
+    folder = reopened(recipe, path) if resume else RunFolder(path, config_of(recipe))
+    try:
+        trained = train_deep(recipe, images, folder=folder, resume=resume, **how)
+        fitted = trained.fitted
+        samples = first_look(trained)
+        save_png(folder.path / "samples.png", tile(np.asarray(samples.v), 10), scale=max(1, 64 // samples.v.shape[-1]))
+        steps, loss = fitted.curve("loss")
+        figure = curves_figure({recipe.method: (steps, np.log10(loss)[:, None])}, "loss, log10")
+        figure.savefig(folder.path / "curve.png", dpi=150)
+        folder.save(
+            "result",
+            {
+                "steps": fitted.step,
+                "interrupted": fitted.interrupted,
+                "seconds": fitted.seconds,
+                "milliseconds an iteration": 1e3 * fitted.seconds / max(fitted.step, 1),
+                "loss": fitted.history[-1]["loss"],
+                "diverged chains": {"count": int(np.sum(samples.diverged)), "of": GRID},
+            },
+        )
+    finally:
+        folder.close()
+    return trained
+
+
+def first_look(trained: DeepTrained, count: int = GRID) -> LangevinSamples:
+    """Samples of the model, with h from the posterior means of training images."""
+    recipe = trained.recipe
+    key = seed_keys((recipe.seed,), "samples")[0]
+    model = Mixed(trained.model, recipe.precision)
+    latents = posterior_means(trained, trained.images.splits.train[:1000])
+    return sample_unconditional(key, model, count, Schedule().scaled(recipe.sampling), latents=latents)
+
+
+def posterior_means(trained: DeepTrained, images: np.ndarray, batch: int = 500) -> np.ndarray:
+    """The mean of q(h | v) for each image."""
+
+    @jax.jit
+    def means(v):
+        features = jax.vmap(trained.model.features)(v)
+        return infer(trained.posterior, trained.model, features, v).mean
+
+    return np.concatenate([np.asarray(means(jnp.asarray(images[i : i + batch]))) for i in range(0, len(images), batch)])

@@ -12,7 +12,7 @@ from vages.learners import make_learner
 from vages.models import GRBM
 from vages.objectives import DSM
 from vages.posteriors import BernoulliPosterior, Variational
-from vages.training import Checkpoints, RunFolder, data_mesh, fit, is_writer
+from vages.training import Checkpoints, RunFolder, by_writer, data_mesh, fit
 
 BATCH = 20
 
@@ -29,9 +29,7 @@ def parts():
 
 def train(path, steps, resume, mesh):
     """Train over a mesh in a folder, which the first process writes."""
-    folder = None
-    if is_writer():
-        folder = RunFolder.reopen(path) if resume else RunFolder(path, {})
+    folder = by_writer(lambda: RunFolder.reopen(path) if resume else RunFolder(path, {}))
     quality = lambda state: {"quality": -jnp.sum(state.model.weight**2)}
     learner, state, data = parts()
     fitted = fit(

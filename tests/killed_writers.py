@@ -24,7 +24,7 @@ def write_for_ever(folder):
     while True:
         step += 1
         save(folder, step)
-        prune(folder, 2, None)
+        prune(folder, step, 2, None)
 
 
 def refuse(why):

@@ -1,9 +1,11 @@
 """Many devices and many processes give what one device gives, up to the order of summation."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -18,13 +20,13 @@ from vages.training.checkpoint import checkpoints
 ENVIRONMENT = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
 
 
-def cluster(path, steps, *resume):
-    """Two processes with two devices each; what they print."""
+def start_cluster(path, steps, *resume):
+    """Two processes with two devices each."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     script = Path(__file__).with_name("cluster_member.py")
-    members = [
+    return [
         subprocess.Popen(
             [sys.executable, script, str(port), "2", str(index), path, str(steps), *resume],
             env=ENVIRONMENT,
@@ -34,9 +36,17 @@ def cluster(path, steps, *resume):
         )
         for index in range(2)
     ]
+
+
+def end_of(members):
+    """What the processes print, in good order."""
     outputs = [member.communicate(timeout=240) for member in members]
     assert [member.returncode for member in members] == [0, 0], outputs
     return [line.split() for out, _ in outputs for line in out.splitlines() if "Gloo" not in line]
+
+
+def cluster(path, steps, *resume):
+    return end_of(start_cluster(path, steps, *resume))
 
 
 def leaves(fitted):
@@ -66,6 +76,25 @@ def test_a_cluster_resumes_a_run_of_one_device(tmp_path):
     assert [line[1] for line in cluster(tmp_path / "run", 40, "resume")] == ["40", "40"]
     straight = cluster_member.train(tmp_path / "straight", 40, False, None)
     close(cluster_member.train(tmp_path / "run", 40, True, None), straight)
+
+
+def test_ctrl_c_in_one_process_ends_all_at_the_same_step(tmp_path):
+    members = start_cluster(tmp_path / "run", 10**6)
+    while not (tmp_path / "run" / "metrics.jsonl").exists():
+        assert all(member.poll() is None for member in members), [member.communicate() for member in members]
+        time.sleep(0.1)
+    os.kill(members[1].pid, signal.SIGINT)
+    first, second = end_of(members)
+    assert first[1:] == second[1:]
+    assert int(first[1]) < 10**6
+
+
+def test_where_the_writer_fails_all_fail(tmp_path):
+    members = start_cluster(tmp_path / "nothing", 10, "resume")
+    errors = [member.communicate(timeout=120)[1] for member in members]
+    assert all(member.returncode for member in members)
+    assert "expected the folder of a run" in errors[0]
+    assert "cluster: expected the first process to read and write the run, got an error there" in errors[1]
 
 
 def test_a_mesh_of_one_device_is_the_same_to_the_bit(tmp_path):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from vages import cli
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
@@ -19,9 +21,13 @@ def test_the_code_runs_and_learns():
     assert np.isfinite(names["fitted"].state.model.params["w"]).all()
 
 
-def test_there_are_two_commands():
+def test_the_first_two_commands_are_to_try_and_to_test():
     commands = re.findall(r"```sh\n(.*?)\n```", README, re.S)
-    assert commands == ["pip install . && vages train", "pip install -e '.[test]' && pytest"]
+    assert commands[:2] == ["pip install . && vages train", "pip install -e '.[test]' && pytest"]
+    for line in "\n".join(commands[2:]).splitlines():
+        name = line.split()[1]
+        assert line.startswith("vages ")
+        assert callable(getattr(cli, name)), name
 
 
 def test_links_and_pictures_are_there():

@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import os
 import random
 import signal
 import time
@@ -17,15 +16,17 @@ import numpy as np
 import pytest
 
 from vages import cli
+from vages.cli.training import _given
+from vages.files import BadFile
 from vages.learners import make_learner
 from vages.models import DeepEBLVM
 from vages.objectives import MDSM, NoiseRange
 from vages.optimisers import learning_rate
 from vages.posteriors import Corrector, GaussianPosterior, Variational, fisher
-from vages.recipes import CHECKERBOARD, Method, run_recipe
+from vages.recipes import CHECKERBOARD, DEEP_PRESETS, Method, config_of, run_recipe
 from vages.recipes.recipe import learner_of, parts_of
 from vages.training import Checkpoints, Guard, RunFolder, fit, init_seeds
-from vages.training.checkpoint import ARRAYS, checkpoints, step_of
+from vages.training.checkpoint import ARRAYS, checkpoints, prune, step_of, write_checkpoint
 
 CHUNK, BATCH = 5, 20
 METHODS = (*get_args(Method), "deep")
@@ -64,23 +65,24 @@ def trained(method, many, path, steps, resume=False):
     if not many:
         state = jax.tree.map(lambda x: x[0] if hasattr(x, "shape") else x, state)
     folder = RunFolder.reopen(path) if resume else RunFolder(path, {"method": method})
-    fitted = fit(
-        one,
-        state,
-        data(),
-        steps=steps,
-        batch=BATCH,
-        seed=seeds if many else 3,
-        chunk=CHUNK,
-        evaluate=lambda state: {"quality": jnp.ravel(state.step).astype(jnp.float32)},
-        evaluate_every=2 * CHUNK,
-        select="quality",
-        folder=folder,
-        checkpoints=Checkpoints(every=CHUNK),
-        resume=resume,
-    )
-    folder.close()
-    return fitted
+    try:
+        return fit(
+            one,
+            state,
+            data(),
+            steps=steps,
+            batch=BATCH,
+            seed=seeds if many else 3,
+            chunk=CHUNK,
+            evaluate=lambda state: {"quality": jnp.ravel(state.step).astype(jnp.float32)},
+            evaluate_every=2 * CHUNK,
+            select="quality",
+            folder=folder,
+            checkpoints=Checkpoints(every=CHUNK),
+            resume=resume,
+        )
+    finally:
+        folder.close()
 
 
 def until_killed(method, many, path):
@@ -168,6 +170,69 @@ def test_a_damaged_newest_checkpoint_costs_only_its_iterations(tmp_path):
     assert "SHA-256" in told[0]["why"]
 
 
+def test_damaged_checkpoints_push_out_no_good_one(tmp_path):
+    trained("dsm", True, tmp_path / "a", 30)
+    for path in checkpoints(tmp_path / "a" / "checkpoints"):
+        path.joinpath(ARRAYS).write_bytes(b"damaged")
+    with pytest.raises(BadFile, match="expected a checkpoint that can be verified, found none"):
+        trained("dsm", True, tmp_path / "a", 40, resume=True)
+    assert len(rows(tmp_path / "a")) == 6  # and the log is as it was
+    write_checkpoint(tmp_path / "a" / "checkpoints", 0, {"a": np.zeros(1)}, {})
+    prune(tmp_path / "a" / "checkpoints", 0, 1, None)
+    assert [step_of(path) for path in checkpoints(tmp_path / "a" / "checkpoints")] == [0, 25, 30]
+
+
+def test_an_unreadable_line_of_the_log_costs_itself_alone(tmp_path):
+    trained("dsm", True, tmp_path / "a", 30)
+    lines = (tmp_path / "a" / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "a" / "metrics.jsonl").write_text("".join([lines[0], "#" + lines[1], *lines[2:]]))
+    trained("dsm", True, tmp_path / "a", 35, resume=True)
+    assert [row["step"] for row in rows(tmp_path / "a")] == [5, 15, 20, 25, 30, 35]
+    assert [event["unreadable"] for event in events(tmp_path / "a") if event["event"] == "log incomplete"] == [1]
+
+
+def test_a_run_stopped_before_its_first_look_is_looked_at_in_the_end():
+    one, parts = learner("dsm")
+    state = init_seeds(one, (3,), parts, BATCH)
+
+    def quality(state):
+        return {"quality": jnp.ravel(state.step).astype(jnp.float32)}
+
+    def stop(batches, step, steps):
+        if step == 5:
+            signal.raise_signal(signal.SIGINT)
+        return np.zeros((steps, BATCH), np.int32)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vages.data.batches.Batches.indices", stop)
+        how = {"steps": 100, "batch": BATCH, "seed": (3,), "chunk": CHUNK, "evaluate": quality, "select": "quality"}
+        fitted = fit(one, state, data(), evaluate_every=50, **how)
+    assert fitted.interrupted
+    assert fitted.step == 10
+    assert fitted.best is not None
+    np.testing.assert_array_equal(fitted.best.model.weight, fitted.state.model.weight)
+
+
+def test_without_a_rhythm_a_run_is_evaluated_at_its_end():
+    one, parts = learner("dsm")
+    state = init_seeds(one, (3,), parts, BATCH)
+    fitted = fit(
+        one, state, data(), steps=10, batch=BATCH, seed=(3,), chunk=5, evaluate=lambda state: {"q": jnp.ones(1)}
+    )
+    assert fitted.curve("q")[0].tolist() == [10]
+
+
+def test_kept_iterations_are_checkpointed_whatever_the_clock_says(tmp_path):
+    one, parts = learner("dsm")
+    state, folder = init_seeds(one, (3,), parts, BATCH), RunFolder(tmp_path / "run", {})
+    how = {"steps": 25, "batch": BATCH, "seed": (3,), "chunk": 4}
+    fit(one, state, data(), **how, folder=folder, checkpoints=Checkpoints(keep_every=10, keep_last=1))
+    assert [step_of(path) for path in checkpoints(folder.checkpoints)] == [10, 20, 25]
+    with pytest.raises(ValueError, match="folder: expected one without a run, got .*; resume it or take another"):
+        fit(one, state, data(), **how, folder=folder)
+    folder.close()
+
+
 def test_a_torn_last_line_of_the_log_is_written_again(tmp_path):
     trained("vages-dsm", True, tmp_path / "a", 30)
     with open(tmp_path / "a" / "metrics.jsonl", "a") as file:
@@ -193,12 +258,8 @@ def test_a_full_disk_stops_the_run_with_its_last_good_checkpoint(tmp_path, monke
         says = r"expected to write step 20 .*No space left.*The last good checkpoint is .*step-000000000015"
         with pytest.raises(OSError, match=says):
             trained("vages-dsm", True, tmp_path / "a", 40)
-    same(_resumed_elsewhere(tmp_path / "a"), trained("vages-dsm", True, tmp_path / "b", 40))
-
-
-def _resumed_elsewhere(path: Path):
-    os.rename(path, path.with_name("moved"))  # the lock of the run that failed is this process's own
-    return trained("vages-dsm", True, path.with_name("moved"), 40, resume=True)
+    resumed = trained("vages-dsm", True, tmp_path / "a", 40, resume=True)
+    same(resumed, trained("vages-dsm", True, tmp_path / "b", 40))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +268,6 @@ def _resumed_elsewhere(path: Path):
         ({"seed": (3, 5)}, r"another seeds \[3, 5\] in place of \[3, 4\]"),
         ({"batch": 10}, "another batch 10 in place of 20"),
         ({"data": 1 + np.asarray(data())}, "another data .* in place of"),
-        ({"steps": 5}, "steps: expected at least the 10 already made, got 5"),
     ],
 )
 def test_another_run_is_refused(tmp_path, change, says):
@@ -219,6 +279,12 @@ def test_another_run_is_refused(tmp_path, change, says):
     with pytest.raises(ValueError, match=says):
         fit(one, state, jnp.asarray(how.pop("data")), **how, folder=folder, resume=True)
     folder.close()
+
+
+def test_fewer_steps_than_were_made_are_refused(tmp_path):
+    trained("dsm", True, tmp_path / "a", 10)
+    with pytest.raises(ValueError, match="steps: expected at least the 10 already made, got 5; ask for more"):
+        trained("dsm", True, tmp_path / "a", 5, resume=True)
 
 
 def test_a_folder_has_one_writer(tmp_path):
@@ -238,25 +304,59 @@ def test_resuming_without_a_folder_is_refused():
         fit(one, state, data(), steps=5, batch=BATCH, seed=(3,), guard=Guard("recover"))
 
 
-SMALL = replace(CHECKERBOARD, steps=20, evaluations=2, posterior_steps=1)
+SMALL = replace(CHECKERBOARD, steps=20, evaluate_every=10, posterior_steps=1)
 
 
-def test_settings_that_make_another_run_are_refused_by_name(tmp_path):
-    run_recipe(SMALL, tmp_path / "run")
-    other = replace(SMALL, learning_rate=0.5, method="dsm", steps=30)
-    says = r"another method \(vages-dsm before, dsm now\), learning_rate \(0.001 before, 0.5 now\); start anew"
+def started(recipe, path):
+    """The folder of a run by a recipe, without the run."""
+    RunFolder(path, config_of(recipe)).close()
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "says"),
+    [
+        (
+            {},
+            {"learning_rate": 0.5, "method": "dsm", "steps": 30},
+            r"another method \(vages-dsm before, dsm now\), learning_rate \(0.001 before, 0.5 now\); start anew",
+        ),
+        ({}, {"decay": "cosine"}, r"another decay \(constant before, cosine now\)"),
+        ({"decay": "cosine"}, {"decay": "cosine", "steps": 40}, r"another steps \(20 before, 40 now\)"),
+    ],
+)
+def test_settings_that_make_another_run_are_refused_by_name(tmp_path, before, change, says):
+    started(replace(SMALL, **before), tmp_path / "run")
     with pytest.raises(ValueError, match=says):
-        run_recipe(other, tmp_path / "run", resume=True)
-    with pytest.raises(ValueError, match=r"another .*decay \(constant before, cosine now\)"):
-        run_recipe(replace(SMALL, decay="cosine"), tmp_path / "run", resume=True)
+        run_recipe(replace(SMALL, **change), tmp_path / "run", resume=True)
     with pytest.raises(ValueError, match="run: expected the folder of a run"):
         run_recipe(SMALL, tmp_path / "nothing", resume=True)
 
 
-def test_more_steps_of_a_decaying_rate_are_another_run(tmp_path):
-    run_recipe(replace(SMALL, decay="cosine"), tmp_path / "run")
-    with pytest.raises(ValueError, match=r"another steps \(20 before, 40 now\)"):
-        run_recipe(replace(SMALL, decay="cosine", steps=40), tmp_path / "run", resume=True)
+def test_fewer_steps_are_refused_before_anything_is_written(tmp_path):
+    started(SMALL, tmp_path / "run")
+    write_checkpoint(tmp_path / "run" / "checkpoints", 15, {}, {})
+    with pytest.raises(ValueError, match="steps: expected at least the 15 already made, got 10"):
+        run_recipe(replace(SMALL, steps=10), tmp_path / "run", resume=True)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["steps"] == 20
+
+
+def test_zero_is_a_setting():
+    assert _given({"warmup": 0, "flips": False, "clip": None, "preset": "digits", "ema": 0.0}) == {
+        "warmup": 0,
+        "ema": 0.0,
+    }
+
+
+def test_settings_that_no_file_can_keep_are_refused():
+    for recipe in (CHECKERBOARD, DEEP_PRESETS["digits"]):
+        with pytest.raises(ValueError, match="clip: expected a finite number, got inf"):
+            replace(recipe, clip=float("inf"))
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
+    started(SMALL, tmp_path / "run")
+    trained = run_recipe(SMALL, tmp_path / "run", resume=True)
+    assert trained.fitted.step == 20
 
 
 def test_the_command_resumes_and_extends(tmp_path, monkeypatch, capsys):

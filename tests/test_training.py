@@ -19,7 +19,7 @@ from vages.recipes import CHECKERBOARD, PRESETS, Recipe, run_recipe, train
 from vages.recipes.recipe import learner_of, parts_of
 from vages.training import Diverged, RunFolder, fit, init_seeds, numbered_folder, seed_keys
 
-SMALL = replace(CHECKERBOARD, steps=60, evaluations=3, seeds=2, posterior_steps=1)
+SMALL = replace(CHECKERBOARD, steps=60, evaluate_every=20, seeds=2, posterior_steps=1)
 
 
 def start(recipe, seeds=(0,)):
@@ -202,7 +202,7 @@ def test_nothing_is_written_for_a_recipe_that_cannot_run(tmp_path, change, error
 
 
 def test_more_latents_than_can_be_enumerated_still_leave_pictures(tmp_path):
-    run_recipe(replace(SMALL, latents=25, steps=4, evaluations=1, seeds=1, annealing=20), tmp_path / "run")
+    run_recipe(replace(SMALL, latents=25, steps=4, seeds=1, annealing=20), tmp_path / "run")
     assert {"curve.png", "samples.png"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
@@ -217,7 +217,7 @@ def test_what_starts_a_run_shares_no_key_with_what_trains_it():
 def test_users_own_arrays_train_and_large_models_are_validated(tmp_path):
     path = tmp_path / "mine.npy"
     np.save(path, np.random.default_rng(0).normal(size=(400, 3)))
-    trained = train(replace(SMALL, data=str(path), latents=25, steps=20, evaluations=2, batch=50, annealing=20))
+    trained = train(replace(SMALL, data=str(path), latents=25, steps=20, evaluate_every=10, batch=50, annealing=20))
     assert trained.models.weight.shape == (2, 3, 25)
     assert trained.fitted.curve("validation_log_likelihood")[1].shape == (2, 2)
     assert np.isfinite(trained.test_log_likelihood).all()

@@ -126,7 +126,7 @@ def train(
         devices: how many devices share each batch; 0 is all of them.
         cluster: train in several processes, each started with its own INDEX; auto asks the cluster's scheduler.
     """
-    settings = {name: value for name, value in locals().items() if value not in (None, False) and name not in _HOW}
+    settings = _given(locals())
     if resume is not None and out is not None:
         raise ValueError(f"out: expected nothing beside --resume, which goes on in {resume}, got {out}; leave it out")
     from vages.recipes import DEEP_PRESETS, PRESETS, DeepRecipe, recipe_of
@@ -144,6 +144,11 @@ def train(
     source = Path(data).stem if data else preset
     folder = resume or out or numbered_folder(Path("runs"), f"{source}-{recipe.method}")
     return _deep(recipe, folder, how) if isinstance(recipe, DeepRecipe) else _grbm(recipe, folder, how)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """The settings that were given; 0 is one, a flag that is not up is none."""
+    return {name: x for name, x in options.items() if name not in _HOW and x is not None and x is not False}
 
 
 def _with(recipe: Any, settings: dict[str, Any]) -> Any:
@@ -180,10 +185,14 @@ def _deep(recipe: Any, folder: Path, how: dict[str, Any]) -> int:
     from vages.recipes import run_deep
 
     fitted = run_deep(recipe, folder, **how).fitted
-    return _told(fitted, recipe, folder, f"loss: {fitted.history[-1]['loss']:.5g}")
+    return _told(fitted, recipe, folder, f"loss: {fitted.history[-1]['loss']:.5g}" if fitted.history else "no log")
 
 
 def _told(fitted: Any, recipe: Any, folder: Path, line: str) -> int:
+    from vages.training import is_writer
+
+    if not is_writer():
+        return 130 if fitted.interrupted else 0
     if fitted.interrupted:
         print(
             f"vages: stopped by Ctrl-C after {fitted.step} of {recipe.steps} iterations; go on with --resume {folder}"

@@ -24,7 +24,7 @@ METHODS: dict[str, Method] = {
     "BiDSM": "bidsm",
 }
 PAPER = replace(CHECKERBOARD, seeds=10)
-QUICK = replace(CHECKERBOARD, seeds=5, steps=8_000, evaluations=20)
+QUICK = replace(CHECKERBOARD, seeds=5, steps=8_000, evaluate_every=400)
 SIMILAR = 0.02  # nats: what "similar" is held to
 
 

@@ -8,7 +8,7 @@ from vages.recipes import CHECKERBOARD, Method
 
 METHODS: dict[str, Method] = {"VaGES-DSM": "vages-dsm", "VaGES-KSD": "vages-ksd"}
 PAPER = replace(CHECKERBOARD, seeds=10)
-QUICK = replace(CHECKERBOARD, seeds=5, steps=8_000, evaluations=20)
+QUICK = replace(CHECKERBOARD, seeds=5, steps=8_000, evaluate_every=400)
 
 
 def run(quick: bool, seed: int, say: Say) -> Outcome:

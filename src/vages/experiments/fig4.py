@@ -30,7 +30,7 @@ class Settings:
 
 PAPER = Settings(FREYFACE)
 QUICK = Settings(
-    replace(FREYFACE, steps=1000, evaluations=2, annealing=200),
+    replace(FREYFACE, steps=1000, evaluate_every=500, annealing=200),
     samples=(2,),
     posterior_steps=(5,),
     timed_iterations=5,

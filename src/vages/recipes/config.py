@@ -2,13 +2,13 @@
 
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from vages.recipes.deep import DeepRecipe
 from vages.recipes.recipe import Recipe
 from vages.training import RunFolder
+from vages.training.checkpoint import checkpoints, step_of
 
-Either = TypeVar("Either", Recipe, DeepRecipe)
 _KINDS = {"grbm": Recipe, "deep": DeepRecipe}
 
 
@@ -35,13 +35,21 @@ def recipe_of(path: Path) -> Recipe | DeepRecipe:
 def reopened(recipe: Recipe | DeepRecipe, path: Path) -> RunFolder:
     """The folder of a run that this recipe can go on with; its config is brought up to date."""
     before, now = config_of(recipe_of(path)), config_of(recipe)
-    free = {"evaluations", "sampling", *(("steps",) if recipe.decay == "constant" else ())}
+    free = {"sampling"} if _rate_depends_on_steps(recipe) else {"sampling", "steps"}
     changed = [name for name in before | now if before.get(name) != now.get(name)]
     if refused := [name for name in changed if name not in free]:
         told = ", ".join(f"{name} ({before.get(name)} before, {now.get(name)} now)" for name in refused)
         raise ValueError(f"resume: expected the settings that {path} was started with, got another {told}; start anew")
+    done = max(map(step_of, checkpoints(path / "checkpoints")), default=0)
+    if recipe.steps < done:
+        raise ValueError(f"steps: expected at least the {done} already made, got {recipe.steps}; ask for more")
     folder = RunFolder.reopen(path)
     if changed:
         folder.tell("other settings", **{name: [before[name], now[name]] for name in changed})
         folder.configure(now)
     return folder
+
+
+def _rate_depends_on_steps(recipe: Recipe | DeepRecipe) -> bool:
+    """Whether more steps would have made the earlier iterations other ones."""
+    return recipe.decay != "constant" or (isinstance(recipe, DeepRecipe) and recipe.warmup > recipe.steps // 10)

@@ -17,6 +17,7 @@ from vages.nets.network import check_image_shape
 from vages.objectives import MDSM, BiMDSM, NoiseRange, Objective
 from vages.optimisers import Decay, learning_rate
 from vages.posteriors import Corrector, GaussianPosterior, NoLatents, NoPosterior, Posterior, Variational, fisher, kl
+from vages.recipes.recipe import check_finite_settings
 from vages.training import Job, seed_keys
 
 DeepMethod = Literal["vages-mdsm", "bimdsm", "mdsm"]
@@ -74,6 +75,7 @@ class DeepRecipe:
             raise ValueError(f"seed: expected a seed below 2**32, got {self.seed}")
         if not 0 < self.sampling <= 10:
             raise ValueError(f"sampling: expected a length above 0, up to 10, got {self.sampling}; 1 is the paper's")
+        check_finite_settings(self)
 
     @property
     def levels(self) -> NoiseRange:

@@ -12,10 +12,10 @@ from vages.learners import Averages
 from vages.models import EBLVM, Mixed
 from vages.posteriors import infer
 from vages.recipes.config import config_of, reopened
-from vages.recipes.deep import DeepRecipe, load_deep, start_deep, training_images
+from vages.recipes.deep import DeepRecipe, learner_of_deep, load_deep, start_deep, training_images
 from vages.report import curves_figure, save_png, tile
 from vages.samplers import LangevinSamples, Schedule, sample_unconditional
-from vages.training import Fitted, RunFolder, fit, is_writer, seed_keys
+from vages.training import Fitted, RunFolder, by_writer, check_batch, fit, seed_keys
 
 CHUNK = 100  # iterations between two looks at the numbers
 GRID = 100  # images in a first look
@@ -46,9 +46,11 @@ def train_deep(recipe: DeepRecipe, images: Images | None = None, **how: Any) -> 
 def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any) -> DeepTrained:
     """Train in a new folder, or go on in that of a run by this recipe; draw its loss and a hundred samples."""
     images = load_deep(recipe)
-    if not is_writer():
+    learner_of_deep(recipe)
+    check_batch(recipe.batch, how.get("mesh"))
+    folder = by_writer(lambda: reopened(recipe, path) if resume else RunFolder(path, config_of(recipe)))
+    if folder is None:
         return train_deep(recipe, images, resume=resume, **how)
-    folder = reopened(recipe, path) if resume else RunFolder(path, config_of(recipe))
     try:
         trained = train_deep(recipe, images, folder=folder, resume=resume, **how)
         fitted = trained.fitted
@@ -64,7 +66,7 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
                 "interrupted": fitted.interrupted,
                 "seconds": fitted.seconds,
                 "milliseconds an iteration": 1e3 * fitted.seconds / max(fitted.step, 1),
-                "loss": fitted.history[-1]["loss"],
+                "loss": fitted.history[-1]["loss"] if fitted.history else None,
                 "diverged chains": {"count": int(np.sum(samples.diverged)), "of": GRID},
             },
         )

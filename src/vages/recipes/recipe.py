@@ -1,9 +1,10 @@
 """What decides a result: data, model, method and its settings. And the learner, model and data they name."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -45,11 +46,11 @@ class Recipe:
     ema: float | None = None  # decay of the averages of model and posterior, which are then what is evaluated
     seeds: int = 1
     seed: int = 0
-    evaluations: int = 50
+    evaluate_every: int = 2000  # iterations
     annealing: int = 2000  # chains and temperatures of AIS, where the latents cannot be enumerated
 
     def __post_init__(self):
-        at_least_one = ("latents", "steps", "batch", "seeds", "evaluations", "chain_steps", "annealing")
+        at_least_one = ("latents", "steps", "batch", "seeds", "evaluate_every", "chain_steps", "annealing")
         least = dict.fromkeys(at_least_one, 1) | {"posterior_steps": 0, "unrolled": 0, "seed": 0, "warmup": 0}
         for name, bound in (least if self.samples is None else least | {"samples": 1}).items():
             if getattr(self, name) < bound:
@@ -61,6 +62,7 @@ class Recipe:
         for name in ("learning_rate", "sigma", "bandwidth"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)}")
+        check_finite_settings(self)
         if self.method in ("dsm", "ksd") and self.latents > MAX_ENUMERATED:
             raise ValueError(
                 f"latents: expected at most {MAX_ENUMERATED} for the exact method {self.method}, which sums over all "
@@ -68,8 +70,16 @@ class Recipe:
             )
 
 
+def check_finite_settings(recipe: Any) -> None:
+    """Raise where a setting is no finite number, which no file could keep."""
+    for field in fields(recipe):
+        value = getattr(recipe, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{field.name}: expected a finite number, got {value}; give one or leave it out")
+
+
 CHECKERBOARD = Recipe()
-FREYFACE = Recipe(data="freyface", latents=400, sigma=0.3, steps=20_000, learning_rate=2e-4, evaluations=10)
+FREYFACE = Recipe(data="freyface", latents=400, sigma=0.3, steps=20_000, learning_rate=2e-4)
 PRESETS = {"checkerboard": CHECKERBOARD, "freyface": FREYFACE}
 
 

@@ -7,7 +7,7 @@ from vages.recipes.config import config_of, reopened
 from vages.recipes.draw import draw
 from vages.recipes.recipe import Recipe, check_recipe
 from vages.recipes.training import Trained, train
-from vages.training import RunFolder, is_writer
+from vages.training import RunFolder, by_writer, check_batch
 
 
 def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) -> Trained:
@@ -17,9 +17,10 @@ def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) 
     to `fit`.
     """
     check_recipe(recipe)
-    if not is_writer():
+    check_batch(recipe.batch, how.get("mesh"))
+    folder = by_writer(lambda: reopened(recipe, path) if resume else RunFolder(path, config_of(recipe)))
+    if folder is None:
         return train(recipe, resume=resume, **how)
-    folder = reopened(recipe, path) if resume else RunFolder(path, config_of(recipe))
     try:
         trained = train(recipe, folder=folder, resume=resume, **how)
         likelihood = trained.test_log_likelihood

@@ -61,7 +61,7 @@ def train(recipe: Recipe, **how: Any) -> Trained:
         batch=recipe.batch,
         seed=seeds,
         evaluate=evaluate,
-        evaluate_every=max(1, recipe.steps // recipe.evaluations),
+        evaluate_every=recipe.evaluate_every,
         select=None if exact else VALIDATION,
         **how,
     )

@@ -1,7 +1,7 @@
 """Training loops: compiled chunks, progress, logs, run folders."""
 
 from vages.training.cost import Job, seconds_per_iteration, step_bytes, step_cost
-from vages.training.devices import data_mesh, is_writer
+from vages.training.devices import by_writer, check_batch, data_mesh, is_writer
 from vages.training.fit import Fitted, fit, init_seeds, seed_keys
 from vages.training.folder import RunFolder, numbered_folder
 from vages.training.guard import Diverged, Guard
@@ -15,6 +15,8 @@ __all__ = [
     "Guard",
     "Job",
     "RunFolder",
+    "by_writer",
+    "check_batch",
     "compile_chunk",
     "data_mesh",
     "fit",

@@ -59,14 +59,16 @@ def write_checkpoint(folder: Path, step: int, arrays: Arrays, about: dict[str, A
     }
     manifest = json.dumps({"manifest": body, "sha256": _digest(body)}, indent=1, allow_nan=False).encode()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            sync_folder(folder.parent)
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
         write_durably(aside / ARRAYS, content)
         write_durably(aside / MANIFEST, manifest)
         sync_folder(aside)
         if path.exists():  # of a run that went back before it; a whole one takes its place
-            shutil.rmtree(path)
+            _remove(path)
         aside.rename(path)
         sync_folder(folder)
     except OSError:
@@ -118,19 +120,26 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)) if folder.is_dir() else []
 
 
-def prune(folder: Path, last: int, every: int | None) -> None:
-    """Remove all but the `last` newest checkpoints, and those of steps that `every` divides."""
-    for path in checkpoints(folder)[:-last]:
+def prune(folder: Path, step: int, last: int, every: int | None) -> None:
+    """Of the checkpoints up to `step`, remove all but the `last` newest and those of steps that `every` divides.
+
+    Later ones are of a run that went back before them, because they could not be verified: they push out no other.
+    """
+    for path in [path for path in checkpoints(folder) if step_of(path) <= step][:-last]:
         if every is None or step_of(path) % every:
-            aside = path.with_name(f".{path.name}.{os.getpid()}")  # so that no half-removed one bears the name
-            path.rename(aside)
-            shutil.rmtree(aside, ignore_errors=True)
+            _remove(path)
 
 
 def sweep(folder: Path) -> None:
     """Remove what interrupted writes and removals left."""
     for path in folder.glob(".step-*"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    aside = path.with_name(f".{path.name}.old.{os.getpid()}")  # so that no half-removed one bears the name
+    path.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def step_of(path: Path) -> int:

@@ -5,7 +5,7 @@ axis, and sums over it are all-reduced. Iterations depend on the global batch al
 changes a result by the order of summation at most.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -16,6 +16,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 Tree = TypeVar("Tree")
+Result = TypeVar("Result")
 BATCH = "batch"
 
 
@@ -55,6 +56,30 @@ def here(tree: Tree) -> Tree:
 def is_writer() -> bool:
     """Whether this process writes the run's folder."""
     return jax.process_index() == 0
+
+
+def any_process(flag: bool) -> bool:
+    """Whether it is so in any process: what one of them sees, all act upon."""
+    return flag if jax.process_count() == 1 else bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
+
+
+def by_writer(action: Callable[[], Result]) -> Result | None:
+    """What the action gives in the writing process, and None in the others; where it fails there, all fail."""
+    result, error = None, None
+    if is_writer():
+        try:
+            result = action()
+        except Exception as problem:
+            error = problem
+    if any_process(error is not None):
+        raise error or OSError("cluster: expected the first process to read and write the run, got an error there")
+    return result
+
+
+def check_batch(batch: int, mesh: Mesh | None) -> None:
+    """Raise unless a batch can be divided over the mesh."""
+    if mesh is not None and batch % mesh.size:
+        raise ValueError(f"batch: expected a multiple of the {mesh.size} devices, got {batch}; change either")
 
 
 def from_writer(tree: Tree) -> Tree:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Key, PRNGKeyArray
 from vages.data import Batches
 from vages.learners import Averages, Learner, LearnerState
 from vages.models import check_finite
-from vages.training.devices import BATCH, everywhere, from_writer, here, is_writer, place
+from vages.training.devices import BATCH, any_process, check_batch, everywhere, here, is_writer, place
 from vages.training.folder import RunFolder
 from vages.training.guard import Diverged, Guard, largest_parameter
 from vages.training.keeping import Checkpoints, Keeper, Position, Run, fingerprint
@@ -91,8 +91,9 @@ def fit(
 
     With several seeds, `state` has a leading axis of them (see `init_seeds`), and `data` may have one too (its rows are
     then the second axis); all train in one program. `evaluate(state)` is called every `evaluate_every` iterations and
-    at the end; with `select`, the model and posterior with the highest value of that name are kept (their averages, if
-    the learner has them). Ctrl-C ends training after the chunk that is running; a second Ctrl-C at once.
+    at the end (copy what it keeps of the state, whose memory is used again); with `select`, the model and posterior
+    with the highest value of that name are kept (their averages, if the learner has them). Ctrl-C ends training after
+    the chunk that is running; a second Ctrl-C at once.
 
     With a `folder` there is a log, and checkpoints from which `resume` continues as if nothing had happened: give the
     same learner, first state and data. `guard` says what is done when training diverges. With a `mesh` (`data_mesh`),
@@ -101,36 +102,35 @@ def fit(
     many = not isinstance(seed, int)
     seeds = tuple(seed) if many else (seed,)
     own_data = many and data.ndim == len(state.model.v_shape) + 2
-    _check(data, state.model.v_shape, steps, batch, own_data, seeds, mesh)
+    _check(data, state.model.v_shape, own_data, seeds)
+    _check_settings(steps, batch, chunk, evaluate_every, mesh)
     if (resume or guard.policy == "recover") and folder is None and is_writer():
         raise ValueError("folder: expected a run folder, to resume from or to recover with, got none; give one")
-    rows = data.shape[1] if own_data else data.shape[0]
-    order = [Batches(rows, batch, one) for one in seeds]
-    keys = jax.random.key_data(seed_keys(seeds, "training"))
-    program = compile_chunk(learner, many=many, own_data=own_data, mesh=mesh, donate=True)
-    keeper = None
-    if folder is not None and is_writer():
-        about = {"seeds": list(seeds), "many": many, "batch": batch, "data": fingerprint(data)}
-        keeper = Keeper(folder, checkpoints, about)
+    order = [Batches(data.shape[1] if own_data else data.shape[0], batch, one) for one in seeds]
+    about = {"seeds": list(seeds), "many": many, "batch": batch}
+    keeper = Keeper(folder, checkpoints, about if folder is None else {**about, "data": fingerprint(data)})
+    keeper.open(resume)
 
-    start_size = largest_parameter(state, many=many)
+    keys = jax.random.key_data(seed_keys(seeds, "training"))
     first = Run(state, _selected(state) if select else None, jnp.full(len(seeds), -jnp.inf), keys)
-    run, position = first, Position()
-    if resume:
-        run, position = _restored(keeper, first)
+    run, position = keeper.restore(first) if resume else (first, Position())
     if position.step > steps:
         raise ValueError(f"steps: expected at least the {position.step} already made, got {steps}; ask for more")
-    history = _rewound(folder, position.step) if resume else []
-    if folder is not None and resume and is_writer():
-        folder.tell("resumed", step=position.step)
-    run = _own(run, mesh)
-    data = everywhere(jnp.asarray(data), mesh)
+    history = keeper.rewind(position.step) if resume else []
+    if resume:
+        keeper.tell("resumed", step=position.step)
 
-    best, began_at, keeping, began = run.best, position.step, 0.0, time.perf_counter() - position.seconds
+    start_size = largest_parameter(state, many=many)
+    program = compile_chunk(learner, many=many, own_data=own_data, mesh=mesh, donate=True)
+    run, data = _own(run, mesh), everywhere(jnp.asarray(data), mesh)
+    cuts = [cut for cut in (chunk, evaluate_every, checkpoints.every, checkpoints.keep_every) if cut is not None]
+    on_grid = lambda step: evaluate_every is not None and step % evaluate_every == 0
+    best, looked, began = run.best, None, time.perf_counter() - position.seconds
     with Progress(steps, visible=progress and is_writer(), done=position.step) as bar, _Interrupt() as interrupt:
-        while position.step < steps and not interrupt.seen:
-            length, look = _next(position.step, steps, chunk, evaluate_every if evaluate else None, checkpoints.every)
-            indices = np.stack([one.indices(position.step, length) for one in order])
+        while position.step < steps and not any_process(interrupt.seen):
+            # the ends of chunks are a function of the step alone, wherever a run was interrupted
+            end = min([steps, *((position.step // cut + 1) * cut for cut in cuts)])
+            indices = np.stack([one.indices(position.step, end - position.step) for one in order])
             keys = _keys(run.key, position.retries)
             after, metrics = program(
                 run.state,
@@ -143,49 +143,29 @@ def fit(
             metrics = {name: np.asarray(values, np.float64) for name, values in here(metrics).items()}
             sizes = largest_parameter(here(after), many=many)
             problem = guard.problem(position.step, metrics, sizes, start_size, history, seeds)
-            if problem is not None:
-                run, position = _recovered(guard, problem, keeper, folder, first, position)
-                run = _own(run, mesh)
-                history = _rewound(folder, position.step)
+            if any_process(problem is not None):
+                run, position = _recovered(guard, problem or "another process saw it", keeper, first, position)
+                run, best, history = _own(run, mesh), run.best, keeper.rewind(position.step)
                 continue
-            position = position._replace(step=position.step + length, seconds=time.perf_counter() - began)
+            position = position._replace(step=end, seconds=time.perf_counter() - began)
             record = {name: _plain(values.mean(-1)) for name, values in metrics.items()}
-            record |= {"step": position.step, "seconds": position.seconds}
-            if look and evaluate is not None:
-                numbers = evaluate(here(run.state))
-                chosen = run if select is None else _better(run, select, numbers)
-                best = chosen.best
-                if evaluate_every and position.step % evaluate_every == 0:  # else a longer run would not have looked
-                    run = chosen
+            record |= {"step": end, "seconds": position.seconds}
+            if evaluate is not None and (on_grid(end) or end == steps):
+                numbers, looked = evaluate(here(run.state)), end
                 record |= {name: _plain(value) for name, value in numbers.items()}
+                if select is not None:
+                    chosen = _better(run, select, numbers)
+                    run, best = chosen if on_grid(end) else run, chosen.best  # a longer run looks on the grid alone
             history.append(record)
-            if keeper is not None and folder is not None:
-                writing = time.perf_counter()
-                folder.log(record)
-                if keeper.due(position.step):
-                    keeper.save(here(run), position)
-                keeping += time.perf_counter() - writing
-            bar.show(position.step, record)
+            keeper.log(record, here(run), position)
+            bar.show(end, record)
         run = here(run)
-        if select and evaluate and began_at == position.step and position.step % (evaluate_every or 1):
-            best = _better(run, select, evaluate(run.state)).best  # nothing was left to do but this
-        if keeper is not None and folder is not None:
-            writing = time.perf_counter()
-            keeper.save(run, position)
-            keeping += time.perf_counter() - writing
-            folder.tell("interrupted" if interrupt.seen else "finished", step=position.step)
+        if evaluate and select and looked != position.step and not on_grid(position.step):
+            best = _better(run, select, evaluate(run.state)).best  # it was interrupted, or nothing was left to do
+        interrupted = any_process(interrupt.seen)
+        keeper.finish(run, position, interrupted=interrupted)
     seconds = time.perf_counter() - began
-    return Fitted(run.state, position.step, seconds, interrupt.seen, history, best, keeping)
-
-
-def _next(step: int, steps: int, *cuts: int | None) -> tuple[int, bool]:
-    """How many iterations to the next multiple of any cut, and whether it is one of the second cut, or the end.
-
-    The ends of chunks are a function of the step alone, wherever a run was interrupted.
-    """
-    end = min([steps, *((step // cut + 1) * cut for cut in cuts if cut is not None)])
-    every = cuts[1]
-    return end - step, every is not None and (end % every == 0 or end == steps)
+    return Fitted(run.state, position.step, seconds, interrupted, history, best, keeper.seconds)
 
 
 def _keys(bits: Array, retries: int) -> Array:
@@ -193,37 +173,20 @@ def _keys(bits: Array, retries: int) -> Array:
     return keys if retries == 0 else jax.vmap(lambda key: jax.random.fold_in(key, retries))(keys)
 
 
-def _restored(keeper: Keeper | None, template: Run) -> tuple[Run, Position]:
-    """The run at its newest good checkpoint, or at its start; every process gets what the writer read."""
-    found = None if keeper is None else keeper.load(template)
-    run, position = (template, Position()) if found is None else found
-    if jax.process_count() > 1:
-        step, retries, seconds = from_writer(tuple(position))
-        position = Position(int(step), int(retries), float(seconds))
-        arrays, static = eqx.partition(run, eqx.is_array)
-        run = eqx.combine(from_writer(arrays), static)
-    return run, position
-
-
-def _recovered(
-    guard: Guard, problem: str, keeper: Keeper | None, folder: RunFolder | None, first: Run, position: Position
-) -> tuple[Run, Position]:
+def _recovered(guard: Guard, problem: str, keeper: Keeper, first: Run, position: Position) -> tuple[Run, Position]:
     """The run at its last good checkpoint, with other noise and slower; or the end of it."""
     if guard.policy == "stop" or position.retries >= guard.retries:
         tried = f" after {position.retries} retries" if position.retries else ""
-        good = "" if keeper is None else " " + keeper.last_good()
-        if folder is not None and is_writer():
-            folder.tell("diverged", step=position.step, problem=problem)
+        keeper.tell("diverged", step=position.step, problem=problem)
         raise Diverged(
             f"training diverged{tried}: {problem}; try a smaller learning rate, gradient clipping, larger noise, or "
-            f"the guard's policy recover.{good}"
+            f"the guard's policy recover. {keeper.last_good()}".rstrip()
         )
-    run, back = _restored(keeper, first)
+    run, back = keeper.restore(first)
     retries = position.retries + 1
     rate = run.state.rate * guard.lower ** (retries - back.retries)
-    if folder is not None and is_writer():
-        about = {"from": position.step, "to": back.step, "retry": retries, "rate": float(jnp.max(rate))}
-        folder.tell("recovered", problem=problem, **about)
+    about = {"from": position.step, "to": back.step, "retry": retries, "rate": float(jnp.max(rate))}
+    keeper.tell("recovered", problem=problem, **about)
     return run._replace(state=run.state._replace(rate=rate)), back._replace(retries=retries)
 
 
@@ -231,10 +194,6 @@ def _own(run: Run, mesh: Mesh | None) -> Run:
     """The run with a copy of its state, whose memory may be given away."""
     copy = jax.tree.map(lambda x: jnp.copy(x) if eqx.is_array(x) else x, run.state)
     return run._replace(state=everywhere(copy, mesh))
-
-
-def _rewound(folder: RunFolder | None, step: int) -> list[dict[str, Any]]:
-    return folder.rewind(step) if folder is not None and is_writer() else []
 
 
 def _selected(state: LearnerState) -> Averages:
@@ -281,23 +240,16 @@ def _plain(value: Any) -> Any:
     return np.asarray(value, np.float64).tolist()
 
 
-def _check(
-    data: Array,
-    v_shape: tuple[int, ...],
-    steps: int,
-    batch: int,
-    own_data: bool,
-    seeds: tuple[int, ...],
-    mesh: Mesh | None,
-) -> None:
-    if steps < 1:
-        raise ValueError(f"steps: expected at least 1, got {steps}")
+def _check(data: Array, v_shape: tuple[int, ...], own_data: bool, seeds: tuple[int, ...]) -> None:
     if own_data and len(data) != len(seeds):
         raise ValueError(f"data: expected one set of rows a seed, {len(seeds)}, got {len(data)}")
     if (rows := data.shape[1 + own_data :]) != v_shape:
         raise ValueError(f"data: expected rows of the model's shape {v_shape}, got {rows}; reshape them")
     check_finite("data", data)
-    if batch < 1:
-        raise ValueError(f"batch: expected at least 1, got {batch}")
-    if mesh is not None and batch % mesh.size:
-        raise ValueError(f"batch: expected a multiple of the {mesh.size} devices, got {batch}; change either")
+
+
+def _check_settings(steps: int, batch: int, chunk: int, evaluate_every: int | None, mesh: Mesh | None) -> None:
+    for name, value in {"steps": steps, "batch": batch, "chunk": chunk, "evaluate_every": evaluate_every}.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name}: expected at least 1, got {value}")
+    check_batch(batch, mesh)

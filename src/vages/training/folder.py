@@ -71,24 +71,26 @@ class RunFolder:
         path = self.path / "metrics.jsonl"
         if not path.exists():
             return []
-        whole, rows = [], []
+        whole, rows, bad = [], [], 0
         for line in read_bytes(path, _LARGEST).splitlines(keepends=True):
             try:
                 row = json.loads(line)
-                if not line.endswith(b"\n") or row["step"] > step:
-                    break
+                late = row["step"] > step
             except (ValueError, TypeError, KeyError, RecursionError):
-                break
-            whole.append(line)
-            rows.append(row)
-        if (rows[-1]["step"] if rows else 0) != step:
-            self.tell("log incomplete", step=step, last=rows[-1]["step"] if rows else 0)
+                bad += line.endswith(b"\n")  # the last may have been torn by the end of the process
+                continue
+            if not late and line.endswith(b"\n"):
+                whole.append(line)
+                rows.append(row)
+        if bad or (rows[-1]["step"] if rows else 0) != step:
+            self.tell("log incomplete", step=step, last=rows[-1]["step"] if rows else 0, unreadable=bad)
         replace_durably(path, b"".join(whole))
         return rows
 
     def save(self, name: str, value: dict[str, Any]) -> None:
         """Write `name`.json."""
-        replace_durably(self.path / f"{name}.json", (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+        replace_durably(self.path / f"{name}.json", (text + "\n").encode())
 
     def close(self) -> None:
         """Let another process have the folder."""

@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from vages.learners import LearnerState
 
-_CHUNKS = 5  # that are seen before a metric can be said to have exploded
+_FEWEST, _WINDOW = 5, 100  # chunks, of which a metric's usual size is the median
 
 
 class Diverged(ArithmeticError):
@@ -24,8 +24,8 @@ class Guard:
 
     `stop` raises `Diverged`. `recover` goes back to the last good checkpoint, takes other noise and `lower` times the
     learning rates, at most `retries` times; each is an event in the run's folder. A metric has exploded when its
-    median over a chunk is `explosion` times its median over the run, a parameter when it is that many times as large
-    as the largest was at the start; where either was below 1, it is counted as 1.
+    median over a chunk is `explosion` times its median over the last hundred, a parameter when it is that many times
+    as large as the largest was at the start; where either was below 1, it is counted as 1.
     """
 
     policy: Literal["stop", "recover"] = "stop"
@@ -57,12 +57,12 @@ class Guard:
             values = values.reshape(len(seeds), -1)
             for i, when in np.argwhere(~np.isfinite(values))[:1].tolist():
                 return f"expected a finite {name}, got {values[i, when]} at iteration {first + when + 1}{_of(i, seeds)}"
-            past = [np.reshape(row[name], (-1,)) for row in history if name in row]
-            if len(past) < _CHUNKS:
+            past = [np.reshape(row[name], (-1,)) for row in history[-_WINDOW:] if name in row]
+            if len(past) < _FEWEST:
                 continue
             usual = np.maximum(np.median(np.abs(past), axis=0), 1)
             found += [
-                f"expected a {name} near the {usual[i]:.3g} of the run so far, got {now:.3g} up to iteration "
+                f"expected a {name} near its usual {usual[i]:.3g}, got {now:.3g} up to iteration "
                 f"{first + values.shape[1]}{_of(i, seeds)}"
                 for i, now in enumerate(np.median(np.abs(values), axis=1))
                 if now > self.explosion * usual[i]
@@ -77,18 +77,24 @@ class Guard:
         return found[0] if found else None
 
 
-@eqx.filter_jit
-def _largest(parts: Any, many: bool) -> Array:
-    leaves = [jnp.abs(x) for x in jax.tree.leaves(eqx.filter(parts, eqx.is_inexact_array)) if x.size]
-    # a maximum passes over NaN on some devices: a sum does not
-    one = lambda x: jnp.where(jnp.isfinite(jnp.sum(x, axis=-1)), jnp.max(x, axis=-1), jnp.nan)
-    flat = [one(x.reshape(len(x), -1) if many else x.reshape(1, -1)).astype(jnp.float32) for x in leaves]
-    return jnp.max(jnp.where(jnp.isnan(jnp.stack(flat)), jnp.inf, jnp.stack(flat)), axis=0)
-
-
 def largest_parameter(state: LearnerState, *, many: bool) -> np.ndarray:
-    """The largest absolute parameter of model, posterior and extra of each seed; infinite where one is not finite."""
-    return np.asarray(_largest((state.model, state.posterior, state.extra), many))
+    """The largest absolute parameter of model, posterior and extra of each seed.
+
+    It is infinite where any number of the state is not finite: parameters, averages, optimisers or chains.
+    """
+    return np.asarray(_largest(state, many))
+
+
+@eqx.filter_jit
+def _largest(state: LearnerState, many: bool) -> Array:
+    def rows(tree: Any) -> list[Array]:
+        leaves = [x for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)) if x.size]
+        return [jnp.abs(x.reshape(len(x), -1) if many else x.reshape(1, -1)).astype(jnp.float32) for x in leaves]
+
+    parameters = rows((state.model, state.posterior, state.extra))
+    largest = jnp.max(jnp.stack([jnp.max(x, axis=1) for x in parameters]), axis=0)
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x), axis=1) for x in rows(state)]), axis=0)
+    return jnp.where(finite, largest, jnp.inf)
 
 
 def _of(i: int, seeds: tuple[int, ...]) -> str:

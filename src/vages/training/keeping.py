@@ -1,4 +1,7 @@
-"""When a run is checkpointed, what a checkpoint of it holds, and how the run comes back."""
+"""The run's folder as `fit` sees it: when a run is logged and checkpointed, and how it comes back.
+
+In a cluster the first process reads and writes; the others are told what it read, and fail where it fails.
+"""
 
 import hashlib
 import os
@@ -6,13 +9,16 @@ import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array
 
 from vages.environment import environment
+from vages.files import BadFile
 from vages.learners import LearnerState
-from vages.training.checkpoint import Checkpoint, newest_checkpoint, prune, sweep, write_checkpoint
+from vages.training.checkpoint import Checkpoint, checkpoints, newest_checkpoint, prune, sweep, write_checkpoint
+from vages.training.devices import by_writer, from_writer, is_writer
 from vages.training.folder import RunFolder
 from vages.training.trees import named_arrays, with_arrays
 
@@ -23,8 +29,8 @@ _SHARE = 0.01  # of the time, that checkpoints by the clock take at most
 class Checkpoints:
     """How often, and which stay: every `every` iterations, or by the clock, where they cost a hundredth of the time.
 
-    The `keep_last` newest are kept, and those whose step `keep_every` divides. At the end, and when it is interrupted,
-    a run is always checkpointed.
+    The `keep_last` newest are kept, and those of every `keep_every`-th iteration. At the end, and when it is
+    interrupted, a run is always checkpointed.
     """
 
     every: int | None = None
@@ -36,13 +42,15 @@ class Checkpoints:
         for name in ("every", "keep_last", "keep_every"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value}")
+        if not self.seconds >= 0:
+            raise ValueError(f"seconds: expected 0 or more, got {self.seconds}")
 
 
 class Run(NamedTuple):
     """All that a run is made of between two chunks."""
 
     state: LearnerState
-    best: Any  # the averages or the model and posterior with the highest value so far, of each seed
+    best: Any  # the averages, or the model and posterior, with the highest value so far, of each seed
     best_value: Array  # (seeds,)
     key: Array  # the random bits of the keys
 
@@ -56,55 +64,117 @@ class Position(NamedTuple):
 
 
 class Keeper:
-    """The checkpoints of one run folder."""
+    """The log and the checkpoints of a run; without a folder it does nothing, but in step with the other processes."""
 
-    def __init__(self, folder: RunFolder, policy: Checkpoints, about: dict[str, Any]):
-        self._folder, self._policy, self._about = folder, policy, about
+    def __init__(self, folder: RunFolder | None, policy: Checkpoints, about: dict[str, Any]):
+        self._folder = folder if is_writer() else None
+        self._policy, self._about = policy, about
         self._last, self._cost, self._saved = time.monotonic(), 0.0, None
-        sweep(folder.checkpoints)
+        self.seconds = 0.0  # spent here
 
-    def due(self, step: int) -> bool:
-        """Whether it is time."""
-        if self._policy.every is not None:
-            return step % self._policy.every == 0
-        return time.monotonic() - self._last >= max(self._policy.seconds, self._cost / _SHARE)
+    def open(self, resume: bool) -> None:
+        """Sweep up what earlier processes left; refuse the folder of another run."""
 
-    def save(self, run: Run, position: Position) -> None:
-        """Checkpoint the run, once a step; the log first, so that a checkpoint's log is on the disk before it."""
-        if self._saved == position.step:
-            return
+        def prepare() -> None:
+            if self._folder is None:
+                return
+            path = self._folder.path
+            if not resume and (checkpoints(self._folder.checkpoints) or (path / "metrics.jsonl").exists()):
+                raise ValueError(f"folder: expected one without a run, got {path}; resume it or take another")
+            sweep(self._folder.checkpoints)
+
+        by_writer(prepare)
+
+    def restore(self, template: Run) -> tuple[Run, Position]:
+        """The run at its newest checkpoint that can be verified, or at its start; the same in every process."""
+        run, position = by_writer(lambda: self._load(template)) or (template, Position())
+        if jax.process_count() > 1:
+            step, retries, seconds = from_writer(tuple(position))
+            position = Position(int(step), int(retries), float(seconds))
+            arrays, static = eqx.partition(run, eqx.is_array)
+            run = eqx.combine(from_writer(arrays), static)
+        return run, position
+
+    def rewind(self, step: int) -> list[dict[str, Any]]:
+        """Forget what was logged after `step`; the rest."""
+        return by_writer(lambda: self._folder.rewind(step) if self._folder is not None else []) or []
+
+    def tell(self, event: str, **about: Any) -> None:
+        """Note an event."""
+        if self._folder is not None:
+            self._folder.tell(event, **about)
+
+    def log(self, record: dict[str, Any], run: Run, position: Position) -> None:
+        """Log a chunk, and checkpoint the run if it is time."""
+
+        def write() -> None:
+            if self._folder is not None:
+                self._folder.log(record)
+                if self._due(position.step):
+                    self._save(run, position)
+
+        self._timed(write)
+
+    def finish(self, run: Run, position: Position, *, interrupted: bool) -> None:
+        """Checkpoint the run as it ends."""
+
+        def write() -> None:
+            if self._folder is not None:
+                self._save(run, position)
+                self._folder.tell("interrupted" if interrupted else "finished", step=position.step)
+
+        self._timed(write)
+
+    def last_good(self) -> str:
+        """A sentence that names the last good checkpoint."""
+        if self._folder is None:
+            return ""
+        found = newest_checkpoint(self._folder.checkpoints, lambda why: None)
+        return "There is no earlier checkpoint." if found is None else f"The last good checkpoint is {found.path}."
+
+    def _timed(self, write: Any) -> None:
         start = time.monotonic()
+        by_writer(write)
+        self.seconds += time.monotonic() - start
+
+    def _due(self, step: int) -> bool:
+        policy = self._policy
+        if policy.keep_every is not None and step % policy.keep_every == 0:
+            return True
+        if policy.every is not None:
+            return step % policy.every == 0
+        return time.monotonic() - self._last >= max(policy.seconds, self._cost / _SHARE)
+
+    def _save(self, run: Run, position: Position) -> None:
+        """Once a step; the log first, so that a checkpoint's log is on the disk before it."""
+        if self._folder is None or self._saved == position.step:
+            return
+        start, where = time.monotonic(), self._folder.checkpoints
         _sync(self._folder.path / "metrics.jsonl")
         about = {**self._about, **position._asdict(), "config": self._folder.config, "versions": environment()}
         about["data"] = {**self._about["data"], "position": position.step * self._about["batch"]}
         try:
-            write_checkpoint(self._folder.checkpoints, position.step, named_arrays(run), about)
+            write_checkpoint(where, position.step, named_arrays(run), about)
         except OSError as error:
             raise OSError(
-                f"checkpoint: expected to write step {position.step} in {self._folder.checkpoints}, got {error}; "
-                f"{self.last_good()} Make room and resume"
+                f"checkpoint: expected to write step {position.step} in {where}, got {error.strerror or error}; make "
+                f"room and resume. {self.last_good()}"
             ) from error
-        prune(self._folder.checkpoints, self._policy.keep_last, self._policy.keep_every)
-        self._saved = position.step
-        self._last = time.monotonic()
+        prune(where, position.step, self._policy.keep_last, self._policy.keep_every)
+        self._saved, self._last = position.step, time.monotonic()
         self._cost = self._last - start
 
-    def load(self, template: Run) -> tuple[Run, Position] | None:
-        """The newest checkpoint that can be verified, if there is one, as a run like the template."""
-        found = newest_checkpoint(
-            self._folder.checkpoints, lambda why: self._folder.tell("checkpoint refused", why=why)
-        )
-        if found is None:
+    def _load(self, template: Run) -> tuple[Run, Position] | None:
+        self._saved = None
+        if self._folder is None or not checkpoints(where := self._folder.checkpoints):
             return None
+        found = newest_checkpoint(where, lambda why: self.tell("checkpoint refused", why=why))
+        if found is None:
+            raise BadFile(f"{where}: expected a checkpoint that can be verified, found none; events.jsonl says why")
         self._check(found)
         self._saved = found.step
         position = Position(found.step, int(found.about["retries"]), float(found.about["seconds"]))
         return with_arrays(template, found.arrays), position
-
-    def last_good(self) -> str:
-        """A sentence that names the last good checkpoint."""
-        found = newest_checkpoint(self._folder.checkpoints, lambda why: None)
-        return "There is no earlier checkpoint." if found is None else f"The last good checkpoint is {found.path}."
 
     def _check(self, found: Checkpoint) -> None:
         """Refuse a checkpoint of another run: other data, batches or seeds would make another result in silence."""
@@ -115,10 +185,12 @@ class Keeper:
         if differing:
             told = "; ".join(f"{name} {self._about[name]} in place of {found.about.get(name)}" for name in differing)
             raise ValueError(f"resume: expected the run as it was, got another {told[:500]}; start a new run")
-        versions = environment()
-        changed = {k: [v, versions.get(k)] for k, v in found.about["versions"].items() if versions.get(k) != v}
-        if changed:
-            self._folder.tell("other environment", changed=changed)
+        was, now = found.about.get("versions"), environment()
+        if was != now and isinstance(was, dict):
+            changed = {
+                name: [was.get(name), now.get(name)] for name in {**was, **now} if was.get(name) != now.get(name)
+            }
+            self.tell("other environment", changed=changed)
 
 
 def fingerprint(data: Any) -> dict[str, Any]:

@@ -26,8 +26,8 @@ def compile_chunk(
     `indices` (iterations, batch) picks rows of `data`. Iteration i draws its noise from the key folded with start + i,
     so that a result depends on the iterations made, not on how they were cut into chunks. With `many`, state, indices
     and key carry a leading axis of seeds, and with `own_data` so does `data`. With a mesh, batches are divided over its
-    devices, and state and metrics are the same on all. With
-    `donate`, the memory of the state that is given goes to the one returned.
+    devices, and state and metrics are the same on all. With `donate`, the memory of the state that is given goes to
+    the one returned.
     """
 
     def laid_out(tree, *spec):
@@ -39,9 +39,10 @@ def compile_chunk(
 
         def iterate(params, inputs):
             rows, noise = inputs
-            batch = laid_out(data[rows], BATCH)
+            # without the barriers a loop of one iteration is fused with what surrounds it, and rounds differently
+            params, batch, noise = jax.lax.optimization_barrier((params, laid_out(data[rows], BATCH), noise))
             state, metrics = learner.update(eqx.combine(params, static), batch, noise)
-            return eqx.filter(state, eqx.is_array), metrics
+            return jax.lax.optimization_barrier((eqx.filter(state, eqx.is_array), metrics))
 
         def run_block(params, inputs):
             rows, iterations = inputs

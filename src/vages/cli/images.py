@@ -1,0 +1,184 @@
+"""`vages sample`, `vages interpolate`, `vages inpaint` and `vages embed`: what a deep run learnt."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from vages.cli.options import given
+
+if TYPE_CHECKING:
+    from vages.recipes import Kept
+
+Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="")]
+Sampling = Annotated[float | None, given("FLOAT", "the run's")]
+Mask = Annotated[str, tyro.conf.arg(metavar="half|left|centre|FILE")]
+
+
+def new(name: str):
+    """An option for a folder, and what it is where it is left out."""
+    return given("DIR", f"the first free RUN/{name}-NUMBER")
+
+
+def sample(
+    run: Run,
+    /,
+    count: int = 100,
+    latents: Literal["posterior", "joint"] = "posterior",
+    sampling: Sampling = None,
+    seed: int = 0,
+    raw: bool = False,
+    out: Annotated[Path | None, new("samples")] = None,
+) -> int:
+    """Draw images from a deep model, by annealed Langevin dynamics.
+
+    OUT gets samples.png, samples.npz (v, h, and which chains diverged) and result.json, which says how they were drawn.
+
+    Args:
+        run: the folder of a run; its newest whole checkpoint is taken.
+        count: how many.
+        latents: of the posterior means of random training images, the paper's way, or drawn jointly with the image.
+        sampling: length of the schedule; 1 is the paper's 2,700 steps.
+        seed: of all random numbers.
+        raw: the weights themselves, not their averages over training.
+        out: the folder for results; it must be new or empty.
+    """
+    from vages.recipes import load_run, sample_images
+
+    loaded = load_run(run, raw=raw)
+    with bar() as progress:
+        kept = sample_images(loaded, out, count=count, latents=latents, sampling=sampling, seed=seed, progress=progress)
+    return _told(kept)
+
+
+def interpolate(
+    run: Run,
+    /,
+    image: Annotated[int | None, given("INT", "chosen by the seed")] = None,
+    rows: int = 10,
+    columns: int = 10,
+    ratio: Annotated[float | None, given("FLOAT", "the paper's: 5 for cifar10, 3 for celeba, else 1")] = None,
+    sampling: Sampling = None,
+    seed: int = 0,
+    raw: bool = False,
+    out: Annotated[Path | None, new("interpolation")] = None,
+) -> int:
+    """Draw images along a line in the latents of a deep model, on their way from noise.
+
+    h goes from RATIO m to -RATIO m, where m is the posterior mean of a training image. A row of the picture is a chain,
+    a column a moment; all chains have the same start and the same noise, and differ by h alone. OUT gets
+    interpolation.png, interpolation.npz and result.json.
+
+    Args:
+        run: the folder of a run; its newest whole checkpoint is taken.
+        image: the number of the training image, from 0.
+        rows: values of h.
+        columns: moments; the last is the image.
+        ratio: how far.
+        sampling: length of the schedule; 1 is the paper's 2,700 steps.
+        seed: of all random numbers.
+        raw: the weights themselves, not their averages over training.
+        out: the folder for results; it must be new or empty.
+    """
+    from vages.recipes import interpolate, load_run
+
+    loaded = load_run(run, raw=raw)
+    how: dict[str, Any] = {"image": image, "rows": rows, "columns": columns, "ratio": ratio}
+    with bar() as progress:
+        kept = interpolate(loaded, out, **how, sampling=sampling, seed=seed, progress=progress)
+    return _told(kept)
+
+
+def inpaint(
+    run: Run,
+    /,
+    count: int = 10,
+    tries: int = 3,
+    mask: Mask = "half",
+    sampling: Sampling = None,
+    seed: int = 0,
+    raw: bool = False,
+    out: Annotated[Path | None, new("inpainting")] = None,
+) -> int:
+    """Complete images of which a part is hidden.
+
+    The hidden pixels and h are drawn given the other pixels, and have not seen what was hidden. The rows of the picture
+    are the test images, what was shown of them, and the completions. OUT gets inpainting.png, inpainting.npz and
+    result.json.
+
+    Args:
+        run: the folder of a run; its newest whole checkpoint is taken.
+        count: how many images.
+        tries: completions of each.
+        mask: what is hidden: the lower half, the left half, the centre, or where a .png is white or a .npy true.
+        sampling: length of the schedule; 1 is the paper's 2,700 steps.
+        seed: of all random numbers.
+        raw: the weights themselves, not their averages over training.
+        out: the folder for results; it must be new or empty.
+    """
+    from vages.recipes import inpaint, load_run
+
+    loaded = load_run(run, raw=raw)
+    with bar() as progress:
+        kept = inpaint(
+            loaded, out, count=count, tries=tries, mask=mask, sampling=sampling, seed=seed, progress=progress
+        )
+    return _told(kept)
+
+
+def embed(run: Run, /, raw: bool = False, out: Annotated[Path | None, new("embedding")] = None) -> int:
+    """Write the posterior means of all images, and say how well they tell the classes apart.
+
+    OUT gets embedding.npz (the means, and the labels where there are any) and result.json. Where there are labels, a
+    linear classifier is trained on the training images and tested on the test images, on means and on pixels.
+    (CIFAR10 and MNIST keep two CPU cores busy for a minute or two.)
+
+    Args:
+        run: the folder of a run; its newest whole checkpoint is taken.
+        raw: the weights themselves, not their averages over training.
+        out: the folder for results; it must be new or empty.
+    """
+    from vages.recipes import embed, load_run
+
+    loaded = load_run(run, raw=raw)
+    with bar() as progress:
+        kept = embed(loaded, out, progress=progress)
+    probe = kept.result.get("linear probe")
+    if probe is None:
+        print(f"{loaded.recipe.data} has no test images with labels to compare with")
+    else:
+        for what in ("means", "pixels"):
+            one = probe[what]
+            told = "" if one["converged"] else ", not converged"
+            print(f"linear probe on {what}: {one['accuracy']:.4f} ± {one['standard_error']:.4f}{told}")
+        print(f"most frequent class: {probe['most frequent class']:.4f}")
+        print(f"accuracies on {probe['tested on']} test images, after training on {probe['trained on']} others")
+    return _told(kept)
+
+
+def _told(kept: "Kept") -> int:
+    """What is said of any results: how they were made, what went wrong, how long it took and where they are."""
+    result = kept.result
+    print(f"{result['protocol']}; {result['weights']} of step {result['checkpoint']}")
+    if (diverged := result.get("diverged chains")) is not None:
+        print(f"{diverged['count']} of {diverged['of']} chains diverged")
+    print(f"{result['seconds']:.1f} s; results in {kept.folder}")
+    return 0
+
+
+@contextmanager
+def bar(size: bool = False) -> Iterator[Any]:
+    """A function of how much is done and how much there is in all, which moves a bar on standard error.
+
+    It is silent where there is no terminal. With `size`, the amounts are bytes.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (DownloadColumn() if size else MofNCompleteColumn(), BarColumn(bar_width=16), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,214 @@
+"""Pictures of what a deep run learnt: samples, a walk through its latents, and images completed."""
+
+import math
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, PRNGKeyArray
+
+from vages.files import read_image, read_npy
+from vages.models import EBLVM, Mixed
+from vages.recipes.embedding import posterior_means
+from vages.recipes.loaded import Kept, LoadedRun, keep, new_folder
+from vages.report import save_png, tile, trajectory_figure
+from vages.samplers import LangevinSamples, Schedule, sample_joint, sample_v
+from vages.samplers.program import Progress
+from vages.training import seed_keys
+
+Latents = Literal["posterior", "joint"]
+RATIOS = {"cifar10": 5.0, "celeba": 3.0}  # how far the paper walks along h, by the name of the images; else 1
+SHOWN = 1024  # images in a picture, at most
+HIDDEN = ("half", "left", "centre")
+
+
+def sample_images(
+    run: LoadedRun,
+    out: Path | None = None,
+    *,
+    count: int = 100,
+    latents: Latents = "posterior",
+    sampling: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Kept:
+    """Draw images, given h = the posterior means of random training images (the paper's way), or jointly with h.
+
+    Only what is drawn jointly owes nothing to any image. `sampling` is the length of the schedule, the run's unless
+    given.
+    """
+    _check(count=count)
+    model, schedule, key = _sampler(run, "samples", seed, sampling)
+    arrays: dict[str, np.ndarray] = {}
+    how = {"schedule": schedule, "progress": progress}
+    given = run.has_latents and latents == "posterior"
+    train = run.images.splits.train if given else None
+    with new_folder(run, "samples", out) as folder:
+        began = time.perf_counter()
+        if train is not None:
+            arrays["training_rows"] = np.random.default_rng(seed).integers(len(train), size=count)
+            means = posterior_means(run.model, run.posterior, train[arrays["training_rows"]])
+            samples = sample_v(key, model, means, **how)
+            protocol = "v given h, the posterior means of random training images"
+        else:
+            samples = sample_joint(key, model, count, **how)
+            protocol = "v and h jointly" if run.has_latents else "v alone, the model has no latents"
+        arrays |= _arrays(samples)
+        kept = keep(folder, "samples", run, arrays, _about(protocol, seed, schedule, arrays, began))
+        shown = arrays["v"][:SHOWN]
+        _save_sheet(folder / "samples.png", shown, columns=math.ceil(math.sqrt(len(shown))))
+        return kept
+
+
+def interpolate(
+    run: LoadedRun,
+    out: Path | None = None,
+    *,
+    image: int | None = None,
+    rows: int = 10,
+    columns: int = 10,
+    ratio: float | None = None,
+    sampling: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Kept:
+    """Draw images along h from ratio · m to −ratio · m, where m is the posterior mean of one training image.
+
+    All chains have the same start and the same noise, and differ by h alone. A row of the picture is a chain, a
+    column a snapshot, the last of them the denoised image. Without an `image`, the seed chooses one.
+    """
+    if not run.has_latents:
+        raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none to walk in")
+    _check(rows=rows, columns=columns)
+    model, schedule, key = _sampler(run, "interpolation", seed, sampling)
+    train = run.images.splits.train
+    row = int(np.random.default_rng(seed).integers(len(train))) if image is None else image
+    if not 0 <= row < len(train):
+        raise ValueError(f"image: expected the number of a training image, 0 to {len(train) - 1}, got {row}")
+    ratio = RATIOS.get(run.recipe.data, 1.0) if ratio is None else ratio
+    factors = np.linspace(ratio, -ratio, rows, dtype=np.float32)
+    with new_folder(run, "interpolation", out) as folder:
+        began = time.perf_counter()
+        mean = posterior_means(run.model, run.posterior, train[row : row + 1])
+        how: dict[str, Any] = {"shared_noise": True, "record": columns, "progress": progress}
+        samples = sample_v(key, model, factors.reshape(-1, *[1] * (mean.ndim - 1)) * mean, schedule, **how)
+        arrays = _arrays(samples) | {"trajectory": np.asarray(samples.trajectory), "factors": factors}
+        steps = schedule.snapshots(columns).tolist()
+        protocol = "v given h = factor · m, m the posterior mean of one training image, one noise for all"
+        about = {"training_row": row, "ratio": ratio, "snapshots": steps}
+        kept = keep(folder, "interpolation", run, arrays, about | _about(protocol, seed, schedule, arrays, began))
+        labels = [f"{factor:+.2f} m" for factor in factors], [str(step) for step in steps]
+        trajectory_figure(arrays["trajectory"], *labels).savefig(folder / "interpolation.png", dpi=150)
+        return kept
+
+
+def inpaint(
+    run: LoadedRun,
+    out: Path | None = None,
+    *,
+    count: int = 10,
+    tries: int = 3,
+    mask: str = "half",
+    sampling: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Kept:
+    """Draw the hidden pixels of test images (training images where there are none), and h, given the other pixels.
+
+    Nothing that is drawn has seen a hidden pixel. `mask` is what is hidden (see `hidden_pixels`); each image is
+    completed `tries` times.
+    """
+    _check(count=count, tries=tries)
+    model, schedule, key = _sampler(run, "inpainting", seed, sampling)
+    splits = run.images.splits
+    source = "test" if len(splits.test) else "train"
+    images = getattr(splits, source)
+    hidden = hidden_pixels(mask, images.shape[1:])
+    if count > len(images):
+        raise ValueError(f"count: expected at most the {len(images)} {source} images, got {count}")
+    with new_folder(run, "inpainting", out) as folder:
+        began = time.perf_counter()
+        rows = np.sort(np.random.default_rng(seed).permutation(len(images))[:count])
+        originals = images[rows]
+        masked = np.where(hidden, np.float32(0.5), originals)
+        known = np.tile(masked, (tries, 1, 1, 1))
+        samples = sample_joint(key, model, len(known), schedule, mask=~hidden, known=known, progress=progress)
+        arrays = {name: array.reshape(tries, count, *array.shape[1:]) for name, array in _arrays(samples).items()}
+        arrays |= {"originals": originals, "hidden": hidden, f"{source}_rows": rows}
+        protocol = f"hidden pixels {'and h jointly, ' if run.has_latents else ''}given the known pixels"
+        about = {"mask": mask, "images": source, "tries": tries}
+        kept = keep(folder, "inpainting", run, arrays, about | _about(protocol, seed, schedule, arrays, began))
+        sheet = np.stack([originals, masked, *arrays["v"]])[:, : SHOWN // (2 + tries)]
+        _save_sheet(folder / "inpainting.png", sheet.reshape(-1, *originals.shape[1:]), columns=sheet.shape[1])
+        return kept
+
+
+def hidden_pixels(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "channels height width"]:
+    """True where an image (channels, height, width) is hidden.
+
+    `half` is the lower half, `left` the left half, `centre` the middle half of rows and columns. A .png file is white
+    where pixels are hidden, a .npy file true or 1; it is of shape (height, width), or the image's.
+    """
+    _, height, width = shape
+    hidden = np.zeros((height, width), bool)
+    if mask == "half":
+        hidden[height // 2 :] = True
+    elif mask == "left":
+        hidden[:, : width // 2] = True
+    elif mask == "centre":
+        hidden[height // 4 : height - height // 4, width // 4 : width - width // 4] = True
+    elif mask.lower().endswith(".png"):
+        hidden = read_image(Path(mask)).mean(axis=0) > 127
+    elif mask.lower().endswith(".npy"):
+        array = read_npy(Path(mask), 2**26)
+        if not np.isin(array, (0, 1)).all():
+            raise ValueError(f"{mask}: expected true or 1 where pixels are hidden, else false or 0, got other numbers")
+        hidden = array.astype(bool)
+    else:
+        raise ValueError(f"mask: expected {', '.join(HIDDEN)}, or a file that ends in .npy or .png, got {mask!r}")
+    if hidden.shape not in (shape, shape[1:]):
+        raise ValueError(f"{mask}: expected a mask of {height} rows and {width} columns, got the shape {hidden.shape}")
+    if hidden.all() or not hidden.any():
+        raise ValueError(
+            f"{mask}: expected both hidden and known pixels, got {'no known' if hidden.all() else 'no hidden'} ones"
+        )
+    return np.broadcast_to(hidden, shape)
+
+
+def _sampler(run: LoadedRun, use: str, seed: int, sampling: float | None) -> tuple[EBLVM, Schedule, PRNGKeyArray]:
+    """What chains are run with; the schedule ends with denoising from the level that the model was trained at."""
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed: expected a seed from 0 to below 2**32, got {seed}")
+    length = run.recipe.sampling if sampling is None else sampling
+    if not 0 < length <= 10:
+        raise ValueError(f"sampling: expected a length above 0, up to 10, got {length}; 1 is the paper's")
+    schedule = replace(Schedule(), denoise=run.recipe.sigma_base).scaled(length)
+    return Mixed(run.model, run.recipe.precision), schedule, seed_keys((seed,), use)[0]
+
+
+def _check(**numbers: int) -> None:
+    for name, value in numbers.items():
+        if value < 1:
+            raise ValueError(f"{name}: expected at least 1, got {value}")
+
+
+def _arrays(samples: LangevinSamples) -> dict[str, np.ndarray]:
+    return {name: np.asarray(getattr(samples, name)) for name in ("v", "h", "diverged")}
+
+
+def _about(protocol: str, seed: int, schedule: Schedule, arrays: dict[str, np.ndarray], began: float) -> dict[str, Any]:
+    diverged = arrays["diverged"]
+    return {
+        "protocol": protocol,
+        "seed": seed,
+        "schedule": {"steps": schedule.steps, **asdict(schedule)},
+        "diverged chains": {"count": int(diverged.sum()), "of": diverged.size},
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _save_sheet(path: Path, images: np.ndarray, columns: int) -> None:
+    """A sheet of images, small ones enlarged."""
+    save_png(path, tile(images, columns), scale=max(1, 64 // images.shape[-1]))

@@ -1,0 +1,141 @@
+"""A deep run come back from its folder, and new folders in it for what is made of the run."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vages.data import Images
+from vages.environment import environment
+from vages.files.durable import replace_durably
+from vages.learners import Averages
+from vages.models import EBLVM
+from vages.posteriors import Posterior
+from vages.recipes.config import recipe_of
+from vages.recipes.deep import DeepRecipe, load_deep, parts_of_deep, training_images
+from vages.training.checkpoint import Checkpoint, newest_checkpoint
+from vages.training.folder import numbered_folder
+from vages.training.keeping import fingerprint
+from vages.training.trees import with_arrays
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedRun:
+    """What a run had learnt at a step: the model and the posterior, averages or the weights themselves."""
+
+    path: Path
+    recipe: DeepRecipe
+    model: EBLVM
+    posterior: Posterior
+    step: int
+    averaged: bool
+    data: dict[str, Any]
+    """What tells the images that it was trained on from others."""
+
+    @property
+    def has_latents(self) -> bool:
+        """Whether there is an h."""
+        return 0 not in self.model.h_shape
+
+    @cached_property
+    def images(self) -> Images:
+        """The run's images, read when they are first asked for; others than it was trained on are refused."""
+        try:
+            images = load_deep(self.recipe)
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{self.path} was trained on {self.recipe.data}: {error}") from None
+        got = fingerprint(training_images(self.recipe, images))
+        if got != {name: self.data.get(name) for name in got}:
+            raise ValueError(
+                f"{self.recipe.data}: expected the images that {self.path} was trained on, {self.data.get('shape')}, "
+                f"got others, {got['shape']}; put the old ones back, or training and test images would be mixed up"
+            )
+        return images
+
+
+def load_run(
+    path: Path,
+    *,
+    raw: bool = False,
+    refused: Callable[[str], None] = lambda why: print(f"vages: checkpoint refused: {why}", file=sys.stderr),
+) -> LoadedRun:
+    """The newest checkpoint of a deep run that can be verified; `refused` is told of each newer one that cannot.
+
+    Model and posterior are the averages where the run keeps them, unless they are to be `raw`.
+    """
+    recipe = recipe_of(path)
+    if not isinstance(recipe, DeepRecipe):
+        raise ValueError(
+            f"run: expected the run of a deep model, got {path}, that of a GRBM; 'vages train' has drawn its samples "
+            "in that folder"
+        )
+    found = newest_checkpoint(path / "checkpoints", refused)
+    if found is None:
+        raise ValueError(
+            f"run: expected a whole checkpoint in {path / 'checkpoints'}, got none; "
+            f"go on with 'vages train --resume {path}'"
+        )
+    averaged = recipe.ema is not None and not raw
+    weights = _restored(recipe, found, "state/averages/" if averaged else "state/")
+    return LoadedRun(path, recipe, weights.model, weights.posterior, found.step, averaged, found.about["data"])
+
+
+def _restored(recipe: DeepRecipe, found: Checkpoint, prefix: str) -> Averages:
+    """The model and the posterior that lie under a prefix."""
+    data = found.about.get("data")
+    shape = data.get("shape") if isinstance(data, dict) else None
+    if not (isinstance(shape, list) and len(shape) == 4 and all(type(size) is int and size > 0 for size in shape)):
+        raise ValueError(f"{found.path}: expected a checkpoint of images, got one of something else; is it a run's?")
+    _, channels, height, width = shape
+    parts = eqx.filter_eval_shape(parts_of_deep(recipe, (channels, height, width)), jax.random.key(0))
+    template = Averages(*jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype) if _is_shape(x) else x, parts))
+    own = tuple(f"{prefix}{part}/" for part in Averages._fields)
+    return with_arrays(template, {k.removeprefix(prefix): v for k, v in found.arrays.items() if k.startswith(own)})
+
+
+def _is_shape(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+class Kept(NamedTuple):
+    """Results on the disk: their folder, and what its result.json says."""
+
+    folder: Path
+    result: dict[str, Any]
+
+
+@contextmanager
+def new_folder(run: LoadedRun, name: str, out: Path | None) -> Iterator[Path]:
+    """The folder `out`, or the first free RUN/NAME-NUMBER; it goes again where nothing came to lie in it."""
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"out: expected a new or empty folder, got {out}, which holds something; choose another")
+    folder = numbered_folder(run.path, name) if out is None else out
+    folder.mkdir(parents=True, exist_ok=out is not None)
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def keep(folder: Path, name: str, run: LoadedRun, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> Kept:
+    """Write NAME.npz, and last of all result.json, which says what the arrays were made of, and with."""
+    np.savez(folder / f"{name}.npz", allow_pickle=False, **arrays)
+    result = {
+        "run": str(run.path),
+        "checkpoint": run.step,
+        "weights": "averages" if run.averaged else "raw",
+        **about,
+        "environment": environment(),
+    }
+    replace_durably(folder / "result.json", (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())
+    return Kept(folder, result)

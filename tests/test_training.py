@@ -18,6 +18,7 @@ from vages.data import Batches
 from vages.recipes import CHECKERBOARD, PRESETS, Recipe, run_recipe, train
 from vages.recipes.recipe import learner_of, parts_of
 from vages.training import Diverged, RunFolder, fit, init_seeds, numbered_folder, seed_keys
+from vages.training.program import block_lengths
 
 SMALL = replace(CHECKERBOARD, steps=60, evaluate_every=20, seeds=2, posterior_steps=1)
 
@@ -165,6 +166,15 @@ def test_a_folder_that_holds_something_is_refused(tmp_path):
         RunFolder(tmp_path, {})
     (tmp_path / "run-1").mkdir()
     assert numbered_folder(tmp_path, "run") == tmp_path / "run-2"
+
+
+def test_blocks_of_noise_add_up_and_none_is_of_one():
+    for fitting in (0, 1, 2, 3, 7, 100, 1000):
+        for iterations in range(2, 300):
+            blocks = block_lengths(iterations, fitting)
+            assert sum(count * length for count, length in blocks) == iterations
+            assert all(count >= 1 and length <= max(fitting + 1, 1) for count, length in blocks)
+            assert all(length == 1 for _, length in blocks) if fitting < 2 else all(length > 1 for _, length in blocks)
 
 
 def test_the_same_recipe_gives_the_same_bits():

@@ -35,24 +35,33 @@ def compile_chunk(
 
     def chunk(state: LearnerState, data: Array, indices: Int[Array, "n batch"], key: PRNGKeyArray, start: Array):
         params, static = eqx.partition(state, eqx.is_array)
-        block = _block_length(learner, state, data, indices)
+        # A loop of one iteration is no loop to the compiler, which then rounds differently: two are made, and one kept.
+        alone = len(indices) == 1
+        indices = jnp.concatenate([indices, indices]) if alone else indices
+        segments = block_lengths(len(indices), _fitting(learner, state, data[indices[0]]))
 
         def iterate(params, inputs):
             rows, noise = inputs
-            # without the barriers a loop of one iteration is fused with what surrounds it, and rounds differently
             params, batch, noise = jax.lax.optimization_barrier((params, laid_out(data[rows], BATCH), noise))
             state, metrics = learner.update(eqx.combine(params, static), batch, noise)
-            return jax.lax.optimization_barrier((eqx.filter(state, eqx.is_array), metrics))
+            params, metrics = jax.lax.optimization_barrier((eqx.filter(state, eqx.is_array), metrics))
+            return params, (metrics, params if alone else None)
 
         def run_block(params, inputs):
             rows, iterations = inputs
             draw = lambda i: learner.draw(state, data[rows[0]], jax.random.fold_in(key, i))
             return jax.lax.scan(iterate, params, (rows, jax.vmap(draw)(iterations)))
 
-        iterations = start + jnp.arange(len(indices), dtype=start.dtype)
-        blocks = (indices.reshape(-1, block, indices.shape[1]), iterations.reshape(-1, block))
-        params, metrics = jax.lax.scan(run_block, params, blocks)
-        return eqx.combine(params, static), jax.tree.map(jnp.ravel, metrics)
+        iterations, done, parts = start + jnp.arange(len(indices), dtype=start.dtype), 0, []
+        for count, length in segments:
+            these = slice(done, done := done + count * length)
+            blocks = (indices[these].reshape(count, length, -1), iterations[these].reshape(count, length))
+            params, outputs = jax.lax.scan(run_block, params, blocks)
+            parts.append(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), outputs))
+        metrics, each = jax.tree.map(lambda *parts: jnp.concatenate(parts), *parts)
+        if alone:
+            params, metrics = jax.tree.map(lambda x: x[0], each), jax.tree.map(lambda x: x[:1], metrics)
+        return eqx.combine(params, static), metrics
 
     axes = (eqx.if_array(0), 0 if own_data else None, 0, 0, None)
     run = eqx.filter_vmap(chunk, in_axes=axes) if many else chunk
@@ -64,8 +73,23 @@ def compile_chunk(
     return lambda state, *arguments: program(arguments, state)
 
 
-def _block_length(learner: Learner, state: LearnerState, data: Array, indices: Array) -> int:
-    noise = eqx.filter_eval_shape(learner.draw, state, data[indices[0]], jax.random.key(0))
-    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(noise))
-    most = max(1, _NOISE_BYTES // max(size, 1))
-    return max(n for n in range(1, len(indices) + 1) if len(indices) % n == 0 and n <= most)
+def block_lengths(iterations: int, fitting: int) -> list[tuple[int, int]]:
+    """How many blocks of how many iterations, two or more and about as many as fit; of one where no more fit.
+
+    Blocks of one iteration are no loop, and round differently: they are all so, or none is.
+    """
+    if fitting < 2:
+        return [(iterations, 1)]
+    divisor = max((n for n in range(2, min(iterations, fitting) + 1) if iterations % n == 0), default=1)
+    if divisor > 1 and 4 * divisor >= min(iterations, fitting):
+        return [(iterations // divisor, divisor)]
+    count, rest = divmod(iterations, fitting)
+    if rest == 1:
+        count, rest = count - 1, fitting + 1
+    return [(count, fitting), (1, rest)] if count else [(1, rest)]
+
+
+def _fitting(learner: Learner, state: LearnerState, batch: Array) -> int:
+    """How many iterations' noise fits in a block."""
+    noise = eqx.filter_eval_shape(learner.draw, state, batch, jax.random.key(0))
+    return _NOISE_BYTES // max(sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(noise)), 1)

@@ -1,20 +1,20 @@
 """`vages train` of a deep model: a folder with its checkpoints, its loss and a first look at its samples."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from vages.data import Images
 from vages.learners import Averages
 from vages.models import EBLVM, Mixed
-from vages.posteriors import infer
 from vages.recipes.config import config_of, reopened
 from vages.recipes.deep import DeepRecipe, learner_of_deep, load_deep, start_deep, training_images
+from vages.recipes.embedding import posterior_means
 from vages.report import curves_figure, save_png, tile
-from vages.samplers import LangevinSamples, Schedule, sample_unconditional
+from vages.samplers import LangevinSamples, Schedule, sample_v
 from vages.training import Fitted, RunFolder, by_writer, check_batch, fit, seed_keys
 
 CHUNK = 100  # iterations between two looks at the numbers
@@ -76,20 +76,11 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
 
 
 def first_look(trained: DeepTrained, count: int = GRID) -> LangevinSamples:
-    """Samples of the model, with h from the posterior means of training images."""
+    """Samples of the model, with h the posterior means of random training images, as in the paper."""
     recipe = trained.recipe
     key = seed_keys((recipe.seed,), "samples")[0]
     model = Mixed(trained.model, recipe.precision)
-    latents = posterior_means(trained, trained.images.splits.train[:1000])
-    return sample_unconditional(key, model, count, Schedule().scaled(recipe.sampling), latents=latents)
-
-
-def posterior_means(trained: DeepTrained, images: np.ndarray, batch: int = 500) -> np.ndarray:
-    """The mean of q(h | v) for each image."""
-
-    @jax.jit
-    def means(v):
-        features = jax.vmap(trained.model.features)(v)
-        return infer(trained.posterior, trained.model, features, v).mean
-
-    return np.concatenate([np.asarray(means(jnp.asarray(images[i : i + batch]))) for i in range(0, len(images), batch)])
+    rows = np.random.default_rng(recipe.seed).integers(len(trained.images.splits.train), size=count)
+    h = posterior_means(trained.model, trained.posterior, trained.images.splits.train[rows])
+    schedule = replace(Schedule(), denoise=recipe.sigma_base).scaled(recipe.sampling)
+    return sample_v(key, model, jnp.asarray(h), schedule)

@@ -68,4 +68,6 @@ class DeepEBLVM(EBLVM):
         return self.network(v)
 
     def log_joint(self, features: Float[Array, "h"], h: Array) -> Float[Array, ""]:
-        return -jnp.sum(jax.nn.elu(self.head(jnp.concatenate([features + h, h]))) ** 2)
+        # W [f + h, h] = W₁ f + (W₁ + W₂) h, and what f gives to many h is computed once.
+        first, second = jnp.split(self.head.weight, 2, axis=1)
+        return -jnp.sum(jax.nn.elu(first @ features + (first + second) @ h + self.head.bias) ** 2)

@@ -5,6 +5,7 @@ import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.nets.network import check_image_shape, check_size
+from vages.nets.patches import convolve_patches
 from vages.nets.readout import Readout
 
 
@@ -36,7 +37,8 @@ class ConvEncoder(eqx.Module):
 
     def __call__(self, v: Float[Array, "channels height width"]) -> Float[Array, "out"]:
         """The result for one image."""
-        x = v
-        for layer in self.layers:
+        first, *others = self.layers
+        x = jax.nn.leaky_relu(convolve_patches(first, v), 0.2)
+        for layer in others:
             x = jax.nn.leaky_relu(layer(x), 0.2)
         return self.readout(x.reshape(-1))

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.nets.network import check_image_shape, check_size
+from vages.nets.patches import convolve_patches
 from vages.nets.readout import Readout
 
 
@@ -20,16 +21,18 @@ class Block(eqx.Module):
     def __init__(self, key: PRNGKeyArray, in_channels: int, out_channels: int, *, down: bool):
         first, second, shortcut = jax.random.split(key, 3)
         self.first = eqx.nn.Conv2d(in_channels, in_channels, 3, padding=1, use_bias=False, key=first)
-        self.second = eqx.nn.Conv2d(in_channels, out_channels, 3, padding=1, key=second)
+        stride, padding = (2, 0) if down else (1, 1)
+        self.second = eqx.nn.Conv2d(in_channels, out_channels, 3, stride, padding, key=second)
         self.shortcut = eqx.nn.Conv2d(in_channels, out_channels, 1, key=shortcut)
         self.down = down
 
     def __call__(self, x: Float[Array, "in height width"]) -> Float[Array, "out height_out width_out"]:
         """The result for one example."""
-        change = self.second(jax.nn.elu(self.first(jax.nn.elu(x))))
+        inner = jax.nn.elu(self.first(jax.nn.elu(x)))
         if self.down:
-            return average_pool(change) + self.shortcut(average_pool(x))
-        return change + self.shortcut(x)
+            # The average pool of a convolution is one of stride 2 of running means, for a quarter of the products.
+            return self.second(running_means(inner)) + self.shortcut(average_pool(x))
+        return self.second(inner) + self.shortcut(x)
 
 
 class ResNet(eqx.Module):
@@ -65,11 +68,18 @@ class ResNet(eqx.Module):
 
     def __call__(self, v: Float[Array, "channels height width"]) -> Float[Array, "out"]:
         """The result for one image."""
-        x = self.stem(v)
+        x = convolve_patches(self.stem, v)
         for block in self.blocks:
             x = block(x)
         x = x.reshape(-1)
         return x if self.readout is None else self.readout(x)
+
+
+def running_means(x: Float[Array, "channels height width"]) -> Float[Array, "channels height+1 width+1"]:
+    """Means of the 2×2 squares at every place, of an image in a frame of zeros."""
+    x = jnp.pad(x, ((0, 0), (1, 1), (1, 1)))
+    x = x[:, :-1] + x[:, 1:]
+    return (x[:, :, :-1] + x[:, :, 1:]) / 4
 
 
 def average_pool(x: Float[Array, "channels height width"]) -> Float[Array, "channels height//2 width//2"]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,6 +13,10 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from vages.learners import Learner, LearnerState, Metrics
 from vages.training.devices import BATCH
 
+# Loops, too, are graphs that a GPU launches in one go: small networks would wait for the host otherwise.
+_GRAPHS = {
+    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE"
+}
 _NOISE_BYTES = 2**23  # of a block of iterations: few calls of the generator, and still near the cores
 
 Chunk = Callable[..., tuple[LearnerState, Metrics]]
@@ -69,7 +74,8 @@ def compile_chunk(
     def whole(arguments, state):
         return laid_out(run(state, *arguments))
 
-    program = eqx.filter_jit(whole, donate="all-except-first" if donate else "none")
+    options: Any = {"compiler_options": _GRAPHS} if jax.default_backend() == "gpu" else {}
+    program = eqx.filter_jit(whole, donate="all-except-first" if donate else "none", **options)
     return lambda state, *arguments: program(arguments, state)
 
 

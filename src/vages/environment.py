@@ -18,3 +18,8 @@ def environment() -> dict[str, str | int]:
         "machine": platform.machine(),
         "cores": os.cpu_count() or 0,
     }
+
+
+def has_gpu() -> bool:
+    """Whether JAX computes on a GPU."""
+    return jax.default_backend() == "gpu"

@@ -19,10 +19,11 @@ def reproduce(
     """Run an experiment of the paper, check its claims and draw its figure.
 
     Results go to OUT/NAME: result.json and the figures. Earlier results are moved aside, never overwritten. The exit
-    status is 0 where the run is sound, whether or not every claim holds.
+    status is 0 where the run is sound, whether or not every claim holds. Deep runs that several figures are drawn from
+    are trained once, in OUT/runs/DATA-SEED; one that 'vages train' has put there, of whatever length, is taken.
 
     Args:
-        name: the experiment, or all of them.
+        name: the experiment, or all of them; without a GPU, all but those that need one.
         out: the folder for results.
         quick: a smaller version of the same, whose claims are about runs of that size.
         seed: of all random numbers.
@@ -36,14 +37,18 @@ def reproduce(
     if list:
         for key, entry in EXPERIMENTS.items():
             console.print(f"[bold]{key}[/]  {entry.shows}")
-            console.print(f"      {entry.minutes:g} min on two CPU cores, {entry.quick_minutes:g} with --quick")
+            console.print(f"      {entry.takes}")
         return 0
     if name is None:
         raise ValueError(f"name: expected one of {', '.join(EXPERIMENTS)} or all, got nothing; try --list")
+    from vages.environment import has_gpu
     from vages.experiments import reproduce
 
     sound = True
     for one in EXPERIMENTS if name == "all" else (name,):
+        if name == "all" and EXPERIMENTS[one].needs_gpu and not quick and not has_gpu():
+            console.print(f"{one}: left out, it needs a GPU; --quick runs a smaller version without one")
+            continue
         with console.status(f"{one}: {EXPERIMENTS[one].shows}") as status:
             result = reproduce(one, out, quick=quick, seed=seed, say=status.console.out)
         if result.moved is not None:

@@ -4,7 +4,18 @@ from typing import Annotated, Literal, get_args
 
 import tyro
 
-Experiment = Literal["fig1", "fig2", "fig4", "checkerboard-methods", "control-variate", "all"]
+Experiment = Literal[
+    "fig1",
+    "fig2",
+    "fig4",
+    "checkerboard-methods",
+    "control-variate",
+    "table-time-memory",
+    "sensitivity",
+    "fig-samples",
+    "fig-interpolation",
+    "all",
+]
 Bench = Literal["estimators", "grbm", "deep", "overhead"]
 Preset = Literal["checkerboard", "freyface", "mnist", "cifar10", "celeba", "digits"]
 Method = Literal[

@@ -5,12 +5,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Entry:
-    """An experiment: the module with its `run(quick, seed, say)`, what it shows, and its minutes on two CPU cores."""
+    """An experiment: the module with its `run(quick, seed, say)`, what it shows, and its minutes on two CPU cores.
+
+    One that needs a GPU has its minutes on an H200. One that `trains` keeps its runs, where `run(…, runs)` is told.
+    """
 
     module: str
     shows: str
     minutes: float
     quick_minutes: float
+    needs_gpu: bool = False
+    trains: bool = False
+
+    @property
+    def takes(self) -> str:
+        """How long it takes."""
+        where = "an H200" if self.needs_gpu else "two CPU cores"
+        return f"{self.minutes:g} min on {where}; with --quick {self.quick_minutes:g} on two CPU cores"
 
 
 EXPERIMENTS = {
@@ -43,5 +54,35 @@ EXPERIMENTS = {
         shows="The control variate makes little difference to VaGES-DSM and VaGES-KSD.",
         minutes=8.0,
         quick_minutes=1.0,
+    ),
+    "table-time-memory": Entry(
+        module="vages.experiments.table_time_memory",
+        shows="A deep EBLVM learnt by VaGES-MDSM costs less than BiMDSM, and little more than a plain EBM.",
+        minutes=6.0,
+        quick_minutes=2.0,
+        needs_gpu=True,
+    ),
+    "sensitivity": Entry(
+        module="vages.experiments.sensitivity",
+        shows="What the dimension of h, depth, L, K, C, the corrector's noise and the divergence of q are worth.",
+        minutes=25.0,
+        quick_minutes=5.0,
+        needs_gpu=True,
+    ),
+    "fig-samples": Entry(
+        module="vages.experiments.fig_samples",
+        shows="Samples of deep EBLVMs of MNIST, CIFAR10 and CelebA; with --quick, of small digits.",
+        minutes=300.0,
+        quick_minutes=2.0,
+        needs_gpu=True,
+        trains=True,
+    ),
+    "fig-interpolation": Entry(
+        module="vages.experiments.fig_interpolation",
+        shows="Langevin trajectories change smoothly as h does.",
+        minutes=300.0,
+        quick_minutes=2.0,
+        needs_gpu=True,
+        trains=True,
     ),
 }

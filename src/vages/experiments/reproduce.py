@@ -28,7 +28,7 @@ def reproduce(
 ) -> Reproduction:
     """Run the experiment `name`; write `out/name/result.json` and its figures. Earlier results are moved aside.
 
-    `say` hears of what is done on the way.
+    `say` hears of what is done on the way. Runs that several experiments are drawn from are kept in `out/runs`.
     """
     if name not in EXPERIMENTS:
         raise ValueError(f"name: expected one of {', '.join(EXPERIMENTS)}, got {name!r}; see vages reproduce --list")
@@ -38,7 +38,8 @@ def reproduce(
     out.mkdir(parents=True, exist_ok=True)
     module = importlib.import_module(EXPERIMENTS[name].module)
     start = time.perf_counter()
-    outcome: Outcome = module.run(quick=quick, seed=seed, say=say)
+    kept = {"runs": out / "runs"} if EXPERIMENTS[name].trains else {}
+    outcome: Outcome = module.run(quick=quick, seed=seed, say=say, **kept)
     minutes = (time.perf_counter() - start) / 60
 
     moved = _move_aside(folder)

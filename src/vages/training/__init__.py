@@ -1,6 +1,6 @@
 """Training loops: compiled chunks, progress, logs, run folders."""
 
-from vages.training.cost import Job, seconds_per_iteration, step_bytes, step_cost
+from vages.training.cost import Cost, Job, iteration_costs, seconds_per_iteration, step_bytes
 from vages.training.devices import by_writer, check_batch, data_mesh, is_writer
 from vages.training.fit import Fitted, fit, init_seeds, seed_keys
 from vages.training.folder import RunFolder, numbered_folder
@@ -10,6 +10,7 @@ from vages.training.program import compile_chunk
 
 __all__ = [
     "Checkpoints",
+    "Cost",
     "Diverged",
     "Fitted",
     "Guard",
@@ -22,9 +23,9 @@ __all__ = [
     "fit",
     "init_seeds",
     "is_writer",
+    "iteration_costs",
     "numbered_folder",
     "seconds_per_iteration",
     "seed_keys",
     "step_bytes",
-    "step_cost",
 ]

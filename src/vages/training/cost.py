@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from vages.data import Batches
 from vages.learners import Learner, LearnerState
@@ -24,46 +24,59 @@ class Job(NamedTuple):
     seeds: int = 0
 
 
+class Cost(NamedTuple):
+    """What iterations cost as training makes them, one compiled chunk after another."""
+
+    seconds: Float[np.ndarray, "rounds"]  # of an iteration (and seed), in each turn
+    bytes: int  # the state, which is written over, data and scratch space
+
+
+def iteration_costs(jobs: dict[str, Job], *, iterations: int, rounds: int) -> dict[str, Cost]:
+    """Time and memory of an iteration of each job; jobs are timed in `rounds` turns, of `iterations` of every job."""
+    trainings = {name: _Training(job, iterations) for name, job in jobs.items()}
+    times = side_by_side({name: training.go_on for name, training in trainings.items()}, rounds)
+    return {
+        name: Cost(times[name] / iterations / max(jobs[name].seeds, 1), _bytes(training.compiled))
+        for name, training in trainings.items()
+    }
+
+
 def seconds_per_iteration(jobs: dict[str, Job], *, iterations: int, rounds: int) -> dict[str, np.ndarray]:
     """Seconds of an iteration (and seed) in each of `rounds` turns, a turn being `iterations` of every job."""
+    return {name: cost.seconds for name, cost in iteration_costs(jobs, iterations=iterations, rounds=rounds).items()}
 
-    def program(job: Job):
-        chunk = compile_chunk(job.learner, many=job.seeds > 0)
+
+class _Training:
+    """A job that goes on, always with the same batches."""
+
+    def __init__(self, job: Job, iterations: int):
         count = max(job.seeds, 1)
         order = np.stack([Batches(len(job.data), job.batch, seed).indices(0, iterations) for seed in range(count)])
         keys = jax.vmap(jax.random.key)(jnp.arange(count, dtype=jnp.uint32))
         indices, key = (jnp.asarray(order), keys) if job.seeds else (jnp.asarray(order[0]), keys[0])
-        return lambda: chunk(job.state, job.data, indices, key, jnp.zeros((), jnp.uint32))[1]
+        self.arguments = (job.data, indices, key, jnp.zeros((), jnp.uint32))
+        self.state = jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, job.state)
+        chunk = compile_chunk(job.learner, many=job.seeds > 0, donate=True)
+        self.chunk, self.compiled = chunk.compile(self.state, *self.arguments)
 
-    times = side_by_side({name: program(job) for name, job in jobs.items()}, rounds)
-    return {name: seconds / iterations / max(jobs[name].seeds, 1) for name, seconds in times.items()}
-
-
-class StepCost(NamedTuple):
-    """What one compiled step asks for."""
-
-    bytes: int  # the state, which it writes over, its batch and scratch space
-    flops: float  # its arithmetic, as XLA counts it
-
-
-def step_cost(job: Job) -> StepCost:
-    """The memory and the arithmetic of one step."""
-    compiled = _compiled(job)
-    sizes, counted = compiled.memory_analysis(), compiled.cost_analysis()
-    used = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
-    return StepCost(used - sizes.alias_size_in_bytes, float((counted or {}).get("flops", np.nan)))
+    def go_on(self) -> Any:
+        self.state, metrics = self.chunk(self.state, *self.arguments)
+        return metrics
 
 
 def step_bytes(job: Job) -> int:
-    """The memory of one step."""
-    return step_cost(job).bytes
-
-
-def _compiled(job: Job) -> Any:
+    """The memory of one step: the state, which it writes over, its batch and scratch space."""
     params, static = eqx.partition(job.state, eqx.is_array)
 
     def step(params, batch: Array, key: Array):
         state, metrics = job.learner.step(eqx.combine(params, static), batch, key)
         return eqx.filter(state, eqx.is_array), metrics
 
-    return jax.jit(step, donate_argnums=0).lower(params, job.data[: job.batch], jax.random.key(0)).compile()
+    lowered = jax.jit(step, donate_argnums=0).lower(params, job.data[: job.batch], jax.random.key(0))
+    return _bytes(lowered.compile())
+
+
+def _bytes(compiled: jax.stages.Compiled) -> int:
+    sizes: Any = compiled.memory_analysis()
+    used = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+    return used - sizes.alias_size_in_bytes

@@ -1,8 +1,7 @@
 """A stretch of training as one compiled program: noise in blocks, a scan over iterations, `vmap` over seeds."""
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,7 +18,20 @@ _GRAPHS = {
 }
 _NOISE_BYTES = 2**23  # of a block of iterations: few calls of the generator, and still near the cores
 
-Chunk = Callable[..., tuple[LearnerState, Metrics]]
+
+class Chunk(NamedTuple):
+    """A stretch of training: called with (state, data, indices, key, start)."""
+
+    program: Any  # of all arguments but the first, and the first
+
+    def __call__(self, state: LearnerState, *arguments: Array) -> tuple[LearnerState, Metrics]:
+        """The state after these iterations, and each one's metrics."""
+        return self.program(arguments, state)
+
+    def compile(self, state: LearnerState, *arguments: Array) -> "tuple[Chunk, jax.stages.Compiled]":
+        """The same for arguments of these shapes alone, compiled now, and what the compiler knows of it."""
+        compiled = self.program.lower(arguments, state).compile()
+        return Chunk(compiled), compiled.compiled
 
 
 @lru_cache(maxsize=4)  # a learner that is fitted again is not compiled again
@@ -76,7 +88,7 @@ def compile_chunk(
 
     options: Any = {"compiler_options": _GRAPHS} if jax.default_backend() == "gpu" else {}
     program = eqx.filter_jit(whole, donate="all-except-first" if donate else "none", **options)
-    return lambda state, *arguments: program(arguments, state)
+    return Chunk(program)
 
 
 def block_lengths(iterations: int, fitting: int) -> list[tuple[int, int]]:

@@ -1,0 +1,32 @@
+"""Deep runs that several figures are drawn from, each trained once and kept."""
+
+from pathlib import Path
+
+from vages.experiments.claims import Say
+from vages.recipes import DeepRecipe, LoadedRun, load_run, recipe_of, run_deep
+from vages.recipes.deep import load_deep
+
+
+def kept_runs(recipes: tuple[DeepRecipe, ...], runs: Path, say: Say) -> list[LoadedRun]:
+    """The run of each recipe's images and seed in `runs`, trained there unless it is there already.
+
+    A run that is there may be by other settings, shorter, say: it is gone on with to its own end.
+    """
+    for recipe in recipes:
+        load_deep(recipe)  # before an hour of training on the images of another
+    return [_kept_run(recipe, runs / f"{recipe.data}-{recipe.seed}", say) for recipe in recipes]
+
+
+def _kept_run(recipe: DeepRecipe, path: Path, say: Say) -> LoadedRun:
+    there = path.exists()
+    own = recipe_of(path) if there else recipe
+    if not isinstance(own, DeepRecipe):
+        raise ValueError(f"runs: expected the run of a deep model in {path}, got that of a GRBM; move it away")
+    if not there or load_run(path).step < own.steps:
+        fitted = run_deep(own, path, resume=there).fitted
+        if fitted.interrupted:
+            raise KeyboardInterrupt
+        say(f"{own.data}: {fitted.step:,} iterations in {fitted.seconds:.0f} s, in {path}")
+    run = load_run(path)
+    say(f"{own.data}: checkpoint {run.step:,} of {path}")
+    return run

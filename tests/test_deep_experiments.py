@@ -1,0 +1,161 @@
+"""Experiments with deep models: tiny runs end to end, and verdicts on numbers that are made up."""
+
+import json
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vages.data import Images, Splits
+from vages.data.images import Labels
+from vages.experiments import fig_interpolation, fig_samples, reproduce, sensitivity, table_time_memory
+from vages.experiments.catalogue import EXPERIMENTS
+from vages.learners import LearnerState
+from vages.recipes.deep import DIGITS
+from vages.training import Cost, Diverged, Fitted
+
+TINY = replace(
+    DIGITS,
+    width=8,
+    depth=1,
+    latents=3,
+    head_width=8,
+    steps=4,
+    batch=10,
+    posterior_steps=1,
+    corrector_steps=1,
+    sampling=0.004,
+)
+
+
+def quick(settings, **change):
+    return replace(settings, recipes=(TINY,), **change)
+
+
+def test_samples_and_interpolation_are_drawn_from_one_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(fig_samples, "QUICK", quick(fig_samples.QUICK, count=12))
+    monkeypatch.setattr(fig_interpolation, "QUICK", quick(fig_interpolation.QUICK, rows=3, columns=2))
+    heard = []
+    drawn = reproduce("fig-samples", tmp_path, quick=True, say=heard.append)
+    run = tmp_path / "runs" / "digits-0"
+    assert [line for line in heard if "4 iterations in" in line]
+    assert sorted(path.name for path in run.glob("samples-*")) == ["samples-1", "samples-2"]
+    assert (tmp_path / "fig-samples" / "digits.png").exists()
+    assert len(drawn.outcome.claims) == 10
+    found = drawn.outcome.measurements["digits, h sampled with v"]
+    assert found["iterations"] == 4
+    heard.clear()
+    walked = reproduce("fig-interpolation", tmp_path, quick=True, say=heard.append)
+    assert not [line for line in heard if "iterations in" in line], "the run was there"
+    assert (run / "interpolation-1").exists()
+    assert len(walked.outcome.claims) == 2
+    assert (
+        json.loads((tmp_path / "fig-interpolation" / "result.json").read_text())["measurements"]["digits"]["ratio"] == 1
+    )
+
+
+def test_a_run_that_is_there_is_taken_as_it_is_and_gone_on_with_to_its_end(tmp_path, monkeypatch):
+    from vages.experiments.kept_runs import kept_runs
+    from vages.recipes import run_deep
+
+    path = tmp_path / "digits-0"
+    shorter = replace(TINY, steps=2)
+    run_deep(shorter, path)
+    heard = []
+    (run,) = kept_runs((TINY,), tmp_path, heard.append)
+    assert (run.step, run.recipe) == (2, shorter)
+    assert heard == [f"digits: checkpoint 2 of {path}"]
+    path.rename(tmp_path / "digits-1")
+    from vages.recipes import CHECKERBOARD, config_of
+    from vages.training import RunFolder
+
+    RunFolder(path, config_of(CHECKERBOARD)).close()
+    with pytest.raises(ValueError, match="runs: expected the run of a deep model in .*, got that of a GRBM"):
+        kept_runs((TINY,), tmp_path, heard.append)
+
+
+def test_good_samples_are_told_from_bad_ones():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(10, size=600)
+    centres = rng.uniform(size=(10, 1, 4, 4))
+    draw = lambda labels: (centres[labels] + 0.1 * rng.normal(size=(len(labels), 1, 4, 4))).astype(np.float32)
+    images = draw(labels)
+    splits = Splits(images[:400], images[400:400], images[400:])
+    data = Images(splits, Labels(labels[:400], labels[400:400], labels[400:]))
+    hold = lambda samples, diverged=0.0: [
+        claim.holds
+        for claim in fig_samples.verdicts(
+            "toy", fig_samples.compare(samples, data, by_class=True) | {"diverged": diverged}
+        )
+    ]
+    few, spread, copies, recognisable, classes = range(5)
+    good = draw(rng.integers(10, size=200))
+    assert hold(good) == [True] * 5
+    assert not hold(good, 0.06)[few]
+    assert not hold(np.full_like(good, 0.5))[spread]
+    assert not hold(images[:200])[copies]
+    assert not hold(good.mean(0) + 0.03 * (good - good.mean(0)))[recognisable]
+    assert not hold(draw(rng.integers(5, size=200)))[classes]
+
+
+def test_nearest_and_classes_against_what_they_mean():
+    rng = np.random.default_rng(1)
+    these, those = rng.normal(size=(5, 2, 3)), rng.normal(size=(7, 2, 3))
+    expected = [min(np.linalg.norm(a - b) for b in those) for a in these]
+    np.testing.assert_allclose(fig_samples.nearest(these, those), expected, rtol=1e-10)
+    eye = np.eye(4).repeat(20, 0)
+    sure, classes = fig_samples.confidence(eye[:40], eye, eye, np.arange(4).repeat(20))
+    assert sure == pytest.approx(1, abs=1e-6)
+    assert classes == pytest.approx(2)
+
+
+def test_a_walk_is_measured_by_its_longest_step_and_its_span():
+    line = np.arange(5.0)[:, None, None] * np.ones((1, 2, 2))
+    assert fig_interpolation.walk(line) == (2.0, 8.0)
+    line[3:] += 10
+    assert fig_interpolation.walk(line) == (22.0, 28.0)
+    assert fig_interpolation.typical_distance(np.zeros((3, 2, 2)), 0) == 0
+
+
+@pytest.mark.parametrize(("ours", "expected"), [(1.0, [True] * 5), (3.0, [False, False, False, True, False])])
+def test_time_and_memory(tmp_path, monkeypatch, ours, expected):
+    cost = {"VaGES-MDSM": ours, "BiMDSM N = 0": 1.0, "BiMDSM N = 2": 2.0, "BiMDSM N = 5": 3.0, "EBM": 0.9}
+    made = lambda jobs, **_: {name: Cost(np.full(3, cost[name]), int(1e9 * cost[name])) for name in jobs}
+    monkeypatch.setattr(table_time_memory, "iteration_costs", made)
+    monkeypatch.setattr(table_time_memory, "job_of_deep", lambda *_, **__: None)
+    outcome = reproduce("table-time-memory", tmp_path, quick=True).outcome
+    assert [claim.holds for claim in outcome.claims] == expected
+    assert set(outcome.measurements["table"]["digits"]) == set(cost)
+
+
+def test_sensitivity(tmp_path, monkeypatch):
+    """Runs end at made-up losses: deeper is better, KL is worse, and K = 0 diverges."""
+
+    def train(recipe, images, guard):
+        if recipe.posterior_steps == 0:
+            raise Diverged("loss exploded at iteration 7")
+        loss = 100.0 - recipe.depth + 20 * (recipe.divergence == "kl") + 0.01 * recipe.latents
+        history = [{"step": n, "loss": loss + (n < 20), "divergence": 1.0} for n in range(1, 21)]
+        state = LearnerState(*[None] * 7, step=jnp.zeros((), jnp.int32), rate=jnp.ones(()))
+        return type("Trained", (), {"fitted": Fitted(state, 20, 1.0, False, history)})
+
+    monkeypatch.setattr(sensitivity, "train_deep", train)
+    result = reproduce("sensitivity", tmp_path, quick=True)
+    assert [claim.holds for claim in result.outcome.claims] == [True, True, True, False, True, True]
+    table = result.outcome.measurements["table"]
+    assert table["K = 0, C = 5"] == {"diverged": 1.0, "said": "loss exploded at iteration 7"}
+    assert table["latents 8"]["loss"] == pytest.approx(97.08 + 0.5)
+    assert "latents 16" not in table, "that is the recipe as it is"
+    assert result.sound
+
+
+def test_the_paper_s_variants_are_all_there():
+    names = sensitivity.variants(sensitivity.PAPER, sensitivity.PAPER.recipe)
+    assert len(names) == 1 + 2 + 2 + 2 + 2 + 1 + 9
+    assert names["K = 10, C = 5"].posterior_steps == 10
+    assert names["corrector noise 0.001"].corrector_noise == 1e-3
+
+
+def test_only_deep_experiments_are_told_where_runs_are_kept():
+    assert {name for name, entry in EXPERIMENTS.items() if entry.trains} == {"fig-samples", "fig-interpolation"}

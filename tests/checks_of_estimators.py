@@ -41,10 +41,13 @@ def enumerated_vages_is_the_gradient_of_the_score(estimators, dtype, tolerance):
     def score_along_z(model):
         return jnp.mean(jax.vmap(lambda v, z: jnp.dot(z, model.score(v)))(v, z))
 
-    got = eqx.filter_jit(estimators.vages)(model, v, h, z, weights)
-    assert relative_error(got, eqx.filter_jit(eqx.filter_grad(score_along_z))(model)) <= tolerance
-    score = eqx.filter_jit(estimators.vaes)(model, v, h, weights)
-    assert relative_error(score, jax.jit(jax.vmap(model.score))(v)) <= tolerance
+    @eqx.filter_jit
+    def both(model, v, h, z, weights):
+        got = estimators.vages(model, v, h, z, weights), estimators.vaes(model, v, h, weights)
+        return got, (eqx.filter_grad(score_along_z)(model), jax.vmap(model.score)(v))
+
+    for got, expected in zip(*both(model, v, h, z, weights), strict=True):
+        assert relative_error(got, expected) <= tolerance
 
 
 def any_energy_is_differentiated_rightly(estimators, dtype, tolerance):
@@ -62,9 +65,12 @@ def any_energy_is_differentiated_rightly(estimators, dtype, tolerance):
         score = lambda v: jax.grad(lambda v: jax.nn.logsumexp(log_joints(model, v)))(v)
         return jnp.mean(jax.vmap(lambda v, z: jnp.sum(z * score(v)))(v, z))
 
-    weights = jax.jit(jax.vmap(lambda v: jax.nn.softmax(log_joints(model, v))))(v)
-    got = eqx.filter_jit(estimators.vages)(model, v, h, z, weights)
-    assert relative_error(got, eqx.filter_jit(eqx.filter_grad(score_along_z))(model)) <= tolerance
+    @eqx.filter_jit
+    def both(model):
+        weights = jax.vmap(lambda v: jax.nn.softmax(log_joints(model, v)))(v)
+        return estimators.vages(model, v, h, z, weights), eqx.filter_grad(score_along_z)(model)
+
+    assert relative_error(*both(model)) <= tolerance
 
 
 def vages_is_the_sum_of_its_terms(estimators, dtype, tolerance):
@@ -75,14 +81,17 @@ def vages_is_the_sum_of_its_terms(estimators, dtype, tolerance):
         (structured, jax.random.randint(keys[1], (3, 4, 2), 0, 3)),
         (bilinear(LinearGaussian, keys[0], 3, 2, dtype), jax.random.normal(keys[1], (3, 4, 2), dtype)),
     ]
+
+    @eqx.filter_jit
+    def both(model, v, h, z):
+        axes = tuple(range(z.ndim))
+        terms = [term(model, v, h) for term in (estimators.expectation_term, estimators.covariance_term)]
+        total = jax.tree.map(lambda e, c: jnp.tensordot(z, e + c, (axes, axes)) / len(z), *terms)
+        return estimators.vages(model, v, h, z), total
+
     for model, h in cases:
         v, z = (jax.random.normal(key, (3, *model.v_shape), dtype) for key in keys[2:])
-        axes = tuple(range(z.ndim))
-        terms = [
-            eqx.filter_jit(term)(model, v, h) for term in (estimators.expectation_term, estimators.covariance_term)
-        ]
-        total = jax.tree.map(lambda e, c: jnp.tensordot(z, e + c, (axes, axes)) / len(z), *terms)  # noqa: B023
-        assert relative_error(eqx.filter_jit(estimators.vages)(model, v, h, z), total) <= tolerance
+        assert relative_error(*both(model, v, h, z)) <= tolerance
 
 
 def vages_is_unbiased(estimators, samples=2, replicates=20_000):

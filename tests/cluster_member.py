@@ -1,4 +1,7 @@
-"""One process of a cluster: `cluster_member.py PORT PROCESSES INDEX FOLDER STEPS [resume]` trains and checkpoints."""
+"""One process of a cluster: `cluster_member.py PORT PROCESSES INDEX JOB …` trains and checkpoints, job after job.
+
+A job is `FOLDER STEPS` or `FOLDER STEPS resume`.
+"""
 
 import sys
 from functools import cache
@@ -54,8 +57,10 @@ def train(path, steps, resume, mesh):
 
 
 if __name__ == "__main__":
-    port, processes, index, path, steps, *resume = sys.argv[1:]
+    port, processes, index, *jobs = sys.argv[1:]
     jax.distributed.initialize(f"127.0.0.1:{port}", int(processes), int(index))
     assert (jax.device_count(), jax.local_device_count()) == (2 * int(processes), 2)
-    fitted = train(Path(path), int(steps), bool(resume), data_mesh())
-    print(index, fitted.step, float(jnp.sum(fitted.state.model.weight)))
+    for job in jobs:
+        path, steps, *resume = job.split()
+        fitted = train(Path(path), int(steps), bool(resume), data_mesh())
+        print(index, fitted.step, float(jnp.sum(fitted.state.model.weight)), flush=True)

@@ -3,6 +3,8 @@
 import os
 import shutil
 import tempfile
+from functools import partial
+from importlib import import_module
 
 # What one worker or process has compiled, the others need not: one cache for the session, from its first process on.
 _CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="vages-tests-")
@@ -17,13 +19,43 @@ from jaxtyping import install_import_hook  # noqa: E402
 
 os.environ.setdefault("MPLBACKEND", "agg")
 install_import_hook("vages", "beartype.beartype")
+
+from vages.samplers import gibbs_sample  # noqa: E402
+
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+_compiled_for = None
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "optimised: compiled as for users, which tests of bits and of speed need")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Most programs of a test run once, and compiling is their cost: XLA is told to take it lightly.
+
+    What was compiled otherwise is forgotten; so is what other files needed, or a process would hold thousands.
+    """
+    global _compiled_for
+    optimised = item.get_closest_marker("optimised") is not None
+    if (item.path, optimised) != _compiled_for:
+        _compiled_for = item.path, optimised
+        jax.clear_caches()
+        jax.config.update("jax_disable_most_optimizations", not optimised)
 
 
 def pytest_unconfigure():
     if _CACHE is not None:
         shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+@pytest.fixture
+def short_chains(monkeypatch):
+    """Pictures of what a run learnt with Gibbs chains of a few steps: drawn all the same, and sooner."""
+    monkeypatch.setattr(import_module("vages.recipes.draw"), "gibbs_sample", partial(gibbs_sample, steps=10))
 
 
 @pytest.fixture

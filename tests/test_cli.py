@@ -11,7 +11,7 @@ import pytest
 from vages import cli
 from vages.bench import BENCHES, estimators
 from vages.cli import options
-from vages.experiments import EXPERIMENTS
+from vages.experiments import EXPERIMENTS, fig1
 
 
 def run(monkeypatch, capsys, *args):
@@ -50,6 +50,7 @@ def test_list_says_what_each_shows(monkeypatch, capsys):
 
 
 def test_reproduce_prints_a_line_a_claim(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(fig1, "QUICK", fig1.Settings(h_dim=100, points=8, draws=8))
     status, out, _ = run(monkeypatch, capsys, "reproduce", "fig1", "--quick", "--out", str(tmp_path), "--seed", "3")
     assert status == 0
     claims = json.loads((tmp_path / "fig1" / "result.json").read_text())["claims"]

@@ -17,10 +17,15 @@ from vages.cli.training import make_mesh
 from vages.training import data_mesh
 from vages.training.checkpoint import checkpoints
 
-ENVIRONMENT = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+ENVIRONMENT = {
+    **os.environ,
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+    "JAX_PLATFORMS": "cpu",
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+}
 
 
-def start_cluster(path, steps, *resume):
+def start_cluster(*jobs):
     """Two processes with two devices each."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -28,7 +33,7 @@ def start_cluster(path, steps, *resume):
     script = Path(__file__).with_name("cluster_member.py")
     return [
         subprocess.Popen(
-            [sys.executable, script, str(port), "2", str(index), path, str(steps), *resume],
+            [sys.executable, script, str(port), "2", str(index), *jobs],
             env=ENVIRONMENT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -38,15 +43,27 @@ def start_cluster(path, steps, *resume):
     ]
 
 
-def end_of(members):
-    """What the processes print, in good order."""
-    outputs = [member.communicate(timeout=240) for member in members]
-    assert [member.returncode for member in members] == [0, 0], outputs
-    return [line.split() for out, _ in outputs for line in out.splitlines() if "Gloo" not in line]
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A folder in which a cluster did four jobs, what each process printed after each of them, and their errors.
 
-
-def cluster(path, steps, *resume):
-    return end_of(start_cluster(path, steps, *resume))
+    It trained, went on with a run of one device, was stopped by Ctrl-C in one process, and found nothing to resume.
+    """
+    folder = tmp_path_factory.mktemp("cluster")
+    cluster_member.train(folder / "begun", 20, False, None)
+    jobs = ("four 40", "begun 40 resume", "endless 1000000", "nothing 10 resume")
+    members = start_cluster(*(f"{folder}/{job}" for job in jobs))
+    deadline = time.monotonic() + 240
+    while not (folder / "endless" / "metrics.jsonl").exists():
+        assert all(member.poll() is None for member in members), [member.communicate() for member in members]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    os.kill(members[1].pid, signal.SIGINT)
+    printed, errors = zip(*(member.communicate(timeout=240) for member in members), strict=True)
+    assert all(member.returncode for member in members)  # the last job failed
+    lines = [[line.split() for line in out.splitlines() if line[:1].isdigit()] for out in printed]  # not Gloo's
+    assert [len(each) for each in lines] == [3, 3], errors
+    return folder, list(zip(*lines, strict=True)), errors
 
 
 def leaves(fitted):
@@ -58,45 +75,39 @@ def close(a, b):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
 
 
-def test_two_processes_of_two_devices_are_one_device_and_can_be_resumed_by_it(tmp_path):
-    printed = cluster(tmp_path / "four", 40)
-    assert [line[:2] for line in printed] == [["0", "40"], ["1", "40"]]
-    assert printed[0][2] == printed[1][2]
+def test_two_processes_of_two_devices_are_one_device_and_can_be_resumed_by_it(cluster, tmp_path):
+    folder, ((first, second), _, _), _ = cluster
+    assert [first[:2], second[:2]] == [["0", "40"], ["1", "40"]]
+    assert first[2] == second[2]
     one = cluster_member.train(tmp_path / "one", 40, False, None)
-    resumed = cluster_member.train(tmp_path / "four", 40, True, None)  # reads what the four wrote, and adds nothing
+    resumed = cluster_member.train(folder / "four", 40, True, None)  # reads what the four wrote, and adds nothing
     close(resumed, one)
-    assert len(checkpoints(tmp_path / "four" / "checkpoints")) == 2
+    assert len(checkpoints(folder / "four" / "checkpoints")) == 2
 
-    further = cluster_member.train(tmp_path / "four", 60, True, None)  # a run of four devices goes on, on one
+    further = cluster_member.train(folder / "four", 60, True, None)  # a run of four devices goes on, on one
     close(further, cluster_member.train(tmp_path / "one", 60, True, None))
 
 
-def test_a_cluster_resumes_a_run_of_one_device(tmp_path):
-    cluster_member.train(tmp_path / "run", 20, False, None)
-    assert [line[1] for line in cluster(tmp_path / "run", 40, "resume")] == ["40", "40"]
+def test_a_cluster_resumes_a_run_of_one_device(cluster, tmp_path):
+    folder, (_, resumed, _), _ = cluster
+    assert [line[1] for line in resumed] == ["40", "40"]
     straight = cluster_member.train(tmp_path / "straight", 40, False, None)
-    close(cluster_member.train(tmp_path / "run", 40, True, None), straight)
+    close(cluster_member.train(folder / "begun", 40, True, None), straight)
 
 
-def test_ctrl_c_in_one_process_ends_all_at_the_same_step(tmp_path):
-    members = start_cluster(tmp_path / "run", 10**6)
-    while not (tmp_path / "run" / "metrics.jsonl").exists():
-        assert all(member.poll() is None for member in members), [member.communicate() for member in members]
-        time.sleep(0.1)
-    os.kill(members[1].pid, signal.SIGINT)
-    first, second = end_of(members)
+def test_ctrl_c_in_one_process_ends_all_at_the_same_step(cluster):
+    _, (_, _, (first, second)), _ = cluster
     assert first[1:] == second[1:]
     assert int(first[1]) < 10**6
 
 
-def test_where_the_writer_fails_all_fail(tmp_path):
-    members = start_cluster(tmp_path / "nothing", 10, "resume")
-    errors = [member.communicate(timeout=120)[1] for member in members]
-    assert all(member.returncode for member in members)
+def test_where_the_writer_fails_all_fail(cluster):
+    _, _, errors = cluster
     assert "expected the folder of a run" in errors[0]
     assert "cluster: expected the first process to read and write the run, got an error there" in errors[1]
 
 
+@pytest.mark.optimised
 def test_a_mesh_of_one_device_is_the_same_to_the_bit(tmp_path):
     plain = cluster_member.train(tmp_path / "plain", 20, False, None)
     meshed = cluster_member.train(tmp_path / "meshed", 20, False, data_mesh())

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +17,16 @@ from vages.recipes import CHECKERBOARD, Trained
 from vages.training import Fitted
 
 
+@cache
+def fresh_models(seeds):
+    return jax.vmap(lambda key: GRBM.init(key, 2, 3))(jax.random.split(jax.random.key(0), seeds))
+
+
 def stub(likelihood):
     """A `train` whose runs end at likelihood(recipe), the same for every seed."""
 
     def train(recipe):
-        models = jax.vmap(lambda key: GRBM.init(key, 2, 3))(jax.random.split(jax.random.key(0), recipe.seeds))
+        models = fresh_models(recipe.seeds)
         end = np.full(recipe.seeds, likelihood(recipe))
         history = [{"step": n, "test_log_likelihood": (end - 1 / n).tolist()} for n in (1, 2, 3)]
         fitted = Fitted(

@@ -15,9 +15,13 @@ from vages.experiments import fig1, reproduce
 
 def terms(model, v, h, weights):
     """E_q VaGES at one v as one flat matrix, from the estimators' own terms over an enumerated support."""
-    pair = (term(model, v[None], h, weights) for term in (expectation_term, covariance_term))
-    total = jax.tree.map(lambda e, c: (e + c)[0].reshape(len(v), -1), *pair)
-    return np.concatenate(jax.tree.leaves(total), axis=1)
+
+    @jax.jit
+    def total(model, v, h, weights):
+        pair = (term(model, v[None], h, weights) for term in (expectation_term, covariance_term))
+        return jax.tree.map(lambda e, c: (e + c)[0].reshape(len(v), -1), *pair)
+
+    return np.concatenate(jax.tree.leaves(total(model, v, h, weights)), axis=1)
 
 
 def test_grbm_biases_are_those_of_the_estimators(float64):
@@ -57,7 +61,7 @@ def test_divergences_are_expectations(float64):
 
     g, unit = Gaussian(jnp.asarray([0.3]), jnp.asarray([-0.4])), Gaussian(jnp.asarray([-0.1]), jnp.zeros(1))
     h = sample(Gaussian(g.loc[None], g.log_std[None]), jax.random.key(0), 100_000)[0]
-    gaps = jax.vmap(jax.grad(lambda h: g.log_prob(h) - unit.log_prob(h)))(h)
+    gaps = jax.jit(jax.vmap(jax.grad(lambda h: g.log_prob(h) - unit.log_prob(h))))(h)
     draws = 0.5 * np.sum(np.asarray(gaps) ** 2, axis=1)
     assert abs(draws.mean() - float(fig1.divergence(g, unit))) < 5 * draws.std() / np.sqrt(len(draws))
 
@@ -67,11 +71,15 @@ def test_the_constants_bound_every_state(float64):
     model = bilinear(GRBM, jax.random.key(0), 3, 4, "float64")
     v = jax.random.normal(jax.random.key(1), (3,))
     (states,), _ = enumerated(jnp.zeros((1, 4)))
-    flat = lambda tree: jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(tree)])
     log_joint = lambda model, v, h: model.log_joint(model.features(v), h)
-    score = max(float(jnp.linalg.norm(jax.grad(log_joint, 1)(model, v, h))) for h in states)
-    gradient = max(float(jnp.linalg.norm(flat(jax.grad(log_joint)(model, v, h)))) for h in states)
-    mixed = max(float(jnp.linalg.norm(flat(jax.jacrev(jax.grad(log_joint, 1))(model, v, h)))) for h in states)
+    norm = lambda tree: jnp.linalg.norm(jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(tree)]))
+
+    @jax.jit
+    def norms(states):
+        derivatives = (jax.grad(log_joint, 1), jax.grad(log_joint), jax.jacrev(jax.grad(log_joint, 1)))
+        return [jnp.max(jax.vmap(lambda h: norm(d(model, v, h)))(states)) for d in derivatives]  # noqa: B023
+
+    score, gradient, mixed = map(float, norms(states))
     first, second = fig1.kl_constants(model, v)
     assert np.sqrt(2) * score <= first <= 3 * np.sqrt(2) * score
     c = max(score, gradient)

@@ -3,6 +3,7 @@ import pytest
 from PIL import Image
 
 from vages.report import image_grid, save_png, tile, trajectory_figure, trajectory_sheet
+from vages.report.images import save_sheet
 
 RNG = np.random.default_rng(0)
 
@@ -48,6 +49,15 @@ def test_a_png_holds_the_pixels_themselves(tmp_path, shape, mode):
     expected = np.rint(sheet * 255).astype(np.uint8)
     np.testing.assert_array_equal(pixels[1::3, 1::3], expected)
     np.testing.assert_array_equal(pixels, expected.repeat(3, 0).repeat(3, 1))
+
+
+@pytest.mark.parametrize(("size", "scale"), [(20, 3), (64, 1), (100, 1)])
+def test_a_sheet_of_small_images_is_enlarged(tmp_path, size, scale):
+    images = RNG.integers(0, 256, (3, 1, 5, size)) / 255
+    with Image.open(save_sheet(tmp_path / "a.png", images, columns=2)) as image:
+        pixels = np.asarray(image)
+    expected = np.rint(255 * tile(images, 2)[..., 0]).astype(np.uint8)
+    np.testing.assert_array_equal(pixels, expected.repeat(scale, 0).repeat(scale, 1))
 
 
 def test_figures_show_their_sheet_and_labels(tmp_path):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from truth import bilinear, mean_differs, relative_error
+from truth import adam_start, adam_steps, bilinear, mean_differs, relative_error
 from vages import GRBM, BernoulliPosterior, ExactPosterior, encode, infer
 from vages.learners import make_learner
 from vages.objectives import DSM, KSD, NCE, VNCE, BiDSM, ContrastiveDivergence, Problem
@@ -20,11 +20,14 @@ def problem(model, posterior, points, w, extra=None, memory=None):
 
 
 def draw_and_differentiate(objective, model, posterior, w, key, extra=None, memory=None):
-    q = infer(posterior, model, jax.vmap(model.features)(w), w)
-    noise = objective.draw(key, model, q, w)
-    points = objective.points(w, noise)
-    at = problem(model, posterior, points, w, extra, memory)
-    return points, noise, jax.jit(lambda: objective.gradient(at, noise))()
+    @jax.jit
+    def run(model, w, key, extra, memory):
+        q = infer(posterior, model, jax.vmap(model.features)(w), w)
+        noise = objective.draw(key, model, q, w)
+        points = objective.points(w, noise)
+        return points, noise, objective.gradient(problem(model, posterior, points, w, extra, memory), noise)
+
+    return run(model, w, key, extra, memory)
 
 
 @pytest.fixture
@@ -117,7 +120,7 @@ def test_control_variate_makes_dsm_exact_where_q_is_the_posterior(grbm):
     model, w, key = grbm
     points, _, plain = draw_and_differentiate(DSM(0.3, Variational(2)), model, ExactPosterior(), w, key)
     _, _, steady = draw_and_differentiate(DSM(0.3, Variational(2), True), model, ExactPosterior(), w, key)
-    exact = 0.5 * jnp.mean(jnp.sum((jax.vmap(model.score)(points.v) - points.target) ** 2, axis=1))
+    exact = 0.5 * jnp.mean(jnp.sum((jax.jit(jax.vmap(model.score))(points.v) - points.target) ** 2, axis=1))
     assert relative_error(steady.loss, exact) < 1e-12
     assert relative_error(plain.loss, exact) > 1e-3
 
@@ -139,7 +142,7 @@ def test_bidsm_is_the_gradient_through_a_hand_written_unroll(float64, unrolled):
     objective = BiDSM(0.3, unrolled, samples=2)
     learner = make_learner(objective, learning_rate=rate, posterior_steps=2)
     state = learner.init(keys[0], model, BernoulliPosterior(layer), batch=5)
-    noise = learner.draw(state, w, keys[3])
+    noise = jax.jit(learner.draw)(state, w, keys[3])
     after, metrics = jax.jit(learner.update)(state, w, noise)
     epsilon, last = noise.objective
     v, target = w + 0.3 * epsilon, -epsilon / 0.3
@@ -151,37 +154,30 @@ def test_bidsm_is_the_gradient_through_a_hand_written_unroll(float64, unrolled):
         energy = jax.vmap(lambda v, h: -model.log_joint(model.features(v), h))(v, h)
         return jnp.mean(energy + log_q)
 
-    def adam(phi, moments, count, gradient):
-        first = [decay[0] * m + (1 - decay[0]) * g for m, g in zip(moments[0], gradient, strict=True)]
-        second = [decay[1] * s + (1 - decay[1]) * g**2 for s, g in zip(moments[1], gradient, strict=True)]
-        fix = [1 - b**count for b in decay]
-        step = [m / fix[0] / (jnp.sqrt(s / fix[1]) + 1e-8) for m, s in zip(first, second, strict=True)]
-        return [x - rate * d for x, d in zip(phi, step, strict=True)], (first, second)
+    def descend(start, model, noises):
+        return adam_steps(lambda phi, noise: jax.grad(lower)(phi, model, noise), start, noises, rate, decay)
 
-    def descend(phi, moments, count, model, noises):
-        for one in noises:
-            count += 1
-            phi, moments = adam(phi, moments, count, jax.grad(lower)(phi, model, one))
-        return phi, moments, count
+    @jax.jit
+    def by_hand(model):
+        kept = descend(adam_start([weight, bias]), model, noise.posterior)
 
-    zeros = [jnp.zeros_like(weight), jnp.zeros_like(bias)]
-    phi, moments, count = descend([weight, bias], (zeros, zeros), 0, model, noise.posterior)
+        def upper(model):
+            ahead = descend(kept, model, [] if unrolled == 0 else noise.unrolled).at
 
-    def upper(model):
-        ahead, _, _ = descend(phi, moments, count, model, [] if unrolled == 0 else noise.unrolled)
+            def one(v, target, noise):
+                h = jax.nn.sigmoid((ahead[0] @ v + ahead[1] + noise) / 0.1)
 
-        def one(v, target, noise):
-            h = jax.nn.sigmoid((ahead[0] @ v + ahead[1] + noise) / 0.1)
+                def log_ratio(v):
+                    logits = ahead[0] @ v + ahead[1]
+                    return model.log_joint(model.features(v), h) - h @ logits + jnp.sum(jax.nn.softplus(logits))
 
-            def log_ratio(v):
-                logits = ahead[0] @ v + ahead[1]
-                return model.log_joint(model.features(v), h) - h @ logits + jnp.sum(jax.nn.softplus(logits))
+                return 0.5 * jnp.sum((jax.grad(log_ratio)(v) - target) ** 2)
 
-            return 0.5 * jnp.sum((jax.grad(log_ratio)(v) - target) ** 2)
+            return jnp.mean(jax.vmap(lambda v, t, n: jnp.mean(jax.vmap(lambda n: one(v, t, n))(n)))(v, target, last))
 
-        return jnp.mean(jax.vmap(lambda v, t, n: jnp.mean(jax.vmap(lambda n: one(v, t, n))(n)))(v, target, last))
+        return kept.at, jax.value_and_grad(upper)(model)
 
-    value, gradient = jax.jit(jax.value_and_grad(upper))(model)
+    phi, (value, gradient) = by_hand(model)
     assert relative_error(metrics["loss"], value) < 1e-9
     assert relative_error(after.posterior.network.weight, phi[0]) < 1e-9  # the unrolled steps are not kept
     first_moment = after.optimiser[0].mu[0]  # of Adam after one step: (1 − b1) times the gradient
@@ -199,7 +195,7 @@ def test_contrastive_divergence_from_long_chains_is_the_likelihood_gradient():
         return objective.gradient(problem(model, ExactPosterior(), objective.points(w, noise), w), noise).gradient[0]
 
     draws = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(2), 20_000))
-    expected = jax.grad(lambda model: -jnp.mean(jax.vmap(model.log_prob)(w)))(model)
+    expected = jax.jit(jax.grad(lambda model: -jnp.mean(jax.vmap(model.log_prob)(w))))(model)
     for got, truth in zip(jax.tree.leaves(draws), jax.tree.leaves(expected), strict=True):
         assert not mean_differs(got, truth, 1e-6 / 4)
     assert any(
@@ -212,12 +208,16 @@ def test_persistent_chains_go_on_from_where_they_were(grbm):
     objective = ContrastiveDivergence(steps=1, persistent=True)
     _, memory = objective.start(key, model, 8)
     seen = []
-    for step_key in jax.random.split(key, 3):
-        _, noise, direction = draw_and_differentiate(objective, model, ExactPosterior(), w, step_key, memory=memory)
+
+    @jax.jit
+    def both(key, memory):
+        _, noise, direction = draw_and_differentiate(objective, model, ExactPosterior(), w, key, memory=memory)
         v = jax.vmap(lambda h, noise: model.conditional(h).transform(noise))(memory, noise[1].v[0])
-        gradient = jax.grad(
-            lambda model: jnp.mean(jax.vmap(model.free_energy)(w)) - jnp.mean(jax.vmap(model.free_energy)(v))  # noqa: B023
-        )(model)
+        contrast = lambda model: jnp.mean(jax.vmap(model.free_energy)(w)) - jnp.mean(jax.vmap(model.free_energy)(v))
+        return direction, jax.grad(contrast)(model)
+
+    for step_key in jax.random.split(key, 3):
+        direction, gradient = both(step_key, memory)
         assert relative_error(direction.gradient[0], gradient) < 1e-12
         memory = direction.memory
         seen.append(memory)
@@ -229,7 +229,7 @@ def test_nce_gradient_is_zero_at_the_truth_and_vnce_with_the_posterior_is_nce():
     """With data from the model and c = log Z the expected gradient vanishes. False-alarm rate 1e-6."""
     model = bilinear(GRBM, jax.random.key(0), 2, 3)
     chains = gibbs_sample(jax.random.key(1), model, 20_000, steps=200)
-    c = model.log_partition()
+    c = jax.jit(lambda model: model.log_partition())(model)
     objective = NCE()
 
     def one(v, key, c):
@@ -237,17 +237,23 @@ def test_nce_gradient_is_zero_at_the_truth_and_vnce_with_the_posterior_is_nce():
         return objective.gradient(problem(model, ExactPosterior(), objective.points(v[None], noise), v[None], c), noise)
 
     keys = jax.random.split(jax.random.key(2), 20_000)
-    directions = jax.jit(jax.vmap(one, (0, 0, None)))(chains.v, keys, c)
+    many = jax.jit(jax.vmap(one, (0, 0, None)))
+    directions = many(chains.v, keys, c)
     for leaf in jax.tree.leaves(directions.gradient):
         assert not mean_differs(leaf, np.zeros(leaf.shape[1:]), 1e-6 / 5)
-    wrong = jax.jit(jax.vmap(one, (0, 0, None)))(chains.v, keys, c + 0.5)
+    wrong = many(chains.v, keys, c + 0.5)
     assert mean_differs(wrong.gradient[1], 0.0)
     assert float(wrong.gradient[1].mean()) > 0  # descending brings c back down
 
     w, y = chains.v[:50], jax.random.normal(keys[0], (50, 2))
     latents = [jax.random.logistic(key, (50, n, 3)) for key, n in zip(keys[:2], (1, 5), strict=True)]
-    variational = VNCE(5).gradient(problem(model, ExactPosterior(), VNCE(5).points(w, None), w, c), (y, *latents))
-    exact = NCE().gradient(problem(model, ExactPosterior(), NCE().points(w, y), w, c), y)
+
+    @jax.jit
+    def both(w, y, latents):
+        variational = VNCE(5).gradient(problem(model, ExactPosterior(), VNCE(5).points(w, None), w, c), (y, *latents))
+        return variational, NCE().gradient(problem(model, ExactPosterior(), NCE().points(w, y), w, c), y)
+
+    variational, exact = both(w, y, latents)
     assert relative_error(variational.loss, exact.loss) < 1e-5
     assert relative_error(variational.gradient[1], exact.gradient[1]) < 1e-4
 
@@ -255,7 +261,11 @@ def test_nce_gradient_is_zero_at_the_truth_and_vnce_with_the_posterior_is_nce():
 def test_kl_steps_use_the_noise_they_are_given(grbm):
     model, w, key = grbm
     posterior = BernoulliPosterior(lambda v: v @ jnp.ones((3, 4)))
-    features = jax.vmap(model.features)(w)
-    q = infer(posterior, model, features, w)
-    noise = q.noise(key, (8, 1, 4))
-    assert relative_error(kl.at(model, posterior, features, w, noise), kl(model, posterior, features, w, key)) < 1e-12
+
+    @jax.jit
+    def both(w):
+        features = jax.vmap(model.features)(w)
+        noise = infer(posterior, model, features, w).noise(key, (8, 1, 4))
+        return kl.at(model, posterior, features, w, noise), kl(model, posterior, features, w, key)
+
+    assert relative_error(*both(w)) < 1e-12

@@ -14,6 +14,8 @@ from vages.objectives import DSM
 from vages.optimisers import adam, apply, learning_rate
 from vages.posteriors import GaussianPosterior, Variational
 
+pytestmark = pytest.mark.optimised
+
 
 def rates(schedule, steps):
     with jax.numpy_dtype_promotion("standard"):

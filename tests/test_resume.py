@@ -24,6 +24,7 @@ from vages.objectives import MDSM, NoiseRange
 from vages.optimisers import learning_rate
 from vages.posteriors import Corrector, GaussianPosterior, Variational, fisher
 from vages.recipes import CHECKERBOARD, DEEP_PRESETS, Method, config_of, run_recipe
+from vages.recipes.config import reopened
 from vages.recipes.recipe import learner_of, parts_of
 from vages.training import Checkpoints, Guard, RunFolder, fit, init_seeds
 from vages.training.checkpoint import ARRAYS, checkpoints, prune, step_of, write_checkpoint
@@ -86,6 +87,7 @@ def trained(method, many, path, steps, resume=False):
 
 
 def until_killed(method, many, path):
+    jax.config.update("jax_disable_most_optimizations", True)  # as in this process: what is compared are bits
     trained(method, many, path, 10**6)
 
 
@@ -332,6 +334,17 @@ def test_settings_that_make_another_run_are_refused_by_name(tmp_path, before, ch
         run_recipe(SMALL, tmp_path / "nothing", resume=True)
 
 
+def test_more_steps_are_refused_where_they_would_have_made_the_warm_up_longer(tmp_path):
+    """It is a tenth of a deep run at most: 2 of 20 iterations, and all 5 of 50 or more."""
+    recipe = replace(DEEP_PRESETS["digits"], decay="constant", warmup=5)
+    for number, (before, now) in enumerate([(20, 100), (20, 30), (100, 20)]):
+        started(replace(recipe, steps=before), tmp_path / str(number))
+        with pytest.raises(ValueError, match=rf"another steps \({before} before, {now} now\); start anew"):
+            reopened(replace(recipe, steps=now), tmp_path / str(number))
+    started(replace(recipe, steps=50), tmp_path / "run")
+    reopened(replace(recipe, steps=100), tmp_path / "run").close()
+
+
 def test_fewer_steps_are_refused_before_anything_is_written(tmp_path):
     started(SMALL, tmp_path / "run")
     write_checkpoint(tmp_path / "run" / "checkpoints", 15, {}, {})
@@ -353,12 +366,14 @@ def test_settings_that_no_file_can_keep_are_refused():
             replace(recipe, clip=float("inf"))
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
     started(SMALL, tmp_path / "run")
     trained = run_recipe(SMALL, tmp_path / "run", resume=True)
     assert trained.fitted.step == 20
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_the_command_resumes_and_extends(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     cli.train(steps=20, posterior_steps=1, out=Path("run"))

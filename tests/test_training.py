@@ -15,9 +15,9 @@ import pytest
 
 from vages.cli import options
 from vages.data import Batches
-from vages.recipes import CHECKERBOARD, PRESETS, Recipe, run_recipe, train
+from vages.recipes import CHECKERBOARD, PRESETS, Recipe, job_of, run_recipe, train
 from vages.recipes.recipe import learner_of, parts_of
-from vages.training import Diverged, RunFolder, fit, init_seeds, numbered_folder, seed_keys
+from vages.training import Diverged, RunFolder, fit, init_seeds, iteration_costs, numbered_folder, seed_keys
 from vages.training.program import block_lengths
 
 SMALL = replace(CHECKERBOARD, steps=60, evaluate_every=20, seeds=2, posterior_steps=1)
@@ -128,6 +128,7 @@ def test_odd_batches_cannot_be_paired():
         start(replace(CHECKERBOARD, method="vages-ksd", batch=99))
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_a_run_interrupted_in_its_first_chunk_still_leaves_pictures(tmp_path, monkeypatch):
     indices = Batches.indices
 
@@ -177,6 +178,7 @@ def test_blocks_of_noise_add_up_and_none_is_of_one():
             assert all(length == 1 for _, length in blocks) if fitting < 2 else all(length > 1 for _, length in blocks)
 
 
+@pytest.mark.optimised
 def test_the_same_recipe_gives_the_same_bits():
     first, second = (train(SMALL) for _ in range(2))
     np.testing.assert_array_equal(first.models.weight, second.models.weight)
@@ -184,6 +186,7 @@ def test_the_same_recipe_gives_the_same_bits():
     assert first.fitted.curve("test_log_likelihood")[1].shape == (3, 2)
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_a_run_folder_describes_itself(tmp_path):
     trained = run_recipe(SMALL, tmp_path / "run")
     names = {path.name for path in (tmp_path / "run").iterdir()}
@@ -211,6 +214,7 @@ def test_nothing_is_written_for_a_recipe_that_cannot_run(tmp_path, change, error
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_more_latents_than_can_be_enumerated_still_leave_pictures(tmp_path):
     run_recipe(replace(SMALL, latents=25, steps=4, seeds=1, annealing=20), tmp_path / "run")
     assert {"curve.png", "samples.png"} <= {path.name for path in (tmp_path / "run").iterdir()}
@@ -279,3 +283,14 @@ def test_the_command_lines_choices_are_what_there_is():
     assert set(get_args(options.Preset)) == {*PRESETS, *DEEP_PRESETS}
     for name in ("Network", "Gap", "Spacing", "Precision"):
         assert getattr(options, name) == getattr(deep, name)
+
+
+def test_what_an_iteration_costs():
+    """Memory is that of a training program: more for a larger state, of which the job keeps its own."""
+    jobs = {name: job_of(replace(SMALL, method="dsm", latents=n)) for name, n in (("small", 4), ("large", 14))}
+    costs = iteration_costs(jobs, iterations=4, rounds=3)
+    assert all(cost.seconds.shape == (3,) and (cost.seconds > 0).all() for cost in costs.values())
+    assert not any(leaf.is_deleted() for job in jobs.values() for leaf in jax.tree.leaves(job.state))
+    parameters = {name: sum(x.nbytes for x in jax.tree.leaves(job.state)) for name, job in jobs.items()}
+    assert costs["small"].bytes > parameters["small"]
+    assert costs["large"].bytes - costs["small"].bytes >= parameters["large"] - parameters["small"]

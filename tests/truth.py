@@ -1,5 +1,7 @@
 """Closed forms and enumerations, written independently of the library: what its results are held against."""
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -82,6 +84,34 @@ def structured_model(key, dtype="float32"):
         return params["mix"][1]["scale"] * jnp.sum(v**2) - jnp.sum(pulled) - params["pair"][0][h[0], h[1]]
 
     return EnergyModel(energy, params, v_shape=(2, 3), h_shape=(2,))
+
+
+class Descent(NamedTuple):
+    """Where Adam stands: parameters, their moments, and the steps made."""
+
+    at: list[Any]
+    first: list[Any]
+    second: list[Any]
+    made: int
+
+
+def adam_start(parameters) -> Descent:
+    zeros = [jnp.zeros_like(x) for x in parameters]
+    return Descent(parameters, zeros, zeros, 0)
+
+
+def adam_steps(gradient, start: Descent, inputs, rate, decay) -> Descent:
+    """Adam by hand, unrolled: one step along gradient(parameters, input) for each of the inputs."""
+    at, first, second, made = start
+    for one in inputs:
+        made += 1
+        slopes = gradient(at, one)
+        first = [decay[0] * m + (1 - decay[0]) * g for m, g in zip(first, slopes, strict=True)]
+        second = [decay[1] * s + (1 - decay[1]) * g**2 for s, g in zip(second, slopes, strict=True)]
+        fix = [1 - b**made for b in decay]
+        steps = [m / fix[0] / (jnp.sqrt(s / fix[1]) + 1e-8) for m, s in zip(first, second, strict=True)]
+        at = [x - rate * step for x, step in zip(at, steps, strict=True)]
+    return Descent(at, first, second, made)
 
 
 def mean_differs(replicates, expected, false_alarm: float = 1e-6) -> bool:

@@ -20,9 +20,9 @@ from jaxtyping import Array, DTypeLike, Float, Int, PRNGKeyArray
 from vages.distributions import Distribution
 from vages.estimators import encode
 from vages.models import EBLVM, Mixed
-from vages.objectives import Objective, Problem
+from vages.objectives import NCE, ContrastiveDivergence, Objective, Problem
 from vages.optimisers import Rate, adam, apply
-from vages.posteriors import Divergence, MixedPosterior, Posterior, has_parameters, infer, kl
+from vages.posteriors import Divergence, ExactPosterior, MixedPosterior, Posterior, has_parameters, infer, kl
 
 Metrics = dict[str, Array]
 
@@ -91,6 +91,15 @@ def make_learner(
     """
     if ema is not None and not 0 <= ema < 1:
         raise ValueError(f"ema: expected a decay from 0 to below 1, got {ema}; 0.999 is usual")
+
+    def check_dtype(part: Objective | Posterior) -> None:
+        if compute_dtype is not None and isinstance(part, ContrastiveDivergence | NCE | ExactPosterior):
+            raise ValueError(
+                f"compute_dtype: expected None with {type(part).__name__}, which asks the model for closed forms, "
+                f"got {jnp.dtype(compute_dtype)}; leave it out"
+            )
+
+    check_dtype(objective)
     optimiser = adam(learning_rate, b1=b1, b2=b2, clip=clip)
     posterior_optimiser = adam(
         learning_rate if posterior_learning_rate is None else posterior_learning_rate,
@@ -107,6 +116,7 @@ def make_learner(
         return posterior if compute_dtype is None else MixedPosterior(posterior, compute_dtype)
 
     def init(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, batch: int) -> LearnerState:
+        check_dtype(posterior)
         extra, memory = objective.start(key, low_model(model), batch)
         return LearnerState(
             model,
@@ -159,8 +169,7 @@ def make_learner(
                 return apply(posterior_optimiser, gradient, optimiser_state, params, state.rate), value
 
             carry = (params, optimiser_state)
-            apart = jax.default_backend() != "cpu"  # a CPU is quicker without the loop, a GPU compiles it sooner
-            (params, optimiser_state), values = jax.lax.scan(step, carry, noise, unroll=1 if apart else True)
+            (params, optimiser_state), values = jax.lax.scan(step, carry, noise, unroll=True)  # quicker than a loop
             return eqx.combine(params, static), optimiser_state, values
 
         if noise.posterior is not None:

@@ -22,7 +22,7 @@ def recipe_of(path: Path) -> Recipe | DeepRecipe:
     """The recipe in a run's folder."""
     config = dict(RunFolder.peek(path))
     kind = _KINDS.get(str(config.pop("model", None)))
-    if kind is None or set(config) != {field.name for field in fields(kind)}:
+    if kind is None or not set(config) <= {field.name for field in fields(kind)}:  # a setting may be newer than a run
         raise ValueError(
             f"{path / 'config.json'}: expected the settings of a recipe, got others; is it a run of vages?"
         )
@@ -34,8 +34,9 @@ def recipe_of(path: Path) -> Recipe | DeepRecipe:
 
 def reopened(recipe: Recipe | DeepRecipe, path: Path) -> RunFolder:
     """The folder of a run that this recipe can go on with; its config is brought up to date."""
-    before, now = config_of(recipe_of(path)), config_of(recipe)
-    free = {"sampling"} if _rate_depends_on_steps(recipe) else {"sampling", "steps"}
+    earlier = recipe_of(path)
+    before, now = config_of(earlier), config_of(recipe)
+    free = {"sampling"} if any(map(_rate_depends_on_steps, (earlier, recipe))) else {"sampling", "steps"}
     changed = [name for name in before | now if before.get(name) != now.get(name)]
     if refused := [name for name in changed if name not in free]:
         told = ", ".join(f"{name} ({before.get(name)} before, {now.get(name)} now)" for name in refused)
@@ -51,5 +52,5 @@ def reopened(recipe: Recipe | DeepRecipe, path: Path) -> RunFolder:
 
 
 def _rate_depends_on_steps(recipe: Recipe | DeepRecipe) -> bool:
-    """Whether more steps would have made the earlier iterations other ones."""
+    """Whether the learning rate of an iteration depends on how many there are: as it decays, or in a cut warm-up."""
     return recipe.decay != "constant" or (isinstance(recipe, DeepRecipe) and recipe.warmup > recipe.steps // 10)

@@ -46,6 +46,11 @@ def image_grid(sets: dict[str, GreyOrColour], columns: int = 10) -> Figure:
     return figure
 
 
+def save_sheet(path: str | Path, images: GreyOrColour, columns: int) -> Path:
+    """Write images as one sheet of tiles, small ones enlarged to be seen."""
+    return save_png(path, tile(images, columns), scale=max(1, 64 // images.shape[-1]))
+
+
 def save_png(path: str | Path, sheet: Float[np.ndarray, "y x 3"], scale: int = 1) -> Path:
     """Write a sheet pixel by pixel, each as a square of `scale` pixels; grey sheets as grey files, which are small."""
     path = Path(path)

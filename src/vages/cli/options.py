@@ -8,6 +8,8 @@ Experiment = Literal[
     "fig1",
     "fig2",
     "fig4",
+    "fig5",
+    "stein-tests",
     "checkerboard-methods",
     "control-variate",
     "table-time-memory",

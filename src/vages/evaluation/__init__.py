@@ -1,15 +1,64 @@
-"""How good a model is: log-likelihood, with log Z exact or annealed, and the score matching loss."""
+"""How good a model is: likelihood, score matching loss, Fisher divergence, Stein tests, the posterior's gap, FID."""
 
 from vages.evaluation.ais import LogPartition, ais, reverse_ais
+from vages.evaluation.critic import MLPCritic
+from vages.evaluation.critic_training import CriticTraining
+from vages.evaluation.features import Moments, feature_moments, images_digest
+from vages.evaluation.fid import KID, Extrapolation, extrapolate, extrapolated_fid, fid, kid, metric_name
+from vages.evaluation.fisher import FisherDivergence, fisher_divergence
+from vages.evaluation.inception import Inception, inception_file, install_inception, load_inception
+from vages.evaluation.kernels import IMQ, RBF, median_distance
+from vages.evaluation.learned_stein import learned_stein_test
 from vages.evaluation.likelihood import Estimate, log_likelihood
+from vages.evaluation.pixels import Grey, as_pixels
+from vages.evaluation.posterior_gap import PosteriorGap, kl_divergence, posterior_gap
 from vages.evaluation.score_matching import score_matching_loss, sliced_score_matching_loss
+from vages.evaluation.scores import Score, VariationalScore, score_batch
+from vages.evaluation.statistics import PREPROCESSING, Statistics, cache_key, load_statistics
+from vages.evaluation.stein import SteinTest, ksd_test
 
 __all__ = [
+    "IMQ",
+    "KID",
+    "PREPROCESSING",
+    "RBF",
+    "CriticTraining",
     "Estimate",
+    "Extrapolation",
+    "FisherDivergence",
+    "Grey",
+    "Inception",
     "LogPartition",
+    "MLPCritic",
+    "Moments",
+    "PosteriorGap",
+    "Score",
+    "Statistics",
+    "SteinTest",
+    "VariationalScore",
     "ais",
+    "as_pixels",
+    "cache_key",
+    "extrapolate",
+    "extrapolated_fid",
+    "feature_moments",
+    "fid",
+    "fisher_divergence",
+    "images_digest",
+    "inception_file",
+    "install_inception",
+    "kid",
+    "kl_divergence",
+    "ksd_test",
+    "learned_stein_test",
+    "load_inception",
+    "load_statistics",
     "log_likelihood",
+    "median_distance",
+    "metric_name",
+    "posterior_gap",
     "reverse_ais",
+    "score_batch",
     "score_matching_loss",
     "sliced_score_matching_loss",
 ]

@@ -43,6 +43,18 @@ EXPERIMENTS = {
         minutes=720.0,
         quick_minutes=2.5,
     ),
+    "fig5": Entry(
+        module="vages.experiments.fig5",
+        shows="VaGES-Fisher estimates the Fisher divergence of a GRBM from the data.",
+        minutes=16.0,
+        quick_minutes=1.0,
+    ),
+    "stein-tests": Entry(
+        module="vages.experiments.stein_tests",
+        shows="The Stein tests hold their level and gain power, with the exact score and with VaES.",
+        minutes=5.0,
+        quick_minutes=1.0,
+    ),
     "checkerboard-methods": Entry(
         module="vages.experiments.checkerboard_methods",
         shows="VaGES-DSM beside CD, PCD, NCE, VNCE, exact DSM and BiDSM on the checkerboard.",

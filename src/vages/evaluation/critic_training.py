@@ -1,0 +1,199 @@
+"""Training of a critic f as compiled chunks: Adam along E[sᵀf + εᵀ(∂f/∂v)ε − ½ ‖f‖²] (Eq. 22), with q(h | v) beside it.
+
+An iteration draws nothing: its noise, and that of the other iterations of a block, comes from one call. It depends on
+the key and the iteration's number alone.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from vages.distributions import batch_noise, flat_noise
+from vages.estimators import encode
+from vages.evaluation.scores import NUMBERS, FunctionScore, VariationalScore
+from vages.evaluation.signs import random_signs
+from vages.optimisers import adam, apply
+from vages.posteriors import Posterior, has_parameters, infer, kl
+
+Hutchinson = Literal["rademacher", "gaussian"]
+_NOISE_BYTES = 2**23  # of a block of iterations: few calls of the generator, and still near the cores
+
+
+@dataclass(frozen=True)
+class CriticTraining:
+    """How a critic is trained; the defaults are the paper's (Appendix F.3). K = 0 leaves q as it is."""
+
+    steps: int = 20_000
+    batch: int = 100
+    learning_rate: float = 2e-4
+    posterior_steps: int = 5  # K, of Adam on KL(q ‖ p) up to a constant, before each step of the critic
+    posterior_learning_rate: float | None = None  # None: that of the critic
+    hutchinson: Hutchinson = "rademacher"
+    b2: float = 0.999
+    checks: int = 20  # how many times the critic is tried on validation data
+
+    def __post_init__(self):
+        for name, least in (("steps", 1), ("batch", 1), ("checks", 1), ("posterior_steps", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: expected at least {least}, got {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate: expected a positive number, got {self.learning_rate}")
+        if self.hutchinson not in ("rademacher", "gaussian"):
+            raise ValueError(f"hutchinson: expected rademacher or gaussian, got {self.hutchinson!r}")
+
+
+class CriticState(NamedTuple):
+    """All that an iteration reads and writes; `posterior` is None where the score is a function."""
+
+    critic: Any
+    posterior: Any
+    optimiser: Any
+    posterior_optimiser: Any
+
+
+class CriticNoise(NamedTuple):
+    """All randomness of an iteration."""
+
+    posterior: Any  # (K, batch, 1, …)
+    score: Any
+    probe: Array  # ε
+
+
+def start_critic(critic: Any, score: VariationalScore | FunctionScore, how: CriticTraining) -> CriticState:
+    """The state before the first iteration."""
+    posterior = score.posterior if isinstance(score, VariationalScore) else None
+    optimiser, posterior_optimiser = _optimisers(how)
+    trained = lambda module: eqx.filter(module, eqx.is_inexact_array)
+    return CriticState(critic, posterior, optimiser.init(trained(critic)), posterior_optimiser.init(trained(posterior)))
+
+
+def advance_critic(
+    state: CriticState,
+    score: VariationalScore | FunctionScore,
+    data: Array,
+    indices: Int[Array, "n batch"],
+    key: PRNGKeyArray,
+    start: Int[Array, ""],
+    how: CriticTraining,
+) -> CriticState:
+    """The state after an iteration for each row of `indices`, which pick rows of `data`."""
+    params, static = eqx.partition(state, eqx.is_array)
+    draw = lambda i: _draw(jax.random.fold_in(key, i), state, score, data[indices[0]], how)
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(eqx.filter_eval_shape(draw, start)))
+    block = max(1, min(len(indices), _NOISE_BYTES // max(size, 1)))
+    iterations = start + jnp.arange(len(indices), dtype=start.dtype)
+
+    def iterate(params, inputs):
+        rows, noise = inputs
+        state = _update(eqx.combine(params, static), score, data[rows], noise, how)
+        return eqx.filter(state, eqx.is_array), None
+
+    def run_block(params, inputs):
+        rows, iterations = inputs
+        return jax.lax.scan(iterate, params, (rows, jax.vmap(draw)(iterations)))
+
+    whole = len(indices) // block * block
+    for these, length in ((slice(0, whole), block), (slice(whole, None), len(indices) - whole)):
+        if length:
+            blocks = (indices[these].reshape(-1, length, indices.shape[1]), iterations[these].reshape(-1, length))
+            params, _ = jax.lax.scan(run_block, params, blocks)
+    return eqx.combine(params, static)
+
+
+class SteinTerms(NamedTuple):
+    """At each example, sᵀf + εᵀ(∂f/∂v)ε, which has mean 0 where the model is right, and ½ ‖f‖²."""
+
+    stein: Float[Array, "n"]
+    penalty: Float[Array, "n"]
+
+
+def stein_terms(critic: Any, score: Array, v: Array, probe: Array) -> SteinTerms:
+    """The terms of Eq. 22 from scores and ε (both shaped like v): one push-forward along ε."""
+    value, slope = jax.jvp(jax.vmap(critic), (v,), (probe,))
+    add = lambda x: jnp.sum(x.reshape(len(x), -1), axis=1)
+    return SteinTerms(add(score * value + probe * slope), 0.5 * add(value**2))
+
+
+def terms_of(
+    state: CriticState, score: VariationalScore | FunctionScore, v: Array, key: PRNGKeyArray, how: CriticTraining
+) -> SteinTerms:
+    """The terms at held-out examples, with one set of h and one ε for each, in blocks of bounded memory."""
+    for_score, for_probe = jax.random.split(key)
+    noise = score.noise(for_score, v)
+    probe = _probe(for_probe, v, how.hutchinson)
+    own = _with_posterior(score, state.posterior)
+    with jax.default_matmul_precision("float32"):
+        one = lambda row: jax.tree.map(lambda x: x[0], _one_terms(state.critic, own, row))
+        return jax.lax.map(one, (v, _rows(noise), probe), batch_size=min(len(v), max(1, NUMBERS // max(v[0].size, 1))))
+
+
+def _one_terms(critic: Any, score: VariationalScore | FunctionScore, row: Any) -> SteinTerms:
+    v, noise, probe = jax.tree.map(lambda x: x[None], row)
+    return stein_terms(critic, score(v, _from_rows(noise)), v, probe)
+
+
+def _rows(noise: Any) -> Any:
+    """Noise with the examples' axis first; that of a corrector has the steps before it."""
+    return noise if noise is None or noise[1] is None else (noise[0], jnp.moveaxis(noise[1], 1, 0))
+
+
+def _from_rows(noise: Any) -> Any:
+    return noise if noise is None or noise[1] is None else (noise[0], jnp.moveaxis(noise[1], 0, 1))
+
+
+def _with_posterior(score: VariationalScore | FunctionScore, posterior: Posterior | None):
+    if not isinstance(score, VariationalScore) or posterior is None:
+        return score
+    return VariationalScore(score.model, posterior, score.samples, score.corrector)
+
+
+def _draw(
+    key: PRNGKeyArray, state: CriticState, score: VariationalScore | FunctionScore, v: Array, how: CriticTraining
+) -> CriticNoise:
+    keys = jax.random.split(key, 3)
+    posterior = None
+    if isinstance(score, VariationalScore) and how.posterior_steps and has_parameters(state.posterior):
+        model = score.model
+        q = eqx.filter_eval_shape(lambda q, v: infer(q, model, jax.vmap(model.features)(v), v), state.posterior, v)
+        posterior = jax.vmap(lambda key: batch_noise(q, key, 1))(jax.random.split(keys[0], how.posterior_steps))
+    return CriticNoise(posterior, score.noise(keys[1], v), _probe(keys[2], v, how.hutchinson))
+
+
+def _probe(key: PRNGKeyArray, v: Array, hutchinson: Hutchinson) -> Array:
+    if hutchinson == "gaussian":
+        return flat_noise(jax.random.normal, key, v.shape, v.dtype)
+    return random_signs(key, v.shape, v.dtype)
+
+
+def _update(
+    state: CriticState, score: VariationalScore | FunctionScore, v: Array, noise: CriticNoise, how: CriticTraining
+) -> CriticState:
+    optimiser, posterior_optimiser = _optimisers(how)
+    critic, posterior, critic_state, posterior_state = state
+    factor = jnp.ones((), jnp.float32)
+    if isinstance(score, VariationalScore):
+        encoding = encode(score.model, v)
+        gap = lambda q, noise: jnp.mean(kl.at(score.model, q, encoding.features, v, noise))
+        for step_noise in () if noise.posterior is None else noise.posterior:  # (K, batch, 1, …): K is small
+            gradient = eqx.filter_grad(gap)(posterior, step_noise)
+            posterior, posterior_state = apply(posterior_optimiser, gradient, posterior_state, posterior, factor)
+        scores = score.encoded(posterior, encoding, v, noise.score)
+    else:
+        scores = score(v, noise.score)
+
+    def loss(critic):
+        terms = stein_terms(critic, scores, v, noise.probe)
+        return jnp.mean(terms.penalty - terms.stein)
+
+    gradient = eqx.filter_grad(loss)(critic)
+    critic, critic_state = apply(optimiser, gradient, critic_state, critic, factor)
+    return CriticState(critic, posterior, critic_state, posterior_state)
+
+
+def _optimisers(how: CriticTraining):
+    rate = how.learning_rate if how.posterior_learning_rate is None else how.posterior_learning_rate
+    return adam(how.learning_rate, b1=0.9, b2=how.b2), adam(rate, b1=0.9, b2=how.b2)

@@ -1,0 +1,138 @@
+"""Inception features of a stream of images, summed up in one pass and float64: memory is that of a batch."""
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float32, Float64, UInt8
+
+from vages.evaluation.inception import Inception
+from vages.evaluation.statistics import Statistics
+from vages.nets.inception import Folded, inception_features
+
+GROUPS = 5  # that images are dealt out to, one after the other: fewer images are fewer groups
+BATCH = 250
+KEPT = 10_000  # features that stay for the KID
+_AHEAD = 2  # batches that the host may be ahead of the device
+
+
+class Moments(NamedTuple):
+    """Of the features in each group, their sum and the sum of their outer products."""
+
+    n: int
+    total: Float64[np.ndarray, "groups d"]
+    outer: Float64[np.ndarray, "groups d d"]
+    features: Float32[np.ndarray, "kept d"]
+    images: str
+    weights: str
+
+    def statistics(self, groups: int = GROUPS) -> Statistics:
+        """Of all images, or of those in the first groups alone."""
+        n = sum(len(range(group, self.n, GROUPS)) for group in range(groups))
+        if n < 2:
+            raise ValueError(f"images: expected at least two, got {n}; one has no covariance")
+        mean = self.total[:groups].sum(axis=0) / n
+        covariance = (self.outer[:groups].sum(axis=0) - n * np.outer(mean, mean)) / (n - 1)
+        return Statistics(n, mean, covariance, self.features, self.images, self.weights)
+
+
+def feature_moments(
+    network: Inception,
+    images: Iterable[UInt8[np.ndarray, "_ 3 height width"]],
+    most: int,
+    *,
+    batch: int = BATCH,
+    kept: int = KEPT,
+    progress: Callable[[int, int], object] | None = None,
+) -> Moments:
+    """The moments of up to `most` images, which come in pieces of any length; memory is that of a batch.
+
+    The features that are kept are those of a random choice of positions, so that sorted images do no harm.
+    """
+    if batch < GROUPS or batch % GROUPS:
+        raise ValueError(f"batch: expected a multiple of {GROUPS}, got {batch}")
+    batch = min(batch, -(-most // GROUPS) * GROUPS)
+    keep = np.zeros(most, bool)
+    keep[np.random.default_rng(0).permutation(most)[:kept]] = True
+    n, shape, sha256, chosen, pending = 0, (), hashlib.sha256(), [], deque()
+
+    def settle() -> None:
+        features, rows = pending.popleft()
+        chosen.append(np.asarray(features)[rows])
+
+    size = _feature_count(network)
+    with jax.enable_x64(True):
+        sums = [jnp.zeros((GROUPS, size), jnp.float64), jnp.zeros((GROUPS, size, size), jnp.float64)]
+    for pixels, count in _batches(images, batch):
+        if n + count > most:
+            raise ValueError(f"images: expected at most {most}, got more; say how many there are")
+        sha256.update(pixels[:count].data)
+        with jax.enable_x64(True):  # of the sums alone: the network is float32, and what draws images is not in here
+            *sums, features = _add(*sums, network.convs, jnp.asarray(pixels), jnp.asarray(count, jnp.int32))
+        pending.append((features, np.flatnonzero(keep[n : n + count])))
+        n, shape = n + count, pixels.shape[1:]
+        if len(pending) > _AHEAD:
+            settle()
+        if progress is not None:
+            progress(n, most)
+    while pending:
+        settle()
+    total, outer = (np.array(x) for x in sums)
+    if not (np.isfinite(total).all() and np.isfinite(outer).all()):
+        raise ValueError("features: expected finite numbers, got NaN or infinity; is the device sound?")
+    features = np.concatenate([np.zeros((0, size), np.float32), *chosen])
+    return Moments(n, total, outer, features, _with_shape(sha256, (n, *shape)), network.sha256)
+
+
+def images_digest(pieces: Iterable[UInt8[np.ndarray, "_ 3 height width"]]) -> str:
+    """The SHA-256 that a set of images is known by: of the pixels and the shape."""
+    n, shape, sha256 = 0, (), hashlib.sha256()
+    for piece in pieces:
+        sha256.update(np.ascontiguousarray(piece).data)
+        n, shape = n + len(piece), piece.shape[1:]
+    return _with_shape(sha256, (n, *shape))
+
+
+@partial(jax.jit, donate_argnums=(0, 1))
+def _add(total: Array, outer: Array, convs: dict[str, Folded], images: Array, count: Array) -> tuple[Array, ...]:
+    """The sums with those of the first `count` images of a batch, and its features."""
+    features = inception_features(convs, images)
+    there = jnp.arange(len(images), dtype=jnp.int32) < count
+    rows = jnp.where(there[:, None], features, 0).astype(jnp.float64)
+    rows = rows.reshape(-1, GROUPS, rows.shape[-1])
+    outer = outer + jnp.einsum("kgi,kgj->gij", rows, rows, precision="highest")
+    return total + jnp.sum(rows, axis=0), outer, features
+
+
+def _feature_count(network: Inception) -> int:
+    image = jax.ShapeDtypeStruct((1, 3, 8, 8), jnp.uint8)
+    return jax.eval_shape(inception_features, network.convs, image).shape[-1]
+
+
+def _batches(pieces: Iterable[np.ndarray], batch: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Batches of one shape, the last filled up, and how many images in each are real."""
+    waiting, held = [], 0
+    for piece in pieces:
+        if waiting and piece.shape[1:] != waiting[0].shape[1:]:
+            raise ValueError(
+                f"images: expected one size, got {list(waiting[0].shape[1:])} and {list(piece.shape[1:])}; resize them"
+            )
+        waiting.append(piece)
+        held += len(piece)
+        while held >= batch:
+            joined = np.concatenate(waiting)
+            yield np.ascontiguousarray(joined[:batch]), batch
+            waiting, held = [joined[batch:]], held - batch
+    if held:
+        rest = np.concatenate(waiting)
+        yield np.concatenate([rest, np.zeros((batch - held, *rest.shape[1:]), rest.dtype)]), held
+
+
+def _with_shape(sha256: Any, shape: tuple[int, ...]) -> str:
+    sha256.update(repr(shape).encode())
+    return sha256.hexdigest()

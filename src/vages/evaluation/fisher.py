@@ -1,0 +1,173 @@
+"""The exact Fisher divergence of a model from data, by a critic (VaGES-Fisher, Sec. 5).
+
+    D(p_D ‖ p) = ½ E ‖∇ log p − ∇ log p_D‖² = max_f E[∇ log p(v)ᵀ f(v) + εᵀ(∂f/∂v)ε − ½ ‖f(v)‖²]         (Theorem 5)
+
+The maximum is at f = ∇ log p − ∇ log p_D. A critic is trained on training data and tried on test data, so that what is
+reported is, but for its standard error, a lower bound; it falls short by ½ E ‖f − (∇ log p − ∇ log p_D)‖².
+"""
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from vages.data import Batches
+from vages.evaluation.critic import MLPCritic
+from vages.evaluation.critic_training import (
+    CriticState,
+    CriticTraining,
+    SteinTerms,
+    advance_critic,
+    start_critic,
+    terms_of,
+)
+from vages.evaluation.likelihood import Estimate
+from vages.evaluation.scores import FunctionScore, Score, VariationalScore, as_score, check_examples, check_score
+from vages.samplers.program import Progress
+
+LEAST = 10  # examples in each part
+
+
+class FisherDivergence(NamedTuple):
+    """Estimates on test data by the last critic, and by the one that was best on validation data.
+
+    f = 0 is a critic too, of value 0. It is the best, said to be of iteration 0 and without an error, where no other is
+    above it by two standard errors on validation data: the largest of many estimates is above 0 by chance.
+    `validation` holds (iteration, estimate). `posterior` is q as it was learnt beside the last critic.
+    """
+
+    last: Estimate
+    best: Estimate
+    best_step: int
+    validation: list[tuple[int, Estimate]]
+    critic: Any
+    posterior: Any
+
+
+def fisher_divergence(
+    key: PRNGKeyArray,
+    score: Score,
+    train: Array,
+    validation: Array,
+    test: Array,
+    *,
+    critic: Any = None,
+    how: CriticTraining | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> FisherDivergence:
+    """The Fisher divergence of the model with this score from the distribution of the examples.
+
+    `score` is a function of one example, such as a model's `score`, or a `VariationalScore`, whose q is learnt beside
+    the critic where it has parameters. `critic` is a module from an example to an array of its shape, an `MLPCritic`
+    unless given. Settings of `CriticTraining` may be given by name. The standard error counts the examples, h and ε of
+    the test, not the training of the critic.
+    """
+    check_part("test", test, train)
+    key, for_test = jax.random.split(key)
+    trained = train_critic(
+        key, score, train, validation, critic=critic, how=with_settings(how, settings), progress=progress
+    )
+    history = [(step, _value(terms)) for step, terms in trained.validation]
+    mean, error = dict(history)[trained.best_step]
+    on_test = lambda state: _value(evaluate_critic(state, trained, test, for_test))
+    last = on_test(trained.last)
+    if mean <= 2 * error:
+        nothing = jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_array(x) else x, trained.best.critic)
+        return FisherDivergence(last, Estimate(0.0, 0.0), 0, history, nothing, trained.last.posterior)
+    best = on_test(trained.best)
+    return FisherDivergence(last, best, trained.best_step, history, trained.best.critic, trained.last.posterior)
+
+
+class TrainedCritic(NamedTuple):
+    """The states after the last iteration, and after the one that was best on validation data."""
+
+    last: CriticState
+    best: CriticState
+    best_step: int
+    validation: list[tuple[int, SteinTerms]]
+    score: VariationalScore | FunctionScore
+    how: CriticTraining
+
+
+def train_critic(
+    key: PRNGKeyArray,
+    score: Score,
+    train: Array,
+    validation: Array,
+    *,
+    critic: Any,
+    how: CriticTraining,
+    progress: Progress | None,
+    merit: Callable[[SteinTerms], float] = lambda terms: float(np.mean(terms.stein - terms.penalty)),
+) -> TrainedCritic:
+    """A critic trained in chunks; at their ends its `merit` on validation data is compared with the best before."""
+    own = as_score(score)
+    check_examples("train", train, max(LEAST, how.batch))
+    check_part("validation", validation, train)
+    check_score(own, train)
+    for_critic, for_order, for_noise, for_validation = jax.random.split(key, 4)
+    critic = MLPCritic(for_critic, train.shape[1:]) if critic is None else critic
+    _check_critic(critic, train)
+    state = best = start_critic(critic, own, how)
+    batches = Batches(len(train), how.batch, int(jax.random.bits(for_order)))
+    best_step, highest, history = 0, -math.inf, []
+    ends = np.unique(np.linspace(0, how.steps, min(how.checks, how.steps) + 1).astype(int))
+    for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        indices = jnp.asarray(batches.indices(begin, end - begin))
+        state = _advance(state, own, train, indices, for_noise, jnp.asarray(begin, jnp.int32), how)
+        terms = _terms(state, own, validation, for_validation, how)
+        value = float(merit(terms))
+        if not math.isfinite(value):
+            raise ValueError(
+                f"critic: expected finite values on validation data, got {value} at iteration {end}; "
+                f"lower the learning rate, {how.learning_rate}, or look at the score"
+            )
+        history.append((end, terms))
+        if value > highest:
+            best, best_step, highest = state, end, value
+        if progress is not None:
+            with contextlib.suppress(Exception):  # a broken bar must not cost the critic
+                progress(end, how.steps)
+    return TrainedCritic(state, best, best_step, history, own, how)
+
+
+def check_part(name: str, v: Array, train: Array) -> None:
+    """Raise unless v is a batch of examples like the training data."""
+    check_examples(name, v, LEAST)
+    if v.shape[1:] != train.shape[1:] or v.dtype != train.dtype:
+        raise ValueError(
+            f"{name}: expected examples like those of train, {train.dtype}{list(train.shape[1:])}, "
+            f"got {v.dtype}{list(v.shape[1:])}"
+        )
+
+
+def evaluate_critic(state: CriticState, trained: TrainedCritic, v: Array, key: PRNGKeyArray) -> SteinTerms:
+    """The terms of Eq. 22 at examples that the critic has not seen."""
+    return _terms(state, trained.score, v, key, trained.how)
+
+
+def with_settings(how: CriticTraining | None, settings: dict[str, Any]) -> CriticTraining:
+    """The settings, the paper's unless given, some of them by name."""
+    return replace(CriticTraining() if how is None else how, **settings)
+
+
+def _check_critic(critic: Any, train: Array) -> None:
+    shape = eqx.filter_eval_shape(critic, jax.ShapeDtypeStruct(train.shape[1:], train.dtype)).shape
+    if shape != train.shape[1:]:
+        raise ValueError(f"critic: expected an array like an example, of shape {train.shape[1:]}, got {shape}")
+
+
+def _value(terms: SteinTerms) -> Estimate:
+    return Estimate.of(terms.stein - terms.penalty)
+
+
+_advance = eqx.filter_jit(advance_critic)
+_terms = eqx.filter_jit(terms_of)

@@ -1,0 +1,44 @@
+"""Images as the FID network takes them: numbers from 0 to 255 in three channels, or an error that says why not."""
+
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Shaped, UInt8
+
+Grey = Literal["refuse", "replicate"]
+
+
+def as_pixels(
+    images: Shaped[np.ndarray, "..."], name: str, grey: Grey = "refuse"
+) -> UInt8[np.ndarray, "n 3 height width"]:
+    """Images of uint8, or of floats in [0, 1], which are rounded to 8 bits; with 1 or 3 channels, first or last.
+
+    Grey images are refused, unless they are to be replicated: the network knows colour photographs, and what it makes
+    of three equal channels is a number of its own. `name` is for errors.
+    """
+    if images.ndim == 3:
+        images = images[:, None]
+    elif images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
+        images = np.moveaxis(images, 3, 1)
+    if images.ndim != 4 or images.shape[1] not in (1, 3) or 0 in images.shape[1:]:
+        raise ValueError(
+            f"{name}: expected images of shape (n, 3, height, width), got {list(images.shape)}; reshape them"
+        )
+    if images.shape[1] == 1 and grey == "refuse":
+        raise ValueError(
+            f"{name}: expected colour images, got grey ones; have their channel replicated (--grey replicate), and "
+            "compare such numbers with one another alone"
+        )
+    if images.dtype != np.uint8:
+        if images.dtype.kind != "f":
+            raise ValueError(f"{name}: expected uint8 from 0 to 255 or floats from 0 to 1, got {images.dtype}; cast it")
+        if not np.isfinite(images).all():
+            row = int(np.argwhere(~np.isfinite(images))[0][0])
+            raise ValueError(f"{name}: expected finite numbers, got NaN or infinity in image {row}; leave it out")
+        low, high = (float(images.min()), float(images.max())) if images.size else (0.0, 1.0)
+        if low < 0 or high > 1:
+            raise ValueError(
+                f"{name}: expected floats from 0 to 1, got {low:.4g} to {high:.4g}; clip or rescale them, and say so"
+            )
+        images = np.rint(images * 255).astype(np.uint8)
+    return np.repeat(images, 3, axis=1) if images.shape[1] == 1 else images

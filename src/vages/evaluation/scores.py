@@ -1,0 +1,136 @@
+"""Scores ∇_v log p(v) for the measures of this room: from a function, or by VaES.
+
+    model.score                          the exact score of a tractable model, or any function of one example
+    VariationalScore(model, posterior)   VaES (Eq. 7), with fresh samples of q(h | v) at each call
+
+With samples of the exact posterior VaES has the right mean at each v, and its noise is independent from one v to the
+next: what is linear in the score of each example, as the statistics of this room are, stays without bias.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from vages.distributions import batch_noise, from_noise
+from vages.estimators import Encoding, encode, encoded_vaes
+from vages.models import EBLVM, check_finite, check_inputs
+from vages.posteriors import Corrector, Posterior, infer
+
+NUMBERS = 2**18  # of v, taken together: a network's layers may hold a hundred times as many
+
+
+class VariationalScore(eqx.Module):
+    """VaES with `samples` draws of q(h | v) for each v, moved towards p(h | v) where there is a corrector.
+
+    A model without latents takes `NoPosterior()`: its one state is empty, and the score exact.
+    """
+
+    model: EBLVM
+    posterior: Posterior
+    samples: int = eqx.field(static=True, default=1)
+    corrector: Corrector | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        if self.samples < 1:
+            raise ValueError(f"samples: expected at least 1, got {self.samples}")
+
+    def noise(self, key: PRNGKeyArray, v: Array) -> Any:
+        """The noise of one call for a batch v, which is asked for its shape and dtype alone."""
+        q = eqx.filter_eval_shape(_posterior, self.model, self.posterior, v)
+        start, steps = jax.random.split(key)
+        noise = batch_noise(q, start, self.samples)
+        return noise, None if self.corrector is None else self.corrector.noise(steps, noise)
+
+    def __call__(self, v: Array, noise: Any) -> Array:
+        """The score at each v of a batch."""
+        return self.encoded(self.posterior, encode(self.model, v), v, noise)
+
+    def encoded(self, posterior: Posterior, encoding: Encoding, v: Array, noise: Any) -> Array:
+        """The same with another posterior, and with features that are already there."""
+        start, steps = noise
+        h = from_noise(infer(posterior, self.model, encoding.features, v), start)
+        if self.corrector is not None:
+            h = self.corrector(self.model, encoding.features, h, steps)
+        return encoded_vaes(self.model, encoding, h)
+
+
+class FunctionScore(eqx.Module):
+    """A function of one example in the same clothes; it takes no noise."""
+
+    function: Callable[[Array], Array]
+
+    def noise(self, key: PRNGKeyArray, v: Array) -> None:
+        """None."""
+        return None
+
+    def __call__(self, v: Array, noise: Any) -> Array:
+        """The score at each v of a batch."""
+        return jax.vmap(self.function)(v)
+
+
+Score = VariationalScore | Callable[[Array], Array]
+
+
+def as_score(score: Score) -> VariationalScore | FunctionScore:
+    """What `noise` can be drawn for, and what can then be called with a batch."""
+    return score if isinstance(score, VariationalScore | FunctionScore) else FunctionScore(score)
+
+
+def score_batch(score: Score, v: Array, key: PRNGKeyArray | None = None) -> Array:
+    """The score at each of many v, in blocks of bounded memory. VaES takes a key."""
+    own = as_score(score)
+    check_score(own, v)
+    if key is None:
+        if isinstance(own, VariationalScore):
+            raise ValueError("key: expected a key, because VaES draws samples of h, got None; give one")
+        key = jax.random.key(0)
+    block = max(1, min(len(v), NUMBERS // max(v[0].size, 1)))
+    parts = []
+    for i, first in enumerate(range(0, len(v), block)):
+        rows = np.minimum(np.arange(first, first + block), len(v) - 1)  # equal blocks: one program for all
+        parts.append(_scores(own, v[rows], jax.random.fold_in(key, i)))
+    return jnp.concatenate(parts)[: len(v)]
+
+
+@eqx.filter_jit
+def _scores(score: Any, v: Array, key: PRNGKeyArray) -> Array:
+    with jax.default_matmul_precision("float32"):  # by default, GPUs and TPUs may multiply with far fewer bits
+        return score(v, score.noise(key, v))
+
+
+def check_score(score: VariationalScore | FunctionScore, v: Array) -> None:
+    """Raise unless the score takes such examples, and is shaped like them."""
+    if isinstance(score, VariationalScore):
+        check_inputs(score.model, v)
+        return
+    one = jax.ShapeDtypeStruct(v.shape[1:], v.dtype)
+    try:
+        shape = eqx.filter_eval_shape(score.function, one).shape
+    except (TypeError, ValueError, AttributeError) as error:
+        why = str(error).splitlines()[0]
+        raise ValueError(
+            f"score: expected a function of one example of shape {one.shape}, got one that fails there ({why}); "
+            "do model and data have the same dimension?"
+        ) from None
+    if shape != one.shape:
+        raise ValueError(f"score: expected the shape of an example, {one.shape}, got {shape}; are they of one model?")
+
+
+def check_examples(name: str, v: Array, least: int) -> None:
+    """Raise unless v is a batch of at least so many examples, finite, and not all the same."""
+    if v.ndim < 2 or not jnp.issubdtype(v.dtype, jnp.floating):
+        raise ValueError(f"{name}: expected floating examples of shape (n, …), got {v.dtype}{list(v.shape)}")
+    if len(v) < least:
+        raise ValueError(f"{name}: expected at least {least} examples, got {len(v)}; give more")
+    check_finite(name, v)
+    if bool(jnp.all(v == v[:1])):
+        raise ValueError(f"{name}: expected examples that differ, got {len(v)} times the same; is the data constant?")
+
+
+def _posterior(model: EBLVM, posterior: Posterior, v: Array):
+    return infer(posterior, model, jax.vmap(model.features)(v), v)

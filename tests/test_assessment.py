@@ -1,0 +1,217 @@
+"""The posterior's gap against closed forms and enumeration; everything that is said of a small run."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vages.recipes
+from small_nets import IMAGE, filled
+from truth import enumerated, expected_vaes
+from vages import GRBM, BernoulliPosterior, Corrector, ExactPosterior, GaussianPosterior, LinearGaussian
+from vages.cli import evaluate
+from vages.data import Images, Splits
+from vages.evaluation import VariationalScore, posterior_gap
+from vages.posteriors import Heads
+from vages.recipes import CHECKERBOARD, DEEP_PRESETS, LoadedRun, assessment, config_of, train
+from vages.recipes.assessment import Assessment, Row, Sizes, assess
+from vages.recipes.deep import parts_of_deep
+from vages.recipes.grbm_run import load_grbm_run
+from vages.report.assessments import assessment_figure
+from vages.training import RunFolder
+
+KEY = jax.random.key(0)
+
+
+def normal(seed, *shape):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def layer(weight, bias):
+    made = eqx.nn.Linear(weight.shape[1], weight.shape[0], key=KEY)
+    return eqx.tree_at(lambda made: (made.weight, made.bias), made, (weight, bias))
+
+
+def test_gap_of_a_grbm_by_enumeration():
+    """KL over all states; the squared bias of VaES is ‖W Δm‖², within 5.5 errors."""
+    model = GRBM(normal(0, 3, 4), normal(1, 3), normal(2, 4), jnp.zeros(()))
+    q = BernoulliPosterior(layer(model.weight.T + 0.3 * normal(3, 4, 3), model.latent_bias), temperature=0.0)
+    v = normal(4, 300, 3)  # more than a block
+    gap = posterior_gap(KEY, model, q, v, samples=8)  # few, so that their variance would show in the bias
+    features = jax.vmap(model.features)(v)
+    states, weights = enumerated(jax.vmap(lambda v: q(model, None, v).logits)(v))
+    _, truth = enumerated(features.field)
+    kl = np.sum(np.asarray(weights) * (np.log(weights) - np.log(truth)), axis=1)
+    assert gap.kl is not None
+    assert gap.kl == pytest.approx((kl.mean(), kl.std(ddof=1) / math.sqrt(300)), rel=1e-4)
+    mean = np.einsum("bs,bsh->bh", weights, states)
+    bias = ((expected_vaes(model, v, mean) - np.asarray(jax.vmap(model.score)(v))) ** 2).sum(1).mean()
+    assert gap.vaes_bias is not None
+    assert abs(gap.vaes_bias.mean - bias) < 5.5 * gap.vaes_bias.error
+    assert gap.vaes_bias.error < 0.2
+    assert (gap.fisher, gap.ksd, gap.corrected_ksd, gap.n) == (None, None, None, 300)
+    assert "Theorems 1 and 2" in gap.meaning()
+    with pytest.raises(TypeError, match="corrector: expected a posterior over continuous h, got Bernoulli"):
+        posterior_gap(KEY, model, q, v, corrector=Corrector(1, 0.1))
+
+
+def test_gap_of_a_gaussian_model_in_closed_form():
+    """Fisher, KL and bias by hand; the corrector, run long, takes q to the posterior, where KSD is 0."""
+    model = LinearGaussian(0.4 * normal(0, 3, 2), normal(1, 3), normal(2, 2), jnp.zeros(()))
+    shift, log_std = np.array([0.5, -0.3]), -0.2
+    wide = layer(jnp.zeros((2, 3)), jnp.full(2, log_std))
+    q = GaussianPosterior(Heads(layer(model.weight.T, model.latent_bias + jnp.asarray(shift, jnp.float32)), wide))
+    v = normal(3, 64, 3)
+    gap = posterior_gap(KEY, model, q, v, samples=100, corrector=Corrector(steps=100, step_size=0.1))
+    assert gap.fisher is not None
+    assert gap.kl is not None
+    assert gap.vaes_bias is not None
+    assert gap.ksd is not None
+    assert gap.corrected_ksd is not None
+    std = math.exp(log_std)
+    fisher = 0.5 * (shift @ shift + 2 * (std - 1 / std) ** 2)
+    assert abs(gap.fisher.mean - fisher) < 5.5 * gap.fisher.error < 0.2 * fisher
+    assert gap.kl.mean == pytest.approx(0.5 * (shift @ shift + 2 * (std**2 - 1 - 2 * log_std)), rel=1e-4)
+    bias = np.sum((np.asarray(model.weight, np.float64) @ shift) ** 2)
+    assert abs(gap.vaes_bias.mean - bias) < 5.5 * gap.vaes_bias.error < 0.5 * bias
+    assert gap.ksd.mean > 20 * gap.ksd.error
+    assert abs(gap.corrected_ksd.mean) < 5.5 * gap.corrected_ksd.error < 0.2 * gap.ksd.mean
+    assert "Theorems 3 and 4" in gap.meaning()
+    assert "of the samples' KSD" in gap.meaning()
+    right = posterior_gap(KEY, model, ExactPosterior(), v, samples=100)
+    assert right.ksd is not None
+    assert right.fisher is not None
+    assert abs(right.ksd.mean) < 5.5 * right.ksd.error
+    assert right.fisher.mean < 1e-10
+    with pytest.raises(ValueError, match="samples: expected at least 4 draws of h for each v, got 3"):
+        posterior_gap(KEY, model, q, v, samples=3)
+    with pytest.raises(ValueError, match=r"v: expected shape \(batch, 3\), got \(64, 2\)"):
+        posterior_gap(KEY, model, q, v[:, :2])
+
+
+SIZES = Sizes(examples=40, critic_steps=5, critic_width=4, samples=4, replicates=20)
+COMMON = ["Fisher divergence", "KSD", "KSD p-value"]
+
+
+def check(run, names):
+    got = assess(run, sizes=SIZES)
+    assert [row.name for row in got.rows] == names
+    assert all(math.isfinite(row.value) and row.means for row in got.rows)
+    record = json.loads(json.dumps(got.record(), allow_nan=False))
+    assert [row["value"] for row in record["rows"]] == [row.value for row in got.rows]
+    assert record["sizes"]["examples"] == 40
+    assert len(assessment_figure(record["rows"]).axes) == 1
+    return got
+
+
+@pytest.fixture(scope="module")
+def grbm(tmp_path_factory):
+    path, recipe = tmp_path_factory.mktemp("runs") / "grbm", replace(CHECKERBOARD, steps=4, evaluate_every=4, seeds=2)
+    folder = RunFolder(path, config_of(recipe))
+    trained = train(recipe, folder=folder)
+    folder.close()
+    return path, trained
+
+
+def test_a_grbm_comes_back_and_is_assessed(grbm):
+    path, trained = grbm
+    run = load_grbm_run(path, 1)
+    assert eqx.tree_equal(run.model, trained.model(1))
+    np.testing.assert_array_equal(load_grbm_run(path).splits.test, trained.data.test)
+    names = ["log-likelihood", "score matching loss", *COMMON, "posterior gap, KL", "squared bias of VaES"]
+    got = check(run, names)
+    assert (got.noise, got.checkpoint) == (trained.recipe.sigma, 4)
+    assert assess(run, sizes=SIZES).rows == got.rows
+    with pytest.raises(ValueError, match="noise: expected a standard deviation of 0 or more, got -1.0"):
+        assess(run, noise=-1.0)
+    with pytest.raises(ValueError, match="seed: expected one of the 2 seeds"):
+        load_grbm_run(path, 2)
+
+
+def untrained(recipe):
+    """A run as it is loaded, without the time to train it."""
+    model, posterior = filled(parts_of_deep(recipe, IMAGE))
+    run = LoadedRun(Path("a run"), recipe, model, posterior, 7, "raw", {})
+    images = np.random.default_rng(0).uniform(size=(90, *IMAGE)).astype(np.float32)
+    run.__dict__["images"] = Images(Splits(images[:50], images[:0], images[50:]), None)
+    return run
+
+
+SMALL = replace(DEEP_PRESETS["digits"], width=8, depth=1, latents=3, head_width=4, corrector_steps=2, sigma_base=0.2)
+
+
+def test_a_deep_run_is_assessed():
+    names = [
+        "denoising score matching loss",
+        *COMMON,
+        "posterior gap, Fisher",
+        "KSD of h, samples of q",
+        "KSD of h, corrected",
+    ]
+    assert check(untrained(SMALL), names).noise == 0.2
+
+
+def test_a_run_without_latents_is_assessed():
+    check(untrained(replace(SMALL, method="mdsm")), ["denoising score matching loss", *COMMON])
+
+
+def test_runs_are_told_apart(tmp_path):
+    folder = RunFolder(tmp_path / "deep", config_of(SMALL))
+    folder.close()
+    with pytest.raises(ValueError, match="run: expected the run of a GRBM, got .*deep, that of a deep model"):
+        load_grbm_run(tmp_path / "deep")
+    folder = RunFolder(tmp_path / "empty", config_of(CHECKERBOARD))
+    folder.close()
+    with pytest.raises(ValueError, match="run: expected a whole checkpoint in .*empty.checkpoints, got none"):
+        load_grbm_run(tmp_path / "empty")
+
+
+def test_denoising_loss_of_vaes_has_no_bias_from_its_noise():
+    """With samples of the posterior it is that of the exact score, within 5.5 errors of their difference."""
+    model = LinearGaussian(0.8 * normal(0, 3, 2) / 2, normal(1, 3), normal(2, 2), jnp.zeros(()))
+    clean = normal(3, 4000, 3)
+    noisy = clean + 0.5 * normal(4, 4000, 3)
+    loss = lambda score: assessment._denoising_loss(KEY, score, clean, noisy, 0.5)
+    exact, estimated = loss(model.score), loss(VariationalScore(model, ExactPosterior()))
+    scores = np.asarray(jax.vmap(model.score)(noisy)) - np.asarray(clean - noisy) / 0.25
+    assert exact.mean == pytest.approx(0.5 * (scores**2).sum(1).mean(), rel=1e-5)
+    assert abs(estimated.mean - exact.mean) < 5.5 * estimated.error < 0.1 * exact.mean
+
+
+def test_sizes_are_checked():
+    with pytest.raises(ValueError, match="examples: expected at least 20, got 5"):
+        Sizes(examples=5)
+
+
+def test_command(grbm, monkeypatch, capsys):
+    """What is said of the run is made up; that it is said, and kept, is not."""
+
+    def assess(run, *, sizes, noise, seed, progress):
+        rows = [
+            Row("log-likelihood", -0.5, 0.25, "higher is better"),
+            Row("KSD", math.nan, None, "0 where it is right"),
+        ]
+        return Assessment(str(run.path), run.step, rows, sizes.examples, noise, sizes, seed, 0.1)
+
+    monkeypatch.setattr(vages.recipes, "assess", assess)
+    path, _ = grbm
+    assert evaluate(str(path), examples=30, noise=0.5, seed=3, json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["model"]["examples"], told["model"]["noise"], told["model"]["seed"]) == (30, 0.5, 3)
+    assert told["images"] == {"not measured": "a GRBM draws no samples that the network could judge"}
+    assert json.loads((path / "evaluation-1" / "result.json").read_text()) == told["model"]
+    assert (path / "evaluation-1" / "evaluation.png").stat().st_size > 5000
+    assert evaluate(str(path), measure="model", noise=0.5) == 0
+    out = capsys.readouterr().out
+    assert "-0.5 ± 0.25" in out
+    assert "not finite" in out
+    assert "FID" not in out
+    assert (path / "evaluation-2").is_dir()
+    with pytest.raises(ValueError, match="run: expected the run of a deep model"):
+        evaluate(str(path), measure="images")

@@ -24,6 +24,7 @@ import pytest
 import scipy.io
 from PIL import Image
 
+from torch_files import legacy_file, script_pickle, state_dict_pickle, zipped
 from vages.data import load_array, load_freyface, load_images, load_splits
 from vages.files import (
     BadFile,
@@ -35,6 +36,7 @@ from vages.files import (
     parse_mat,
     parse_npy,
     parse_npz,
+    parse_torch,
     tar_members,
     zip_members,
 )
@@ -157,6 +159,8 @@ JSON = json.dumps({"a": [1, -2.5e3, True, None, "é\n"], "b": {"c": {}, "d": [[]
 ZIP = zip_of(b"alpha" * 40)
 COLOUR = np.stack([PICTURE, PICTURE.T.reshape(24, 20), 255 - PICTURE], -1)
 
+WEIGHTS = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "a.bias": np.ones(2, np.float32)}
+
 Reader = tuple[Callable[[bytes], object], list[tuple[bytes, Wrap]]]
 READERS: dict[str, Reader] = {
     "idx": (lambda content: parse_idx(content, "FILE"), [(idx(), same)]),
@@ -201,6 +205,15 @@ READERS: dict[str, Reader] = {
     ),
     "bmp": (lambda content: parse_image(content, "FILE", PIXELS), [(image("BMP"), same), (image("BMP", COLOUR), same)]),
     "json": (lambda content: parse_json(content, "FILE"), [(JSON, same)]),
+    "torch": (
+        lambda content: parse_torch(content, "FILE", LIMIT),
+        [
+            (legacy_file(WEIGHTS), same),
+            (state_dict_pickle(WEIGHTS), lambda content: zipped(content, WEIGHTS)),
+            (script_pickle(WEIGHTS), lambda content: zipped(content, WEIGHTS)),
+            (zipped(state_dict_pickle(WEIGHTS), WEIGHTS), same),
+        ],
+    ),
 }
 
 # Mutations
@@ -241,6 +254,7 @@ TOKENS = (
         b"(9" * 9,
     ),
     *(b"\x1f\x8b\x08", b"\x78\x9c", b"True", b"99999999999999999", b"20 path=../a\n", b"77777777777", b"\x80"),
+    *(b"(", b"t", b"R", b"b", b"u", b"e", b"2", b"q\0", b"h\0", b"\x81", b"\x93", b"\x94", b"cos\nsystem\n", b"Q"),
 )
 
 
@@ -362,6 +376,12 @@ def test_mutants_on_a_disk(tmp_path, ending, load, content):
 # Bombs: a few bytes that claim or inflate to far more than there is memory for
 
 
+def strided(size: int) -> bytes:
+    """A tensor that repeats one number without end."""
+    one = state_dict_pickle({"a": np.ones(1, np.float32)})
+    return one.replace(b"(K\x01t(K\x01t", b"(J" + struct.pack("<i", size) + b"t(K\x00t")
+
+
 def bombs() -> dict[str, bytes]:
     zeros = bytes(2 * HEADROOM)
     pressed = zlib.compress(zeros, 1)
@@ -382,6 +402,7 @@ def bombs() -> dict[str, bytes]:
         "jpeg": image("JPEG").replace(struct.pack(">HH", 24, 20), b"\xff" * 4),
         "bmp": image("BMP").replace(struct.pack("<ii", 20, 24), struct.pack("<ii", 2**16, 2**16)),
         "json": b'{"a":' * 10**6,
+        "torch": zipped(strided(2**30), {"a": np.ones(1, np.float32)}),
     }
 
 

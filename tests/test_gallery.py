@@ -23,6 +23,7 @@ from vages.recipes import (
     DEEP_PRESETS,
     Recipe,
     config_of,
+    deep_run,
     embed,
     gallery,
     hidden_pixels,
@@ -120,16 +121,25 @@ def command(monkeypatch, capsys, *args):
 
 def test_a_run_comes_back(trained, run, plain):
     path, there = trained
-    assert (run.path, run.recipe, run.step, run.averaged) == (path, SMALL, 4, True)
+    assert (run.path, run.recipe, run.step, run.weights) == (path, SMALL, 4, "averages")
     raw = load_run(path, raw=True)
-    assert not raw.averaged
+    assert raw.weights == "raw"
     state = there.fitted.state
     for loaded, kept in ((run, (there.model, there.posterior)), (raw, (state.model, state.posterior))):
         assert eqx.tree_equal((loaded.model, loaded.posterior), kept)
     assert not eqx.tree_equal(raw.model, run.model)
-    assert not plain.averaged  # it keeps none
+    assert plain.weights == "raw"  # it keeps no averages
     assert not plain.has_latents
     np.testing.assert_array_equal(run.images.splits.train, load_digits().splits.train)
+
+
+def test_a_finished_run_without_its_log_is_drawn_without_a_curve(copied):
+    for name in ("metrics.jsonl", "curve.png", "samples.png", "result.json"):
+        (copied / name).unlink()
+    again = run_deep(SMALL, copied, resume=True)
+    assert (again.fitted.step, again.fitted.history) == (4, [])
+    assert {"samples.png", "result.json"} <= {path.name for path in copied.iterdir()}
+    assert not (copied / "curve.png").exists()
 
 
 def test_damaged_checkpoints_are_named(copied, capsys):
@@ -215,7 +225,7 @@ def test_joint_samples_need_no_images(run, plain, tmp_path):
 
 
 def test_diverged_chains_are_counted_and_cry_out(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(gallery, "Schedule", lambda: Schedule(box=2.0))
+    monkeypatch.setattr(deep_run, "Schedule", lambda: Schedule(box=2.0))
     kept = sample_images(run, tmp_path / "a", count=COUNT, latents="joint")
     arrays = arrays_of(kept)
     count = kept.result["diverged chains"]["count"]

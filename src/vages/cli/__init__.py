@@ -6,11 +6,24 @@ import tyro
 
 from vages.cli.benches import bench
 from vages.cli.datasets import data
+from vages.cli.evaluation import evaluate, inception
 from vages.cli.experiments import reproduce
 from vages.cli.images import embed, inpaint, interpolate, sample
 from vages.cli.training import train
 
-__all__ = ["bench", "data", "embed", "inpaint", "interpolate", "main", "reproduce", "sample", "train"]
+__all__ = [
+    "bench",
+    "data",
+    "embed",
+    "evaluate",
+    "inception",
+    "inpaint",
+    "interpolate",
+    "main",
+    "reproduce",
+    "sample",
+    "train",
+]
 
 
 def main() -> None:
@@ -23,6 +36,8 @@ def main() -> None:
                 "interpolate": interpolate,
                 "inpaint": inpaint,
                 "embed": embed,
+                "evaluate": evaluate,
+                "inception": inception,
                 "data": data,
                 "reproduce": reproduce,
                 "bench": bench,

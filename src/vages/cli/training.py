@@ -64,6 +64,7 @@ def train(
     ema: Real = None,
     precision: Annotated[Precision | None, given(choices(Precision))] = None,
     sampling: Real = None,
+    fid_every: Whole = None,
     checkpoint_every: Annotated[int | None, given("INT", "by the clock, once a minute or less")] = None,
     keep_last: int = 2,
     keep_every: Annotated[int | None, given("INT", "none")] = None,
@@ -119,6 +120,7 @@ def train(
         ema: decay of the averages of model and posterior, which are evaluated and sampled in their place.
         precision: what a deep model's networks compute in.
         sampling: length of the sampler's schedule; 1 is the paper's 2,700 steps.
+        fid_every: iterations between two looks at the FID of 1,000 samples, of which the best decides what is kept.
         checkpoint_every: iterations from one checkpoint to the next.
         keep_last: how many of the newest checkpoints stay.
         keep_every: checkpoints of steps that this number divides stay as well.

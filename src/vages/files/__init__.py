@@ -15,6 +15,7 @@ from vages.files.matlab import parse_mat, read_mat
 from vages.files.npy import parse_npy, read_npy
 from vages.files.npz import parse_npz, read_npz
 from vages.files.objects import parse_json, read_json
+from vages.files.pytorch import parse_torch, read_torch
 from vages.files.tars import tar_members
 from vages.files.zips import zip_members
 
@@ -33,6 +34,7 @@ __all__ = [
     "parse_mat",
     "parse_npy",
     "parse_npz",
+    "parse_torch",
     "pixels_of",
     "read_bytes",
     "read_cifar10",
@@ -42,6 +44,7 @@ __all__ = [
     "read_mat",
     "read_npy",
     "read_npz",
+    "read_torch",
     "tar_members",
     "unpack",
     "zip_members",

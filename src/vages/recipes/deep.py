@@ -18,7 +18,7 @@ from vages.objectives import MDSM, BiMDSM, NoiseRange, Objective
 from vages.optimisers import Decay, learning_rate
 from vages.posteriors import Corrector, GaussianPosterior, NoLatents, NoPosterior, Posterior, Variational, fisher, kl
 from vages.recipes.recipe import check_finite_settings
-from vages.training import Job, seed_keys
+from vages.training import Job, init_seeds
 
 DeepMethod = Literal["vages-mdsm", "bimdsm", "mdsm"]
 Network = Literal["resnet", "mlp"]
@@ -64,10 +64,11 @@ class DeepRecipe:
     precision: Precision = "bfloat16"  # of the networks; parameters and energies are float32
     seed: int = 0
     sampling: float = 1.0  # length of the sampler's schedule, 1 is the paper's 2,700 steps
+    fid_every: int = 0  # iterations between two looks at FID-1k, of which the best is kept; 0: the last model is
 
     def __post_init__(self):
         least = dict.fromkeys(("width", "depth", "latents", "steps", "batch"), 1)
-        least |= dict.fromkeys(("posterior_steps", "corrector_steps", "unrolled", "warmup", "seed"), 0)
+        least |= dict.fromkeys(("posterior_steps", "corrector_steps", "unrolled", "warmup", "seed", "fid_every"), 0)
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ValueError(f"{name}: expected at least {bound}, got {getattr(self, name)}")
@@ -75,6 +76,8 @@ class DeepRecipe:
             raise ValueError(f"seed: expected a seed below 2**32, got {self.seed}")
         if not 0 < self.sampling <= 10:
             raise ValueError(f"sampling: expected a length above 0, up to 10, got {self.sampling}; 1 is the paper's")
+        if self.fid_every and self.steps % self.fid_every:
+            raise ValueError(f"fid_every: expected a divisor of the {self.steps} iterations, got {self.fid_every}")
         check_finite_settings(self)
 
     @property
@@ -185,12 +188,8 @@ def start_deep(recipe: DeepRecipe, shape: tuple[int, ...]) -> tuple[Learner, Lea
     """The learner, and its state before the first iteration, for images (channels, height, width)."""
     learner = learner_of_deep(recipe)
     channels, height, width = shape
-
-    def begin(key):
-        parts, start = jax.random.split(key)
-        return learner.init(start, *parts_of_deep(recipe, (channels, height, width))(parts), batch=recipe.batch)
-
-    return learner, eqx.filter_jit(begin)(seed_keys((recipe.seed,), "start")[0])
+    seeds = init_seeds(learner, (recipe.seed,), parts_of_deep(recipe, (channels, height, width)), recipe.batch)
+    return learner, jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, seeds)
 
 
 def job_of_deep(recipe: DeepRecipe, shape: tuple[int, int, int], rows: int = 1000) -> Job:

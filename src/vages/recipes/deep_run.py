@@ -1,6 +1,5 @@
 """`vages train` of a deep model: a folder with its checkpoints, its loss and a first look at its samples."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,12 +8,14 @@ import numpy as np
 
 from vages.data import Images
 from vages.learners import Averages
-from vages.models import EBLVM, Mixed
+from vages.models import EBLVM
+from vages.recipes.chains import chains_of
 from vages.recipes.config import config_of, reopened
 from vages.recipes.deep import DeepRecipe, learner_of_deep, load_deep, start_deep, training_images
 from vages.recipes.embedding import posterior_means
-from vages.report import curves_figure, save_png, tile
-from vages.samplers import LangevinSamples, Schedule, sample_v
+from vages.recipes.selection import fid_selection
+from vages.report import curves_figure, save_sheet
+from vages.samplers import LangevinSamples, sample_v
 from vages.training import Fitted, RunFolder, by_writer, check_batch, fit, seed_keys
 
 CHUNK = 100  # iterations between two looks at the numbers
@@ -22,7 +23,9 @@ GRID = 100  # images in a first look
 
 
 class DeepTrained(NamedTuple):
-    """A finished run: what is sampled from (averages, where the learner keeps them), and how it got there."""
+    """A finished run: what is sampled from (averages, where the learner keeps them; the selected ones, where some
+    were selected), and how it got there.
+    """
 
     recipe: DeepRecipe
     images: Images
@@ -37,9 +40,11 @@ def train_deep(recipe: DeepRecipe, images: Images | None = None, **how: Any) -> 
     data = training_images(recipe, images)
     learner, state = start_deep(recipe, data.shape[1:])
     how = {"chunk": CHUNK, **how}
+    if recipe.fid_every:
+        how |= fid_selection(recipe, images.splits.train, every=recipe.fid_every, grey="replicate")
     fitted = fit(learner, state, jnp.asarray(data), steps=recipe.steps, batch=recipe.batch, seed=recipe.seed, **how)
     state = fitted.state
-    model, posterior = state.averages or Averages(state.model, state.posterior)
+    model, posterior = fitted.best or state.averages or Averages(state.model, state.posterior)
     return DeepTrained(recipe, images, model, posterior, fitted)
 
 
@@ -55,10 +60,11 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
         trained = train_deep(recipe, images, folder=folder, resume=resume, **how)
         fitted = trained.fitted
         samples = first_look(trained)
-        save_png(folder.path / "samples.png", tile(np.asarray(samples.v), 10), scale=max(1, 64 // samples.v.shape[-1]))
+        save_sheet(folder.path / "samples.png", np.asarray(samples.v), columns=10)
         steps, loss = fitted.curve("loss")
-        figure = curves_figure({recipe.method: (steps, np.log10(loss)[:, None])}, "loss, log10")
-        figure.savefig(folder.path / "curve.png", dpi=150)
+        if len(steps):  # a finished run that goes on without its log has none
+            figure = curves_figure({recipe.method: (steps, np.log10(loss)[:, None])}, "loss, log10")
+            figure.savefig(folder.path / "curve.png", dpi=150)
         folder.save(
             "result",
             {
@@ -79,8 +85,7 @@ def first_look(trained: DeepTrained, count: int = GRID) -> LangevinSamples:
     """Samples of the model, with h the posterior means of random training images, as in the paper."""
     recipe = trained.recipe
     key = seed_keys((recipe.seed,), "samples")[0]
-    model = Mixed(trained.model, recipe.precision)
     rows = np.random.default_rng(recipe.seed).integers(len(trained.images.splits.train), size=count)
     h = posterior_means(trained.model, trained.posterior, trained.images.splits.train[rows])
-    schedule = replace(Schedule(), denoise=recipe.sigma_base).scaled(recipe.sampling)
+    model, schedule = chains_of(recipe, trained.model)
     return sample_v(key, model, jnp.asarray(h), schedule)

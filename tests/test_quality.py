@@ -1,0 +1,511 @@
+"""FID and KID against closed forms, the streams they are computed from, and reports that say what a number is of."""
+
+import json
+from dataclasses import replace
+from typing import get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from PIL import Image
+
+import plain_inception
+import vages.cli.evaluation as cli
+import vages.evaluation
+from test_inception import thin_arrays
+from vages.data import load_digits
+from vages.evaluation import (
+    Grey,
+    Moments,
+    Statistics,
+    as_pixels,
+    extrapolate,
+    extrapolated_fid,
+    feature_moments,
+    fid,
+    images_digest,
+    kid,
+    load_statistics,
+    metric_name,
+)
+from vages.evaluation.inception import folded_inception
+from vages.files import BadFile
+from vages.recipes import DEEP_PRESETS, config_of, deep_run, drawing, load_run, posterior_means, train_deep
+from vages.recipes.drawing import PROTOCOLS
+from vages.recipes.judging import evaluate_images, evaluate_run, sample_moments, statistics_of
+from vages.recipes.selection import fid_selection
+from vages.recipes.sources import ImageSet, open_images, pieces
+from vages.samplers import LangevinSamples
+from vages.training import RunFolder
+
+RNG = np.random.default_rng(0)
+SIDE = 8
+
+
+@pytest.fixture(scope="module")
+def network():
+    return folded_inception(thin_arrays())
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("VAGES_DATA", str(tmp_path / "data"))
+
+
+def gaussian(mean, covariance, n=1000, features=None):
+    features = np.zeros((0, len(mean)), np.float32) if features is None else features
+    return Statistics(n, np.asarray(mean, float), np.asarray(covariance, float), features, "images", "weights")
+
+
+def images(count, seed=0):
+    """Coloured noise around a colour, so that sets of other seeds are other sets."""
+    rng = np.random.default_rng(seed)
+    colour = rng.uniform(60, 190, (1, 3, 1, 1))
+    return np.clip(rng.normal(colour, 40, (count, 3, SIDE, SIDE)), 0, 255).astype(np.uint8)
+
+
+# The distances
+
+
+def test_fid_of_independent_gaussians():
+    a, b = RNG.uniform(0.1, 2, (2, 6))
+    m = RNG.normal(size=6)
+    expected = np.sum(m**2) + np.sum((np.sqrt(a) - np.sqrt(b)) ** 2)
+    assert fid(gaussian(m, np.diag(a)), gaussian(0 * m, np.diag(b))) == pytest.approx(expected, rel=1e-12)
+
+
+def test_fid_of_any_gaussians():
+    x, y = RNG.normal(size=(2, 40, 7)) @ RNG.normal(size=(2, 7, 7))
+    a, b = (gaussian(z.mean(0), np.cov(z.T)) for z in (x, y))
+    root = scipy.linalg.sqrtm(a.covariance @ b.covariance)
+    expected = np.sum((a.mean - b.mean) ** 2) + np.trace(a.covariance + b.covariance - 2 * np.real(root))
+    assert fid(a, b) == pytest.approx(expected, rel=1e-10)
+    assert fid(b, a) == pytest.approx(expected, rel=1e-10)
+    assert abs(fid(a, a)) < 1e-12
+
+
+def test_fid_of_fewer_images_than_features():
+    x = RNG.normal(size=(5, 20))
+    a = gaussian(x.mean(0), np.cov(x.T))
+    shifted = replace(a, mean=a.mean + 1)
+    assert fid(a, shifted) == pytest.approx(20, rel=1e-6)
+
+
+def test_fid_of_two_networks_is_refused():
+    a = gaussian([0.0], [[1.0]])
+    with pytest.raises(ValueError, match="the same network"):
+        fid(a, replace(a, weights="others"))
+
+
+def test_kid_is_the_unbiased_mmd():
+    x, y = RNG.normal(size=(2, 6, 4)).astype(np.float32)
+    kernel = lambda a, b: (float(a.astype(float) @ b) / 4 + 1) ** 3
+    pairs = [(i, j) for i in range(6) for j in range(6) if i != j]
+    expected = np.mean([kernel(x[i], x[j]) + kernel(y[i], y[j]) for i, j in pairs])
+    expected -= 2 * np.mean([kernel(a, b) for a in x for b in y])
+    got = kid(x, y, subsets=3, size=1000)
+    assert got.mean == pytest.approx(expected, rel=1e-10)
+    assert got.deviation < 1e-12
+    assert got.size == 6
+
+
+def test_kid_of_the_same_distribution_is_zero_on_average():
+    # 400 independent values, each unbiased: their mean is within 5 standard errors but for one time in a million
+    x, y = RNG.normal(size=(2, 4000, 3)).astype(np.float32)
+    values = [kid(x[i : i + 10], y[i : i + 10], subsets=1).mean for i in range(0, 4000, 10)]
+    assert abs(np.mean(values)) < 5 * np.std(values) / 20
+    assert min(values) < 0
+    with pytest.raises(ValueError, match="at least two features"):
+        kid(x[:1], y)
+
+
+def test_extrapolation_of_a_line():
+    n = [1000, 2000, 4000, 5000]
+    line = extrapolate(n, [7 + 3000 / m for m in n])
+    assert line.value == pytest.approx(7, rel=1e-10)
+    assert line.residual < 1e-10
+
+
+def test_extrapolation_takes_the_bias_away():
+    d, n = 10, 4000
+    x = RNG.normal(size=(n, d))
+    groups = [x[g::5] for g in range(5)]
+    moments = Moments(
+        n,
+        np.stack([g.sum(0) for g in groups]),
+        np.stack([g.T @ g for g in groups]),
+        np.zeros((0, d), np.float32),
+        "images",
+        "weights",
+    )
+    exact = gaussian(np.zeros(d), np.eye(d))
+    far = extrapolated_fid(moments, exact)
+    assert far is not None
+    assert far.n == [1600, 2400, 3200, 4000]
+    assert far.fid[-1] == pytest.approx(fid(gaussian(x.mean(0), np.cov(x.T)), exact), rel=1e-9)
+    # the bias of d-dimensional Gaussians is (d + d(d + 1) / 8) / n, 0.006 here, and what is left much smaller
+    assert far.fid[-1] > 0.003
+    assert abs(far.value) < 0.002
+    assert extrapolated_fid(moments._replace(n=2 * d - 1), exact) is None
+
+
+def test_names_say_how_many():
+    told = {50_000: "FID", 60_000: "FID", 49_999: "FID-49999", 10_000: "FID-10k", 1000: "FID-1k", 123: "FID-123"}
+    assert {n: metric_name("FID", n) for n in told} == told
+
+
+# Features in one pass
+
+
+def test_moments_are_those_of_the_features(network):
+    pixels = images(23)
+    features = plain_inception.features(thin_arrays(), pixels)
+    told = []
+
+    def stream():
+        for begin, end in ((0, 3), (3, 4), (4, 20), (20, 23)):
+            assert jnp.zeros(1).dtype == np.float32  # what draws images does so in its own precision
+            yield pixels[begin:end]
+
+    moments = feature_moments(
+        network,
+        stream(),
+        30,
+        batch=20,
+        kept=12,
+        progress=lambda *at: told.append(at),
+    )
+    found = moments.statistics()
+    np.testing.assert_allclose(found.mean, features.mean(0), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(found.covariance, np.cov(features.T), rtol=1e-3, atol=1e-5 * features.var())
+    assert found.n == 23
+    assert found.mean.dtype == found.covariance.dtype == np.float64
+    assert found.images == images_digest([pixels]) == images_digest([pixels[:7], pixels[7:]])
+    assert images_digest([pixels.reshape(23, 3, 4, 16)]) != found.images
+    rows = [int(np.argmin(np.abs(features - row).sum(1))) for row in found.features]
+    assert rows == sorted(set(rows))  # a choice of the images, each once
+    assert 5 <= len(rows) <= 12
+    some = moments.statistics(2)
+    chosen = np.concatenate([features[0::5], features[1::5]])
+    assert some.n == len(chosen) == 10
+    np.testing.assert_allclose(some.mean, chosen.mean(0), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(some.covariance, np.cov(chosen.T), rtol=1e-3, atol=1e-5 * features.var())
+    assert told == [(20, 30), (23, 30)]
+    assert jnp.zeros(1).dtype == np.float32  # double precision stays in there
+
+
+def test_bad_streams(network):
+    pixels = images(12)
+    with pytest.raises(ValueError, match="expected one size, got .3, 8, 8. and .3, 6, 8."):
+        feature_moments(network, [pixels[:4], pixels[:4, :, :6]], 20)
+    with pytest.raises(ValueError, match="expected at most 20, got more"):
+        feature_moments(network, [pixels, pixels], 20)
+    with pytest.raises(ValueError, match="at least two, got 1"):
+        feature_moments(network, [pixels[:1]], 20).statistics()
+    with pytest.raises(ValueError, match="multiple of 5"):
+        feature_moments(network, [pixels], 12, batch=12)
+
+
+# Images at the door
+
+
+def test_pixels():
+    floats = RNG.uniform(0, 1, (2, 3, 4, 5)).astype(np.float32)
+    np.testing.assert_array_equal(as_pixels(floats, "x"), np.rint(floats * 255).astype(np.uint8))
+    whole = images(2)
+    assert as_pixels(whole, "x") is whole
+    np.testing.assert_array_equal(as_pixels(np.moveaxis(whole, 1, 3), "x"), whole)
+    every = np.arange(256, dtype=np.float32).reshape(1, 1, 16, 16) / 255
+    grey = as_pixels(every, "x", "replicate")
+    assert grey.shape == (1, 3, 16, 16)
+    assert np.array_equal(grey[0, 1].reshape(-1), np.arange(256))
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((2, 1, 4, 4)), "expected colour images, got grey ones; .*--grey replicate"),
+        (np.full((2, 3, 4, 4), 1.5), "expected floats from 0 to 1, got 1.5 to 1.5; clip or rescale"),
+        (np.full((2, 3, 4, 4), -0.1), "expected floats from 0 to 1, got -0.1 to -0.1"),
+        (np.stack([np.zeros((3, 4, 4)), np.full((3, 4, 4), np.nan)]), "expected finite .* NaN or infinity in image 1"),
+        (np.zeros((2, 3, 4, 4), np.int64), "expected uint8 .* got int64"),
+        (np.zeros((2, 5, 4, 4)), r"expected images of shape .* got \[2, 5, 4, 4\]"),
+        (np.zeros((2, 3, 0, 4)), "expected images of shape"),
+    ],
+)
+def test_bad_images(array, message):
+    with pytest.raises(ValueError, match=f"^x: {message}"):
+        as_pixels(array, "x")
+
+
+def test_sources(tmp_path):
+    pixels = images(7)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for i, image in enumerate(pixels):
+        Image.fromarray(np.moveaxis(image, 0, -1)).save(folder / f"{i}.png")
+    np.save(tmp_path / "array.npy", pixels)
+    diverged = np.arange(8) == 3
+    v = np.insert(pixels / np.float32(255), 3, np.nan, axis=0)
+    v[0, 0, 0, 0] = -0.2  # clipped
+    np.savez(tmp_path / "samples.npz", v=v, h=np.zeros(8), diverged=diverged)
+    digest = images_digest([pixels])
+    for name in ("folder", "array.npy"):
+        assert images_digest(pieces(open_images(str(tmp_path / name)))) == digest
+    samples = open_images(str(tmp_path / "samples.npz"))
+    clipped = pixels.copy()
+    clipped[0, 0, 0, 0] = 0
+    assert images_digest(pieces(samples)) == images_digest([clipped])
+    assert "without 1 diverged" in samples.name
+    digits = open_images("digits:test", "replicate")
+    assert digits.count == len(load_digits().splits.test)
+    np.testing.assert_array_equal(
+        next(pieces(digits))[:, :1], np.rint(load_digits().splits.test * 255).astype(np.uint8)
+    )
+    Image.fromarray(np.moveaxis(pixels[0], 0, -1)[:5]).save(folder / "9.png")
+    with pytest.raises(BadFile, match=r"9.png: expected all images of one size, got 8 × 8 and 8 × 5"):
+        list(pieces(open_images(str(folder))))
+    Image.fromarray(pixels[0, 0]).save(folder / "9.png")
+    with pytest.raises(ValueError, match=r"9.png: expected colour images, got grey ones"):
+        list(pieces(open_images(str(folder))))
+    for text, message in {
+        "digits:half": "expected a split, train, validation, test, got 'half'",
+        "nothing": "expected a set .* got 'nothing'",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            open_images(text)
+
+
+# Statistics on the disk
+
+
+def test_statistics_come_back(tmp_path):
+    features = RNG.normal(size=(3, 4)).astype(np.float32)
+    path, saved = tmp_path / "a.safetensors", gaussian(np.arange(4.0), np.eye(4), 9, features)
+    saved.save(path)
+    found = load_statistics(path, "weights")
+    assert (found.n, found.images, found.name) == (9, "images", "images")
+    for name in ("mean", "covariance", "features"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(saved, name))
+    with pytest.raises(BadFile, match="expected weights 'others', got 'weights'; compute them again"):
+        load_statistics(path, "others")
+    bad = {
+        "finite statistics": replace(saved, mean=np.array([0, 1, np.nan, 0])),
+        "of two images": replace(saved, n=1),
+    }
+    for message, statistics in bad.items():
+        statistics.save(path)
+        with pytest.raises(BadFile, match=message):
+            load_statistics(path, "weights")
+    for content in (b"", b"\xff" * 40, b"\x02\0\0\0\0\0\0\0{}", path.read_bytes()[:-9]):
+        path.write_bytes(content)
+        with pytest.raises(BadFile, match=str(path)):
+            load_statistics(path, "weights")
+
+
+def test_statistics_are_computed_once(network, tmp_path, monkeypatch):
+    pixels = images(20)
+    source = ImageSet("ours", 20, lambda rows: pixels[rows])
+    first = statistics_of(source, network)
+    (cached,) = (tmp_path / "data" / "inception" / "statistics").iterdir()
+    calls = []
+    monkeypatch.setattr(
+        "vages.recipes.judging.feature_moments", lambda *a, **k: calls.append(a) or feature_moments(*a, **k)
+    )
+    again = statistics_of(ImageSet("theirs", 20, lambda rows: pixels[rows]), network)
+    assert not calls
+    assert again.name == "theirs"
+    np.testing.assert_array_equal(again.covariance, first.covariance)
+    other = pixels.copy()
+    other[0, 0, 0, 0] += 1
+    statistics_of(ImageSet("ours", 20, lambda rows: other[rows]), network)
+    assert len(calls) == 1
+    cached.write_bytes(cached.read_bytes()[:100])  # a damaged one is made anew
+    np.testing.assert_array_equal(statistics_of(source, network).covariance, first.covariance)
+    assert len(calls) == 2
+
+
+# Reports
+
+
+def test_quality_of_images(network):
+    near, far, reference = (
+        ImageSet(name, 20, lambda rows, seed=seed: images(20, seed)[rows])
+        for name, seed in (("near", 1), ("far", 2), ("reference", 1))
+    )
+    same, statistics = evaluate_images(near, reference, network=network)
+    assert same.fid == pytest.approx(0, abs=1e-6)
+    assert same.real is None  # the reference against itself
+    other, _ = evaluate_images(far, reference, network=network)
+    against = statistics_of(reference, network)
+    assert other.fid == pytest.approx(fid(statistics_of(far, network), against), rel=1e-12)
+    assert other.metric == "FID-20"
+    assert other.kid.mean > 0
+    some, _ = evaluate_images(far, reference, samples=18, network=network)
+    assert some.metric == "FID-18"
+    assert some.real is not None
+    assert (some.real.images, some.real.n) == ("reference, a part of the reference", 18)
+    assert 0 < some.real.fid < some.fid / 2
+    assert other.reference == {"name": "reference", "n": 20, "sha256": images_digest([images(20, 1)])}
+    assert other.extrapolated is None
+    assert other.sampling is None
+    saved, _ = evaluate_images(statistics, against, network=network)
+    assert saved.fid == pytest.approx(0, abs=1e-6)
+    assert saved.real is None
+    text = json.dumps(other.as_json(), allow_nan=False)
+    assert json.loads(text)["kid"]["subsets"] == 100
+    assert other.rows()[0] == ("FID-20", f"{other.fid:.3f}")
+    for n, message in ((1, "at least two images, got 1"), (21, "samples: expected 20")):
+        with pytest.raises(ValueError, match=message):
+            evaluate_images(far, reference, samples=n, network=network)
+
+
+RECIPE = replace(
+    DEEP_PRESETS["digits"],
+    width=8,
+    depth=1,
+    latents=3,
+    head_width=4,
+    steps=6,
+    batch=10,
+    corrector_steps=0,
+    posterior_steps=1,
+    sigma_base=0.2,
+    sampling=0.01,
+    fid_every=2,
+)
+
+
+@pytest.fixture(scope="module")
+def trained(network, tmp_path_factory):
+    """A run that keeps what has the lowest FID-20, and how that is told."""
+    path, asked = tmp_path_factory.mktemp("runs"), []
+
+    def selection(recipe, train, **how):
+        asked.append(fid_selection(recipe, train[:20], samples=20, network=network, **how))
+        return asked[-1]
+
+    folder = RunFolder(path / "deep", config_of(RECIPE))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VAGES_DATA", str(path))
+        patch.setattr(deep_run, "fid_selection", selection)
+        trained = train_deep(RECIPE, folder=folder)
+    folder.close()
+    return folder.path, trained, asked[0]
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return load_run(trained[0])
+
+
+@pytest.fixture(scope="module")
+def reference(network):
+    """A small one: the statistics of all digits would take the network a while."""
+    return feature_moments(
+        network, [as_pixels(load_digits().splits.train[:20], "digits", "replicate")], 20
+    ).statistics()
+
+
+def test_quality_of_a_run(run, reference, network):
+    told = []
+    how = {"samples": 20, "grey": "replicate", "network": network, "progress": lambda *at: told.append(at)}
+    paper, statistics = evaluate_run(run, reference, **how)
+    joint, _ = evaluate_run(run, reference, protocol="unconditional", **how)
+    again, _ = evaluate_run(run, reference, **how)
+    assert paper.fid == again.fid == fid(statistics, reference)
+    assert paper.fid != joint.fid
+    assert paper.sampling is not None
+    assert joint.sampling is not None
+    assert paper.sampling.protocol == PROTOCOLS["paper"]
+    assert joint.sampling.protocol == PROTOCOLS["unconditional"]
+    assert (paper.sampling.checkpoint, paper.sampling.weights) == (6, "selected by FID")
+    assert paper.sampling.evaluations == 28
+    assert (paper.sampling.diverged, paper.sampling.of) == (0, 20)
+    assert ("samples", 20, 20) in told
+    rows = dict(paper.rows())
+    assert rows["protocol"] == PROTOCOLS["paper"]
+    assert rows["diverged chains"] == "0 of 20, left out"
+    assert "grey replicated" in rows["input"]
+    json.dumps(paper.as_json(), allow_nan=False)
+    with pytest.raises(ValueError, match="expected colour images, got grey ones"):
+        evaluate_run(run, network=network)
+
+
+def test_protocols(run, network, monkeypatch):
+    """One chain in twenty diverges, another ends above 1; who drew them is seen from how bright they are."""
+    seen = []
+
+    def ends(h, level):
+        v = jnp.full((20, 1, SIDE, SIDE), level).at[3].set(jnp.nan).at[4].set(1.3)
+        return LangevinSamples(v, h, None, jnp.arange(20) == 3)
+
+    def given_h(key, model, h, schedule, batch):
+        seen.append(np.asarray(h))
+        return ends(h, 0.2)
+
+    monkeypatch.setattr(drawing, "sample_v", given_h)
+    monkeypatch.setattr(drawing, "sample_joint", lambda *_, batch: ends(jnp.zeros((20, 3)), 0.6))
+    train = run.images.splits.train
+    samples = drawing.Samples(RECIPE, run.model, run.posterior, train, seed=5, grey="replicate")
+    pixels = np.concatenate(list(samples.draw(20)))
+    assert pixels[:, 1, 0, 0].tolist() == [51] * 3 + [255] + [51] * 15
+    assert samples.diverged == 1
+    rows = np.random.default_rng([5, 0]).integers(len(train), size=20)
+    np.testing.assert_allclose(seen[0], posterior_means(run.model, run.posterior, train[rows]), rtol=1e-6)
+    how = {"network": network, "samples": 20, "grey": "replicate"}
+    paper, told = sample_moments(run, **how, protocol="paper")
+    assert (paper.n, told.diverged, told.of) == (19, 1, 20)
+    assert paper.images == images_digest([pixels])
+    joint, _ = sample_moments(run, **how, protocol="unconditional")
+    assert joint.images == images_digest([np.where(pixels == 51, np.uint8(153), pixels)])
+
+
+def test_diverged_chains_are_left_out(run, reference, network):
+    broken = replace(run, model=jax.tree.map(lambda x: x * 1e6 if x.ndim else x, run.model))
+    with pytest.raises(ValueError, match="two images or more, got 0: 20 chains diverged"):
+        evaluate_run(broken, reference, samples=20, grey="replicate", network=network)
+
+
+def test_selection_by_fid(trained, run):
+    _, result, how = trained
+    fitted = result.fitted
+    steps, values = fitted.curve("fid_20")
+    assert steps.tolist() == [2, 4, 6]
+    assert fitted.best is not None
+    chosen = how["evaluate"](fitted.state._replace(averages=fitted.best))
+    assert chosen["fid_20"] == pytest.approx(values.min(), rel=1e-6)
+    assert chosen["minus_fid_20"] == -chosen["fid_20"]
+    for kept in (run, result):
+        assert jax.tree.all(jax.tree.map(np.array_equal, (kept.model, kept.posterior), tuple(fitted.best)))
+    with pytest.raises(ValueError, match="fid_every: expected a divisor of the 6 iterations, got 4"):
+        replace(RECIPE, fid_every=4)
+
+
+def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
+    assert get_args(cli.Grey) == get_args(Grey)
+    assert get_args(cli.Protocol) == get_args(drawing.Protocol)
+    monkeypatch.setattr(vages.evaluation, "load_inception", lambda: network)
+    saved, own = tmp_path / "digits.safetensors", tmp_path / "own.safetensors"
+    replace(reference, name="twenty digits").save(saved)
+    common = {"samples": 20, "grey": "replicate"}
+    assert cli.evaluate(str(run.path), measure="images", against=str(saved), **common, save=own, json=True) == 0
+    told = json.loads(capsys.readouterr().out)["images"]
+    assert told["metric"] == "FID-20"
+    assert told["reference"]["name"] == "twenty digits"
+    assert cli.evaluate(str(own), against=str(saved)) == 0
+    out = capsys.readouterr().out
+    assert f"{told['fid']:.3f}" in out
+    assert "twenty digits" in out
+    np.save(tmp_path / "a.npy", images(20))
+    assert cli.evaluate(str(tmp_path / "a.npy"), against=str(own)) == 0
+    capsys.readouterr()
+    for arguments, message in {
+        (str(own), None): "against: expected images",
+        (str(tmp_path / "a.npy"), "nothing"): "expected a set",
+        ("nothing", str(own)): "expected a set",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            cli.evaluate(arguments[0], against=arguments[1])

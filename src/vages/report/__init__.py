@@ -1,8 +1,9 @@
 """Pictures of results. Every function takes plain arrays, and makes a matplotlib Figure or a sheet of pixels."""
 
+from vages.report.assessments import assessment_figure, number_with_error
 from vages.report.curves import GridPanel, curves_figure, grid_figure
 from vages.report.figures import COLOURS, MARKERS, Series, proportionality_figure
-from vages.report.images import image_grid, save_png, tile
+from vages.report.images import image_grid, save_png, save_sheet, tile
 from vages.report.pictures import Extent, density_figure, grid_points, scatter_figure
 from vages.report.trajectories import trajectory_figure, trajectory_sheet
 
@@ -12,13 +13,16 @@ __all__ = [
     "Extent",
     "GridPanel",
     "Series",
+    "assessment_figure",
     "curves_figure",
     "density_figure",
     "grid_figure",
     "grid_points",
     "image_grid",
+    "number_with_error",
     "proportionality_figure",
     "save_png",
+    "save_sheet",
     "scatter_figure",
     "tile",
     "trajectory_figure",

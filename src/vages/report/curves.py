@@ -61,7 +61,9 @@ def grid_figure(panels: list[GridPanel], columns: int = 4) -> Figure:
             axes.plot(x, y, MARKERS[i] + "-", color=COLOURS[i], ms=4, lw=1.4, label=name)
         axes.set_xlabel(panel.x_label)
         axes.set_ylabel(panel.y_label)
-        axes.set_xticks(next(iter(panel.lines.values()))[0])
+        x = np.asarray(next(iter(panel.lines.values()))[0])
+        if len(x) > 1 and np.diff(x).min() > 0.15 * np.ptp(x):  # else their labels would overlap
+            axes.set_xticks(x)
         axes.spines[["top", "right"]].set_visible(False)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False, fontsize=9)
     return figure

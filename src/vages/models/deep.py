@@ -69,5 +69,6 @@ class DeepEBLVM(EBLVM):
 
     def log_joint(self, features: Float[Array, "h"], h: Array) -> Float[Array, ""]:
         # W [f + h, h] = W₁ f + (W₁ + W₂) h, and what f gives to many h is computed once.
+        assert self.head.bias is not None
         first, second = jnp.split(self.head.weight, 2, axis=1)
         return -jnp.sum(jax.nn.elu(first @ features + (first + second) @ h + self.head.bias) ** 2)

@@ -1,25 +1,33 @@
 """The command line. JAX is imported only by a command that computes."""
 
 import sys
-
-import tyro
+import traceback
 
 from vages.cli.benches import bench
+from vages.cli.commands import COMMANDS, overview
+from vages.cli.completing import completion
 from vages.cli.datasets import data
 from vages.cli.evaluation import evaluate, inception
 from vages.cli.experiments import reproduce
+from vages.cli.exploring import explore
 from vages.cli.images import embed, inpaint, interpolate, sample
+from vages.cli.parsing import parse
+from vages.cli.reporting import report
+from vages.cli.statuses import Status, line_of, status_of
 from vages.cli.training import train
 
 __all__ = [
     "bench",
+    "completion",
     "data",
     "embed",
     "evaluate",
+    "explore",
     "inception",
     "inpaint",
     "interpolate",
     "main",
+    "report",
     "reproduce",
     "sample",
     "train",
@@ -27,35 +35,43 @@ __all__ = [
 
 
 def main() -> None:
-    """Run `vages …`; errors are one line."""
+    """Run `vages …`; errors are one line, and with --debug a traceback."""
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]
     try:
-        status = tyro.extras.subcommand_cli_from_dict(
-            {
-                "train": train,
-                "sample": sample,
-                "interpolate": interpolate,
-                "inpaint": inpaint,
-                "embed": embed,
-                "evaluate": evaluate,
-                "inception": inception,
-                "data": data,
-                "reproduce": reproduce,
-                "bench": bench,
-            },
-            prog="vages",
-            description="Energy-based latent variable models: learn, sample and evaluate.",
-            config=(tyro.conf.FlagCreatePairsOff,),
-        )
-    except (ValueError, OSError) as error:
-        print(f"vages: {error}", file=sys.stderr)
-        status = 2
-    except ArithmeticError as error:
-        from vages.training import Diverged
+        status = _run(arguments)
+        sys.stdout.flush()
+    except SystemExit as stop:  # after --help, or by rich where nobody reads
+        closed = isinstance(stop.__context__, BrokenPipeError)
+        status = Status.CLOSED if closed else Status.DONE if stop.code is None else Status(stop.code)
+    except (Exception, KeyboardInterrupt) as error:
+        status = status_of(error)
+        if status is Status.CLOSED:
+            sys.stdout = None  # or the interpreter would try to write the rest as it ends
+        if len(arguments) < len(sys.argv) - 1:
+            traceback.print_exc()
+        elif line := line_of(error):
+            print(f"vages: {line}", file=sys.stderr)
+    sys.exit(int(status))
 
-        if not isinstance(error, Diverged):
-            raise
-        print(f"vages: {error}", file=sys.stderr)
-        status = 1
-    except KeyboardInterrupt:
-        status = 130
-    sys.exit(status)
+
+def _run(arguments: list[str]) -> int:
+    match arguments:
+        case []:
+            print(overview(), file=sys.stderr)
+            return Status.REFUSED
+        case ["-h" | "--help", *_]:
+            print(overview())
+            return Status.DONE
+        case ["--version", *_]:
+            from vages import __version__
+
+            print(f"vages {__version__}")
+            return Status.DONE
+        case [name, *rest] if name in COMMANDS:
+            positional, named = parse(name, rest)
+            return COMMANDS[name].run(*positional, **named)
+    from difflib import get_close_matches
+
+    near = get_close_matches(arguments[0], COMMANDS, n=1)
+    hint = f"did you mean {near[0]}?" if near else "see vages --help"
+    raise ValueError(f"expected one of {', '.join(COMMANDS)}, got {arguments[0]!r}; {hint}")

@@ -6,26 +6,30 @@ from typing import Annotated
 
 import tyro
 
-from vages.cli.options import Bench, given
+from vages.cli.options import Bench, choice, given
+from vages.cli.telling import print_json, waiting
 
 Rounds = Annotated[int | None, given("INT", "enough to be steady")]
 
 
-def bench(name: Annotated[Bench, tyro.conf.Positional], /, json: bool = False, rounds: Rounds = None) -> int:
+def bench(
+    name: Annotated[Bench, tyro.conf.Positional, choice(Bench)], /, rounds: Rounds = None, json: bool = False
+) -> int:
     """Measure speed on this machine, alternatives side by side.
 
     Args:
         name: what to measure.
-        json: print one JSON object.
         rounds: turns, of which the median is taken.
+        json: print one JSON object.
     """
     from vages.bench import BENCHES
     from vages.environment import environment
 
     module = importlib.import_module(BENCHES[name])
-    result = module.run() if rounds is None else module.run(rounds)
+    with waiting(f"measuring {name}"):
+        result = module.run() if rounds is None else module.run(rounds)
     if json:
-        print(dumps({"bench": name, **result, "environment": environment()}, ensure_ascii=False))
+        print_json({"bench": name, **result, "environment": environment()})
     else:
         for key, value in result.items():
             print(f"{key}: {dumps(value, ensure_ascii=False)}")

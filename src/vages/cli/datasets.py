@@ -1,10 +1,9 @@
 """`vages data`: which datasets there are, and getting them. It needs no JAX."""
 
-from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
-from vages.cli.images import bar
 from vages.cli.options import given
+from vages.cli.telling import bar, print_json, waiting
 
 if TYPE_CHECKING:
     from vages.data import Dataset
@@ -28,10 +27,10 @@ def data(get: Annotated[str | None, given("NAME", "none")] = None, json: bool = 
     if get is not None:
         with bar(size=True) as progress:
             fetch(get, progress)
-    found = [row for row in datasets() if get in (None, row.name)]
+    with waiting("verifying checksums"):
+        found = [row for row in datasets() if get in (None, row.name)]
     if json:
-        rows = [{**row._asdict(), "where": row.where and str(row.where)} for row in found]
-        print(dumps({"datasets": rows}, ensure_ascii=False))
+        print_json({"datasets": [row._asdict() for row in found]})
         return 0
     console = Console(highlight=False, soft_wrap=True)
     if get is not None:

@@ -1,20 +1,29 @@
 """`vages reproduce`."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from vages.cli.options import Experiment, choice
+from vages.cli.options import Experiment, Folder, choice
+from vages.cli.statuses import Status
+from vages.cli.telling import print_json, waiting
+
+if TYPE_CHECKING:
+    from vages.experiments.reproduce import Reproduction
 
 
 def reproduce(
     name: Annotated[Experiment | None, tyro.conf.Positional, choice(Experiment)] = None,
     /,
-    out: Path = Path("results"),
+    out: Folder = Path("results"),
     quick: bool = False,
     seed: int = 0,
+    strict: bool = False,
     list: bool = False,
+    dry_run: bool = False,
+    json: bool = False,
 ) -> int:
     """Run an experiment of the paper, check its claims and draw its figure.
 
@@ -27,37 +36,86 @@ def reproduce(
         out: the folder for results.
         quick: a smaller version of the same, whose claims are about runs of that size.
         seed: of all random numbers.
+        strict: exit with 1 where a claim does not hold.
         list: say what each experiment shows and how long it takes, and run nothing.
+        dry_run: say what would be done, with which settings and data, and write nothing.
+        json: print one JSON object.
     """
+    from vages.experiments.catalogue import EXPERIMENTS
+
+    if list:
+        return _listed(json)
+    if name is None:
+        raise ValueError(f"name: expected one of {', '.join(EXPERIMENTS)} or all, got nothing; try --list")
+    from vages.environment import has_gpu
+
+    names = [
+        one
+        for one in (EXPERIMENTS if name == "all" else (name,))
+        if name != "all" or quick or not EXPERIMENTS[one].needs_gpu or has_gpu()
+    ]
+    left_out = [one for one in EXPERIMENTS if name == "all" and one not in names]
+    if not json:
+        for one in left_out:
+            print(f"{one}: left out, it needs a GPU; --quick runs a smaller version without one")
+    if dry_run:
+        return _planned(names, out, quick, seed, left_out, json)
+    results = [_reproduced(one, out, quick, seed, json) for one in names]
+    if json:
+        print_json({"experiments": [record for record, _ in results], "left out": left_out})
+    return max(
+        Status.FAILED if not result.sound or (strict and not all(claim.holds for claim in result.outcome.claims)) else 0
+        for _, result in results
+    )
+
+
+def _reproduced(name: str, out: Path, quick: bool, seed: int, json: bool) -> "tuple[dict[str, Any], Reproduction]":
+    """Run one, and tell what came of it."""
+    from rich.console import Console
+
+    from vages.experiments import EXPERIMENTS, reproduce
+
+    console = Console(highlight=False, soft_wrap=True, stderr=json)  # with --json, nothing but it on standard output
+    with waiting(f"{name}: {EXPERIMENTS[name].shows}") as say:
+        result = reproduce(name, out, quick=quick, seed=seed, say=say)
+    if result.moved is not None:
+        console.print(f"{name}: earlier results are now in {result.moved}", markup=False)
+    for claim in result.outcome.claims if not json else ():
+        verdict = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
+        console.print(f"{name}: {verdict}  {claim.claim}: {claim.value:.4g}, bound {claim.bound:g}")
+    if not json:
+        console.print(f"{name}: {60 * result.minutes:.0f} s, in {result.folder}", markup=False)
+    if not result.sound:
+        console.print(f"{name}: [red]the run is not sound: a claim's value is not a finite number[/]")
+    about = {"experiment": name, "quick": quick, "seed": seed, "sound": result.sound, "minutes": result.minutes}
+    where = {"folder": result.folder, "earlier results": result.moved}
+    return {**about, **where, "claims": result.outcome.record()["claims"]}, result
+
+
+def _listed(json: bool) -> int:
+    from dataclasses import asdict
+
     from rich.console import Console
 
     from vages.experiments.catalogue import EXPERIMENTS
 
-    console = Console(highlight=False, soft_wrap=True)
-    if list:
-        for key, entry in EXPERIMENTS.items():
-            console.print(f"[bold]{key}[/]  {entry.shows}")
-            console.print(f"      {entry.takes}")
+    if json:
+        print_json({"experiments": [{"experiment": name, **asdict(entry)} for name, entry in EXPERIMENTS.items()]})
         return 0
-    if name is None:
-        raise ValueError(f"name: expected one of {', '.join(EXPERIMENTS)} or all, got nothing; try --list")
-    from vages.environment import has_gpu
-    from vages.experiments import reproduce
+    console = Console(highlight=False, soft_wrap=True)
+    for name, entry in EXPERIMENTS.items():
+        console.print(f"[bold]{name}[/]  {entry.shows}")
+        console.print(f"      {entry.takes}")
+    return 0
 
-    sound = True
-    for one in EXPERIMENTS if name == "all" else (name,):
-        if name == "all" and EXPERIMENTS[one].needs_gpu and not quick and not has_gpu():
-            console.print(f"{one}: left out, it needs a GPU; --quick runs a smaller version without one")
-            continue
-        with console.status(f"{one}: {EXPERIMENTS[one].shows}") as status:
-            result = reproduce(one, out, quick=quick, seed=seed, say=status.console.out)
-        if result.moved is not None:
-            console.print(f"{one}: earlier results are now in {result.moved}", markup=False)
-        for claim in result.outcome.claims:
-            verdict = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
-            console.print(f"{one}: {verdict}  {claim.claim}: {claim.value:.4g}, bound {claim.bound:g}")
-        console.print(f"{one}: {60 * result.minutes:.0f} s, in {result.folder}", markup=False)
-        if not result.sound:
-            console.print(f"{one}: [red]the run is not sound: a claim's value is not a finite number[/]")
-        sound = sound and result.sound
-    return 0 if sound else 1
+
+def _planned(names: Iterable[str], out: Path, quick: bool, seed: int, left_out: list[str], json: bool) -> int:
+    from vages.cli.planning import plan_experiment, print_plan
+
+    plans = [plan_experiment(name, out, quick=quick, seed=seed) for name in names]
+    if json:
+        print_json({"experiments": plans, "left out": left_out})
+    else:
+        for plan in plans:
+            print_plan(plan)
+    return 0

@@ -1,25 +1,17 @@
 """`vages sample`, `vages interpolate`, `vages inpaint` and `vages embed`: what a deep run learnt."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from vages.cli.options import given
+from vages.cli.options import Run, Sampling, given, new
+from vages.cli.telling import bar, print_json
 
 if TYPE_CHECKING:
     from vages.recipes import Kept
 
-Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="")]
-Sampling = Annotated[float | None, given("FLOAT", "the run's")]
 Mask = Annotated[str, tyro.conf.arg(metavar="half|left|centre|FILE")]
-
-
-def new(name: str):
-    """An option for a folder, and what it is where it is left out."""
-    return given("DIR", f"the first free RUN/{name}-NUMBER")
 
 
 def sample(
@@ -31,6 +23,7 @@ def sample(
     seed: int = 0,
     raw: bool = False,
     out: Annotated[Path | None, new("samples")] = None,
+    json: bool = False,
 ) -> int:
     """Draw images from a deep model, by annealed Langevin dynamics.
 
@@ -44,13 +37,14 @@ def sample(
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
         out: the folder for results; it must be new or empty.
+        json: print one JSON object.
     """
     from vages.recipes import load_run, sample_images
 
     loaded = load_run(run, raw=raw)
     with bar() as progress:
         kept = sample_images(loaded, out, count=count, latents=latents, sampling=sampling, seed=seed, progress=progress)
-    return _told(kept)
+    return _told(kept, json)
 
 
 def interpolate(
@@ -64,6 +58,7 @@ def interpolate(
     seed: int = 0,
     raw: bool = False,
     out: Annotated[Path | None, new("interpolation")] = None,
+    json: bool = False,
 ) -> int:
     """Draw images along a line in the latents of a deep model, on their way from noise.
 
@@ -81,6 +76,7 @@ def interpolate(
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
         out: the folder for results; it must be new or empty.
+        json: print one JSON object.
     """
     from vages.recipes import interpolate, load_run
 
@@ -88,7 +84,7 @@ def interpolate(
     how: dict[str, Any] = {"image": image, "rows": rows, "columns": columns, "ratio": ratio}
     with bar() as progress:
         kept = interpolate(loaded, out, **how, sampling=sampling, seed=seed, progress=progress)
-    return _told(kept)
+    return _told(kept, json)
 
 
 def inpaint(
@@ -101,6 +97,7 @@ def inpaint(
     seed: int = 0,
     raw: bool = False,
     out: Annotated[Path | None, new("inpainting")] = None,
+    json: bool = False,
 ) -> int:
     """Complete images of which a part is hidden.
 
@@ -117,6 +114,7 @@ def inpaint(
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
         out: the folder for results; it must be new or empty.
+        json: print one JSON object.
     """
     from vages.recipes import inpaint, load_run
 
@@ -125,10 +123,12 @@ def inpaint(
         kept = inpaint(
             loaded, out, count=count, tries=tries, mask=mask, sampling=sampling, seed=seed, progress=progress
         )
-    return _told(kept)
+    return _told(kept, json)
 
 
-def embed(run: Run, /, raw: bool = False, out: Annotated[Path | None, new("embedding")] = None) -> int:
+def embed(
+    run: Run, /, raw: bool = False, out: Annotated[Path | None, new("embedding")] = None, json: bool = False
+) -> int:
     """Write the posterior means of all images, and say how well they tell the classes apart.
 
     OUT gets embedding.npz (the means, and the labels where there are any) and result.json. Where there are labels, a
@@ -139,12 +139,15 @@ def embed(run: Run, /, raw: bool = False, out: Annotated[Path | None, new("embed
         run: the folder of a run; its newest whole checkpoint is taken.
         raw: the weights themselves, not their averages over training.
         out: the folder for results; it must be new or empty.
+        json: print one JSON object.
     """
     from vages.recipes import embed, load_run
 
     loaded = load_run(run, raw=raw)
-    with bar() as progress:
+    with bar(then="linear classifiers") as progress:
         kept = embed(loaded, out, progress=progress)
+    if json:
+        return _told(kept, json)
     probe = kept.result.get("linear probe")
     if probe is None:
         print(f"{loaded.recipe.data} has no test images with labels to compare with")
@@ -155,30 +158,17 @@ def embed(run: Run, /, raw: bool = False, out: Annotated[Path | None, new("embed
             print(f"linear probe on {what}: {one['accuracy']:.4f} ± {one['standard_error']:.4f}{told}")
         print(f"most frequent class: {probe['most frequent class']:.4f}")
         print(f"accuracies on {probe['tested on']} test images, after training on {probe['trained on']} others")
-    return _told(kept)
+    return _told(kept, json)
 
 
-def _told(kept: "Kept") -> int:
+def _told(kept: "Kept", json: bool) -> int:
     """What is said of any results: how they were made, what went wrong, how long it took and where they are."""
     result = kept.result
+    if json:
+        print_json({"folder": kept.folder, **result})
+        return 0
     print(f"{result['protocol']}; {result['weights']} of step {result['checkpoint']}")
     if (diverged := result.get("diverged chains")) is not None:
         print(f"{diverged['count']} of {diverged['of']} chains diverged")
     print(f"{result['seconds']:.1f} s; results in {kept.folder}")
     return 0
-
-
-@contextmanager
-def bar(size: bool = False) -> Iterator[Any]:
-    """A function of how much is done and how much there is in all, which moves a bar on standard error.
-
-    It is silent where there is no terminal. With `size`, the amounts are bytes.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (DownloadColumn() if size else MofNCompleteColumn(), BarColumn(bar_width=16), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,5 +1,6 @@
 """How options look in --help, which needs no JAX: choices stand here, and a test compares them with what there is."""
 
+from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import tyro
@@ -41,6 +42,7 @@ Network = Literal["resnet", "mlp"]
 Gap = Literal["kl", "fisher"]
 Spacing = Literal["linear", "geometric"]
 Precision = Literal["float32", "bfloat16"]
+Shell = Literal["bash", "zsh", "fish", "tcsh"]
 
 
 def given(metavar: str, default: str = "the preset's"):
@@ -60,3 +62,13 @@ def choice(options: object):
 
 Whole = Annotated[int | None, given("INT")]
 Real = Annotated[float | None, given("FLOAT")]
+
+# what several commands take is written the same way in each
+Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="")]
+Folder = Annotated[Path, tyro.conf.arg(metavar="DIR")]
+Sampling = Annotated[float | None, given("FLOAT", "the run's")]
+
+
+def new(name: str):
+    """An option for a folder, and what it is where it is left out."""
+    return given("DIR", f"the first free RUN/{name}-NUMBER")

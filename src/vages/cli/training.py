@@ -1,5 +1,6 @@
 """`vages train`."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +20,24 @@ from vages.cli.options import (
     choices,
     given,
 )
+from vages.cli.statuses import Status
+from vages.cli.telling import print_json
 
 # options that say how to run, and are no part of a recipe
-_HOW = ("preset", "out", "resume", "checkpoint_every", "keep_last", "keep_every", "guard", "devices", "cluster")
+_HOW = (
+    "preset",
+    "out",
+    "resume",
+    "checkpoint_every",
+    "keep_last",
+    "keep_every",
+    "guard",
+    "devices",
+    "cluster",
+    "tensorboard",
+    "dry_run",
+    "json",
+)
 
 
 def train(
@@ -71,6 +87,9 @@ def train(
     guard: Policy = "stop",
     devices: int = 1,
     cluster: Annotated[str | None, given("auto|HOST:PORT,PROCESSES,INDEX", "this process alone")] = None,
+    tensorboard: bool = False,
+    dry_run: bool = False,
+    json: bool = False,
 ) -> int:
     """Train a model, and draw what it learnt.
 
@@ -127,6 +146,10 @@ def train(
         guard: what to do when training diverges: stop, or go back to the last good checkpoint and go on more slowly.
         devices: how many devices share each batch; 0 is all of them.
         cluster: train in several processes, each started with its own INDEX; auto asks the cluster's scheduler.
+        tensorboard: write the numbers for TensorBoard as well, to tensorboard in the run's folder.
+        dry_run: say what would be done, whether the data are there, parameters and bytes, and write nothing; the exit
+            status is 2 where training could not start.
+        json: print one JSON object.
     """
     settings = _given(locals())
     if resume is not None and out is not None:
@@ -136,16 +159,21 @@ def train(
 
     start = recipe_of(resume) if resume is not None else {**PRESETS, **DEEP_PRESETS}[preset]
     recipe = _with(start, settings)
-    how = {
+    source = Path(data).stem if data else preset
+    folder = resume or out or numbered_folder(Path("runs"), f"{source}-{recipe.method}")
+    if dry_run:
+        return _planned(recipe, folder, resume is not None, json)
+    how: dict[str, Any] = {
         "checkpoints": Checkpoints(checkpoint_every, keep_last=keep_last, keep_every=keep_every),
         "guard": Guard(guard),
         "mesh": make_mesh(devices, cluster),
         "resume": resume is not None,
         "progress": True,
     }
-    source = Path(data).stem if data else preset
-    folder = resume or out or numbered_folder(Path("runs"), f"{source}-{recipe.method}")
-    return _deep(recipe, folder, how) if isinstance(recipe, DeepRecipe) else _grbm(recipe, folder, how)
+    with _tensorboard(folder) if tensorboard else nullcontext() as log:
+        if log is not None:
+            how["log"] = log
+        return (_deep if isinstance(recipe, DeepRecipe) else _grbm)(recipe, folder, how, json)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +199,7 @@ def _with(recipe: Any, settings: dict[str, Any]) -> Any:
     return replace(recipe, **settings)
 
 
-def _grbm(recipe: Any, folder: Path, how: dict[str, Any]) -> int:
+def _grbm(recipe: Any, folder: Path, how: dict[str, Any], json: bool) -> int:
     from vages.models.grbm import MAX_ENUMERATED
     from vages.recipes import run_recipe
 
@@ -180,28 +208,54 @@ def _grbm(recipe: Any, folder: Path, how: dict[str, Any]) -> int:
     seeds = (
         f" ± {likelihood.std(ddof=1):.4f} (standard deviation of {len(likelihood)} seeds)" if recipe.seeds > 1 else ""
     )
-    return _told(trained.fitted, recipe, folder, f"test log-likelihood ({kind}): {likelihood.mean():.4f}{seeds}")
+    return _told(trained.fitted, recipe, folder, json, f"test log-likelihood ({kind}): {likelihood.mean():.4f}{seeds}")
 
 
-def _deep(recipe: Any, folder: Path, how: dict[str, Any]) -> int:
+def _deep(recipe: Any, folder: Path, how: dict[str, Any], json: bool) -> int:
     from vages.recipes import run_deep
 
     fitted = run_deep(recipe, folder, **how).fitted
-    return _told(fitted, recipe, folder, f"loss: {fitted.history[-1]['loss']:.5g}" if fitted.history else "no log")
+    return _told(
+        fitted, recipe, folder, json, f"loss: {fitted.history[-1]['loss']:.5g}" if fitted.history else "no log"
+    )
 
 
-def _told(fitted: Any, recipe: Any, folder: Path, line: str) -> int:
+def _told(fitted: Any, recipe: Any, folder: Path, json: bool, line: str) -> int:
+    from vages.files.objects import read_json
     from vages.training import is_writer
 
+    status = Status.STOPPED if fitted.interrupted else Status.DONE
     if not is_writer():
-        return 130 if fitted.interrupted else 0
+        return status
+    if json:
+        print_json({"folder": folder, **read_json(folder / "result.json", 2**24)})
+        return status
     if fitted.interrupted:
         print(
             f"vages: stopped by Ctrl-C after {fitted.step} of {recipe.steps} iterations; go on with --resume {folder}"
         )
     print(line)
     print(f"{fitted.step} iterations in {fitted.seconds:.1f} s; results and pictures in {folder}")
-    return 130 if fitted.interrupted else 0
+    return status
+
+
+def _planned(recipe: Any, folder: Path, resume: bool, json: bool) -> int:
+    from vages.cli.planning import plan_training, print_plan
+
+    plan = plan_training(recipe, folder, resume=resume)
+    print_json(plan) if json else print_plan(plan)
+    return Status.DONE if plan["problem"] is None else Status.REFUSED
+
+
+def _tensorboard(folder: Path) -> Any:
+    """A log for TensorBoard, where the library that writes it is there."""
+    from importlib.util import find_spec
+
+    if find_spec("tensorboardX") is None:
+        raise ValueError("tensorboard: expected tensorboardX, which is not installed; pip install 'vages[tensorboard]'")
+    from vages.training.tensorboard import EventLog
+
+    return EventLog(folder / "tensorboard")
 
 
 def make_mesh(devices: int, cluster: str | None) -> Any:

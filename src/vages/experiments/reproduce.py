@@ -10,6 +10,7 @@ from pathlib import Path
 from vages.environment import environment
 from vages.experiments.catalogue import EXPERIMENTS
 from vages.experiments.claims import Outcome, Say
+from vages.recipes import write_report
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Reproduction:
 def reproduce(
     name: str, out: Path, *, quick: bool = False, seed: int = 0, say: Say = lambda line: None
 ) -> Reproduction:
-    """Run the experiment `name`; write `out/name/result.json` and its figures. Earlier results are moved aside.
+    """Run the experiment `name`; write `out/name/result.json`, its figures and a page. Earlier results are moved aside.
 
     `say` hears of what is done on the way. Runs that several experiments are drawn from are kept in `out/runs`.
     """
@@ -57,6 +58,7 @@ def reproduce(
     (folder / "result.json").write_text(json.dumps(record, indent=2) + "\n")
     for title, figure in outcome.figures.items():
         figure.savefig(folder / f"{title}.png", dpi=150)
+    write_report(folder)
     return Reproduction(folder, outcome, minutes, sound, moved)
 
 

@@ -22,6 +22,7 @@ from vages.recipes.recipe import (
     learner_of,
     objective_of,
 )
+from vages.recipes.reporting import build_report, write_report
 from vages.recipes.run import run_recipe
 from vages.recipes.selection import fid_selection
 from vages.recipes.sources import open_images
@@ -45,6 +46,7 @@ __all__ = [
     "Sizes",
     "Trained",
     "assess",
+    "build_report",
     "check_recipe",
     "config_of",
     "draw",
@@ -73,4 +75,5 @@ __all__ = [
     "square",
     "train",
     "train_deep",
+    "write_report",
 ]

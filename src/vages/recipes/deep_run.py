@@ -13,10 +13,11 @@ from vages.recipes.chains import chains_of
 from vages.recipes.config import config_of, reopened
 from vages.recipes.deep import DeepRecipe, learner_of_deep, load_deep, start_deep, training_images
 from vages.recipes.embedding import posterior_means
+from vages.recipes.reporting import write_report
 from vages.recipes.selection import fid_selection
 from vages.report import curves_figure, save_sheet
 from vages.samplers import LangevinSamples, sample_v
-from vages.training import Fitted, RunFolder, by_writer, check_batch, fit, seed_keys
+from vages.training import Diverged, Fitted, RunFolder, by_writer, check_batch, fit, seed_keys
 
 CHUNK = 100  # iterations between two looks at the numbers
 GRID = 100  # images in a first look
@@ -76,8 +77,12 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
                 "diverged chains": {"count": int(np.sum(samples.diverged)), "of": GRID},
             },
         )
+    except Diverged:  # of which there is most to tell
+        write_report(path)
+        raise
     finally:
         folder.close()
+    write_report(path)
     return trained
 
 

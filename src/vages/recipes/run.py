@@ -6,12 +6,13 @@ from typing import Any
 from vages.recipes.config import config_of, reopened
 from vages.recipes.draw import draw
 from vages.recipes.recipe import Recipe, check_recipe
+from vages.recipes.reporting import write_report
 from vages.recipes.training import Trained, train
-from vages.training import RunFolder, by_writer, check_batch
+from vages.training import Diverged, RunFolder, by_writer, check_batch
 
 
 def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) -> Trained:
-    """Train in a new folder, which holds config, environment, metrics, checkpoints, result and pictures at the end.
+    """Train in a new folder, which holds config, environment, metrics, checkpoints, result, pictures and a page.
 
     With `resume`, the folder is that of a run by this recipe, or by one of fewer steps, which then goes on. `how` goes
     to `fit`.
@@ -35,6 +36,10 @@ def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) 
         )
         for name, figure in draw(trained).items():
             figure.savefig(folder.path / f"{name}.png", dpi=150)
+    except Diverged:  # of which there is most to tell
+        write_report(path)
+        raise
     finally:
         folder.close()
+    write_report(path)
     return trained

@@ -86,6 +86,7 @@ def fit(
     guard: Guard = Guard(),  # noqa: B008
     mesh: Mesh | None = None,
     progress: bool = False,
+    log: Callable[[dict[str, Any]], None] | None = None,
 ) -> Fitted:
     """Train until iteration `steps` on batches of `data`, visited in shuffled epochs.
 
@@ -98,6 +99,7 @@ def fit(
     With a `folder` there is a log, and checkpoints from which `resume` continues as if nothing had happened: give the
     same learner, first state and data. `guard` says what is done when training diverges. With a `mesh` (`data_mesh`),
     batches are divided over its devices; in a cluster every process calls `fit`, and the first writes the folder.
+    `log` is told each record of the log.
     """
     many = not isinstance(seed, int)
     seeds = tuple(seed) if many else (seed,)
@@ -158,6 +160,8 @@ def fit(
                     run, best = chosen if on_grid(end) else run, chosen.best  # a longer run looks on the grid alone
             history.append(record)
             keeper.log(record, here(run), position)
+            if log is not None and is_writer():
+                log(record)
             bar.show(end, record)
         run = here(run)
         if evaluate and select and looked != position.step and not on_grid(position.step):

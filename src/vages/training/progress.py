@@ -38,7 +38,8 @@ class Progress:
         """Move on to `step`: the rate since the last call, the loss and any log-likelihood; of several seeds, means."""
         last_step, last_seconds = self._last
         passed = 0.0 if last_seconds is None else record["seconds"] - last_seconds
-        rate = f"{(step - last_step) / passed:.0f} it/s" if passed > 0 else ""
+        speed = (step - last_step) / passed if passed > 0 else 0.0
+        rate = f"{speed:.{0 if speed >= 10 else 2}f} it/s" if speed else ""
         self._last = (step, record["seconds"])
         for name, value in record.items():
             if name == "loss" or name.endswith("log_likelihood"):

@@ -1,0 +1,34 @@
+"""An installed vages imports, answers and trains: `python smoke.py NEW_FOLDER`."""
+
+import json
+import math
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import vages
+
+folder = Path(sys.argv[1])
+command = str(Path(sys.executable).with_name("vages"))
+package = Path(vages.__file__).parent
+assert package.is_relative_to(sys.prefix), f"{package} is not what was installed in {sys.prefix}"
+for name in ("py.typed", "__init__.pyi", "data/digits.npz", "report/page.css", "report/page.js", "explore/style.css"):
+    assert (package / name).is_file(), f"{name} is not in the wheel"
+for name in vages.__all__:
+    assert getattr(vages, name) is not None
+assert len(vages.data.load_digits().splits.train) == 1437
+
+
+def vages_says(*words: str) -> str:
+    """What the command prints."""
+    return subprocess.run([command, *words], check=True, text=True, stdout=subprocess.PIPE, cwd=folder.parent).stdout
+
+
+assert vages_says("--version") == f"vages {vages.__version__}\n" == f"vages {version('vages')}\n"
+assert "train" in vages_says("--help")
+result = json.loads(vages_says("train", "--steps", "200", "--out", str(folder), "--json"))
+assert result["steps"] == 200
+assert math.isfinite(result["test_log_likelihood"]["mean"])
+assert (folder / "density.png").is_file()
+print(f"vages {vages.__version__} with jax {version('jax')}: {result['test_log_likelihood']['mean']:.4f}")

@@ -1,0 +1,158 @@
+"""--dry-run: what would be done, found out without doing it; nothing is written."""
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from vages.cli.telling import waiting
+from vages.data import IMAGE_SETS, TOYS, Batches, Dataset, datasets
+from vages.experiments.catalogue import EXPERIMENTS
+from vages.nets.network import check_image_shape
+from vages.recipes import DeepRecipe, Recipe, config_of, learner_of, recipe_of
+from vages.recipes.deep import learner_of_deep, load_deep, parts_of_deep
+from vages.recipes.recipe import load_data, parts_of
+from vages.training.checkpoint import checkpoints, step_of
+
+
+def plan_training(recipe: Recipe | DeepRecipe, folder: Path, *, resume: bool) -> dict[str, Any]:
+    """What `vages train` would do. `problem` is what would stop it at the start, or None."""
+    plan: dict[str, Any] = {"folder": folder, "settings": config_of(recipe)}
+    problems = []
+    if resume:
+        plan["from step"] = max(map(step_of, checkpoints(folder / "checkpoints")), default=0)
+        before = config_of(recipe_of(folder))
+        plan["changed settings"] = {
+            name: [before.get(name), now] for name, now in plan["settings"].items() if before.get(name) != now
+        }
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        problems.append(f"out: expected a new or empty folder, got {folder}, which holds something; choose another")
+    with waiting("looking at the data"):
+        data, shape, problem = _data(recipe)
+    plan["data"] = data
+    problems += [problem] if problem is not None else []
+    if shape is not None:
+        try:
+            plan |= _sizes(recipe, shape, data["examples"])
+        except ValueError as error:
+            problems.append(str(error))
+    return plan | {"problem": "; ".join(problems) or None}
+
+
+def plan_experiment(name: str, out: Path, *, quick: bool, seed: int) -> dict[str, Any]:
+    """What `vages reproduce` would do."""
+    entry = EXPERIMENTS[name]
+    settings = getattr(importlib.import_module(entry.module), "QUICK" if quick else "PAPER")
+    folder = out / name
+    with waiting("looking at the data"):
+        states = {row.name: row.state for row in datasets()}
+    return {
+        "experiment": name,
+        "shows": entry.shows,
+        "takes": entry.takes,
+        "folder": folder,
+        "earlier results": "would be moved aside" if folder.exists() else "none",
+        **({"runs": out / "runs"} if entry.trains else {}),
+        "seed": seed,
+        "settings": _plain(settings),
+        "data": {one: states.get(one, "one's own") for one in dict.fromkeys(r.data for r in _recipes(settings))},
+    }
+
+
+def print_plan(plan: dict[str, Any]) -> None:
+    """The plan for a reader: a line a fact."""
+    for name, value in plan.items():
+        if isinstance(value, dict):
+            print(f"{name}:")
+            for key, one in value.items():
+                print(f"  {key}: {f'{one:,}' if name in ('parameters', 'bytes') else one}")
+        elif value is not None:
+            print(f"{name}: {value}")
+
+
+def _data(recipe: Recipe | DeepRecipe) -> tuple[dict[str, Any], tuple[int, ...] | None, str | None]:
+    """What is known of the data, the shape of an example, and what is wrong with them. Known sets are not read."""
+    named = IMAGE_SETS if isinstance(recipe, DeepRecipe) else (*TOYS, "freyface")
+    if recipe.data in named:
+        (row,) = [row for row in datasets() if row.name == recipe.data]
+        about = {"name": row.name, "state": row.state, "where": row.where, "examples": row.counts and row.counts[0]}
+        flat = row.shape if isinstance(recipe, DeepRecipe) else (prod(row.shape),)
+        return about, flat, _missing(row)
+    about = {"name": recipe.data, "state": "missing", "where": Path(recipe.data), "examples": None}
+    try:
+        read = load_deep(recipe).splits if isinstance(recipe, DeepRecipe) else load_data(recipe, recipe.seed)
+    except (ValueError, OSError) as error:
+        return about, None, str(error)
+    return about | {"state": "present", "examples": len(read.train)}, read.train.shape[1:], None
+
+
+def _missing(row: Dataset) -> str | None:
+    if row.state in ("present", "built in"):
+        return None
+    return f"{row.name} is {row.state}: {row.detail}; get it with 'vages data --get {row.name}'"
+
+
+def _sizes(recipe: Recipe | DeepRecipe, shape: tuple[int, ...], examples: int | None) -> dict[str, Any]:
+    """Parameters and bytes, of shapes alone; what training needs beside them, its activations, is not in it."""
+    if isinstance(recipe, DeepRecipe):
+        channels, height, width = shape
+        if recipe.network == "resnet":
+            check_image_shape(shape)
+        make, learner = parts_of_deep(recipe, (channels, height, width)), learner_of_deep(recipe)
+        seeds, copies = 1, 2 if recipe.flips else 1
+    else:
+        make, learner, seeds = parts_of(recipe, *shape), learner_of(recipe), recipe.seeds
+        copies = seeds if recipe.data in TOYS else 1
+    if examples is not None:
+        Batches(examples, recipe.batch, recipe.seed)
+    key = jax.random.key(0)
+    model, posterior = parts = eqx.filter_eval_shape(make, key)
+    state = eqx.filter_eval_shape(lambda key, parts: learner.init(key, *parts, batch=recipe.batch), key, parts)
+    data = {} if examples is None else {"data": 4 * copies * examples * prod(shape)}
+    return {
+        "parameters": {"model": _count(model), "posterior": _count(posterior)},
+        "bytes": {"state": seeds * _bytes(state), **data},
+    }
+
+
+def _count(tree: Any) -> int:
+    return sum(x.size for x in jax.tree.leaves(tree) if isinstance(x, jax.ShapeDtypeStruct))
+
+
+def _bytes(tree: Any) -> int:
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree) if isinstance(x, jax.ShapeDtypeStruct))
+
+
+def _recipes(settings: Any) -> Iterator[Recipe | DeepRecipe]:
+    """The recipes in an experiment's settings, but for those that only lend their network to random images."""
+    match settings:
+        case Recipe() | DeepRecipe():
+            yield settings
+        case (DeepRecipe(), tuple()):  # a network, and the shape of images that are made up
+            return
+        case dict():
+            for one in settings.values():
+                yield from _recipes(one)
+        case tuple() | list():
+            for one in settings:
+                yield from _recipes(one)
+        case _ if is_dataclass(settings):
+            for field in fields(settings):
+                yield from _recipes(getattr(settings, field.name))
+
+
+def _plain(value: Any) -> Any:
+    """Settings as JSON has them."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(one) for one in value]
+    return value

@@ -1,0 +1,62 @@
+"""What commands say: results on standard output, for a reader or a program; how far they are on standard error."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from json import dumps
+from typing import Any
+
+
+def print_json(record: dict[str, Any]) -> None:
+    """One JSON object on one line, as every parser reads it: numbers that are not finite are null."""
+    print(dumps(_strict(record), ensure_ascii=False, allow_nan=False))
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _strict(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, bool | int | str | None) else str(value)
+
+
+@contextmanager
+def bar(size: bool = False, then: str | None = None) -> Iterator[Any]:
+    """A function of how much is done and how much there is in all, which moves a bar on standard error.
+
+    It is silent where there is no terminal. With `size`, the amounts are bytes. What comes after all is done, and does
+    not say how far it is, may be named: `then` is shown beside a bar that moves to and fro.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    amount = DownloadColumn() if size else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), amount, BarColumn(bar_width=16), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+
+        def show(done: int, total: int | None) -> None:
+            nonlocal task
+            progress.update(task, completed=done, total=total)
+            if then is not None and done == total:
+                progress.remove_task(task)
+                task = progress.add_task(then, total=None)
+
+        yield show
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[Callable[[str], None]]:
+    """A line that moves on standard error while something is done that does not say how far it is.
+
+    The function it gives says something above that line. Where there is no terminal, nothing moves.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    with console.status(escape(text)) if console.is_terminal else nullcontext():
+        yield console.out

@@ -1,0 +1,39 @@
+"""The examples run from top to bottom, at a reduced size, and leave what they say they leave."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SIZES = {  # of each example: what is made smaller, the pictures it draws, and what it prints
+    "density": ({"STEPS": 100, "SAMPLES": 50}, ["density.png", "samples.png"], r"test log-likelihood -?\d+\.\d{3} ±"),
+    "own_discrete_model": ({"STEPS": 40}, ["bars.png"], r"found \d of 6"),
+    "digits": ({"STEPS": 20, "SAMPLING": 0.005}, ["digits.png"], r"\d+ of 100 chains diverged"),
+    "stein_test": ({"EXAMPLES": 200, "GIBBS": 100}, ["stein.png"], r"off by   5 %: p = 0\.\d{3} by the exact score"),
+    "own_loop": ({"STEPS": 200, "BLOCK": 100}, [], r"log-likelihood -\d+\.\d{3}; of the best Gaussian -\d+\.\d{3}"),
+}
+
+
+def test_every_example_is_here():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SIZES)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_an_example_runs(name, tmp_path, monkeypatch, capsys):
+    smaller, pictures, printed = SIZES[name]
+    source = (EXAMPLES / f"{name}.py").read_text()
+    for constant, value in smaller.items():
+        source, found = re.subn(rf"^{constant} = [\d_.]+", f"{constant} = {value}", source, flags=re.M)
+        assert found == 1, constant
+    monkeypatch.chdir(tmp_path)
+    exec(compile(source, f"{name}.py", "exec"), {"__name__": name})
+    assert re.search(printed, capsys.readouterr().out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == pictures
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_an_example_is_a_notebook(name):
+    source = (EXAMPLES / f"{name}.py").read_text()
+    assert source.startswith("# %% [markdown]\n# # ")
+    assert source.count("\n# %%\n") >= 2

@@ -1,0 +1,620 @@
+"""`vages report`: the page says what the files say, whatever they say, and needs nothing but itself."""
+
+import base64
+import io
+import json
+import math
+import re
+import shlex
+import shutil
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from importlib.resources import files
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from fake_runs import HOSTILE, deep_run, event, experiment, grbm_run, metric_rows, walk, write, write_rows
+from vages.cli.reporting import report
+from vages.cli.training import train
+from vages.recipes import CHECKERBOARD, DEEP_PRESETS, FREYFACE, PRESETS, config_of
+from vages.recipes.commands import reproduce_command, train_command
+from vages.recipes.reporting import build_report, write_report
+from vages.report.axes import Axis, axis_of, log_marks, round_marks
+from vages.report.embedded import WIDEST, Picture
+from vages.report.markup import Markup, duration, element, embedded_json, escape, number, written
+from vages.report.metrics import metric_panels
+from vages.report.scatter import principal_plane
+from vages.report.summaries import run_status
+from vages.report.svg_curves import Line, Panel, curve_figure
+from vages.report.thinning import thin
+
+VOID = {"meta", "img", "input", "br", "wbr"}
+OWN = {name: files("vages.report").joinpath(name).read_text() for name in ("page.css", "page.js")}
+
+
+class Page(HTMLParser):
+    """The elements of a page with their attributes and texts; tags that do not match raise."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open = [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        one = SimpleNamespace(tag=tag, attrs=dict(attrs), text="")
+        assert len(one.attrs) == len(attrs)
+        self.elements.append(one)
+        if tag not in VOID:
+            self.open.append(one)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop().tag == tag
+
+    def handle_data(self, data):
+        for one in self.open:
+            one.text += data
+
+    def all(self, tag, **attrs):
+        return [x for x in self.elements if x.tag == tag and all(x.attrs.get(k) == v for k, v in attrs.items())]
+
+    @property
+    def text(self):
+        return self.all("body")[0].text
+
+    @property
+    def numbers(self):
+        return {x.attrs["value"] for x in self.all("data")}
+
+    @property
+    def data(self):
+        return [json.loads(x.text) for x in self.all("script", type="application/json")]
+
+
+def page_of(folder):
+    return Page(build_report(folder))
+
+
+def check(page):
+    """What holds for every page: it needs nothing, runs nothing but its script, and can be found one's way in."""
+    ids = [x.attrs["id"] for x in page.elements if "id" in x.attrs]
+    assert len(ids) == len(set(ids))
+    for x in page.elements:
+        assert not [name for name in x.attrs if name.startswith("on")]
+        if "href" in x.attrs:
+            assert x.attrs["href"].removeprefix("#") in ids
+        if "src" in x.attrs:
+            assert re.fullmatch(r"data:image/png;base64,[A-Za-z0-9+/=]+", x.attrs["src"])
+        if x.tag == "img":
+            assert x.attrs["alt"]
+    assert {x.tag for x in page.elements}.isdisjoint({"iframe", "object", "embed", "link", "base", "form", "audio"})
+    (policy,) = page.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    wanted = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+    assert policy.attrs["content"].startswith(wanted)
+    scripts = [x.text for x in page.all("script") if "type" not in x.attrs]
+    assert scripts == [OWN["page.js"]]
+    assert [x.text for x in page.all("style")] == [OWN["page.css"]]
+    assert len(page.all("h1")) == len(page.all("main")) == 1
+    assert page.all("html")[0].attrs["lang"] == "en"
+
+
+def titles(page):
+    return [x.text for x in page.all("h2")]
+
+
+# pages of what is sound
+
+
+def test_page_of_a_grbm(tmp_path):
+    folder = grbm_run(tmp_path / "run")
+    page = page_of(folder)
+    check(page)
+    wanted = ["Curves", "Density", "Samples", "Events", "Run it again", "Result", "Settings", "Environment"]
+    assert titles(page) == wanted
+    assert len(page.all("img")) == 2
+    result = json.loads((folder / "result.json").read_text())
+    assert repr(result["test_log_likelihood"]["mean"]) in page.numbers
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    likelihood, loss = page.data
+    for curve, name in ((likelihood, "test_log_likelihood"), (loss, "loss")):
+        (line,) = curve["lines"]
+        assert line["x"] == [row["step"] for row in rows]
+        np.testing.assert_allclose(line["y"], [row[name][0] for row in rows], rtol=1e-6)
+        assert {repr(rows[-1][name][0]), repr(max(row[name][0] for row in rows))} <= page.numbers
+    assert "log 2, the data's own" in page.text
+    assert "finished" in page.text
+    assert "vages train checkerboard --steps 4000 --out NEW_FOLDER" in page.text
+    assert not page.all("aside")
+
+
+def test_page_of_a_deep_run_with_all_that_was_made_of_it(tmp_path):
+    page = page_of(deep_run(tmp_path / "run"))
+    check(page)
+    made = ["Drawn samples", "A walk through the latents", "Completed images", "Embedding"]
+    assert titles(page)[:6] == ["Curves", "Samples", *made]
+    headings = [x.text for x in page.all("h3")]
+    assert [name for name in headings if name.startswith("samples")] == ["samples-11", "samples-2"]
+    assert "In the folder are 1 more." in page.text
+    assert "protocol of 11; averages of step 3000; seed 7; 0 of 20 chains diverged." in page.text
+    assert "0.71234567" in page.numbers
+    assert "checkpoint refused" in page.text
+    assert "expected a SHA-256 sum" in page.text
+    texts = page.all("text")
+    assert sorted(x.text for x in texts) == [str(digit) * 6 for digit in range(10)]
+    assert len(page.all("input", type="range")) == 2
+
+
+def test_page_of_an_experiment(tmp_path):
+    page = page_of(experiment(tmp_path / "fig1"))
+    check(page)
+    wanted = ["Claims", "Figures", "Curves", "Run it again", "Measurements", "Settings", "Environment"]
+    assert titles(page) == wanted
+    claims = [x.text for x in page.all("li") if x.attrs.get("class") in ("good", "bad")]
+    assert [text.partition("VaGES")[0] for text in claims[:2]] == ["✓ holds", "✗ does not hold"]
+    assert "1 of 3 claims hold" in page.text
+    assert "not sound" in page.text
+    assert "not a number" in claims[2]
+    assert {"1.23456789012", "7.9265", "1e-05"} <= page.numbers
+    assert "1,000 numbers from 0 to 999" in page.text
+    assert "vages reproduce fig1 --quick --seed 3 --out NEW_FOLDER" in page.text
+    assert [line["name"] for line in page.data[0]["lines"]] == ["a", "b"]
+
+
+def test_the_page_is_a_function_of_the_folder_and_replaces_itself(tmp_path, capsys):
+    folder = grbm_run(tmp_path / "run")
+    path = write_report(folder)
+    first = path.read_bytes()
+    assert path == folder / "report.html"
+    assert write_report(folder).read_bytes() == first
+    assert report(folder, tmp_path / "new" / "page.html", json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"report": str(tmp_path / "new" / "page.html"), "bytes": len(first)}
+    assert report(folder) == 0
+    assert "report.html" in capsys.readouterr().out
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match="run: expected the folder of a run or of an experiment's results, got .*; check"
+    ):
+        write_report(tmp_path)
+    with pytest.raises(ValueError, match="run: expected"):
+        write_report(tmp_path / "nowhere")
+    folder = grbm_run(tmp_path / "run")
+    for out in (tmp_path / "page.pdf", tmp_path):
+        with pytest.raises(ValueError, match="out: expected a file that ends in .html"):
+            write_report(folder, out)
+
+
+# runs that did not come to their end
+
+
+@pytest.mark.parametrize(
+    ("events", "result", "status"),
+    [
+        (["started", "finished"], {"interrupted": False}, "finished"),
+        (["started", "finished"], {"interrupted": True}, "interrupted"),
+        (["started", "interrupted"], {"interrupted": True}, "interrupted"),
+        (["started", "interrupted", "resumed", "finished"], {"interrupted": False}, "finished"),
+        (["started", "recovered", "diverged"], {}, "diverged"),
+        (["started", "finished", "resumed"], {"interrupted": False}, "not finished"),
+        (["started", "recovered"], {}, "not finished"),
+        ([], {"steps": 3}, "finished"),
+        ([], {}, "not finished"),
+    ],
+)
+def test_how_a_run_stands(events, result, status):
+    word, tone, told = run_status([event(name) for name in events], result, [{"step": 700}])
+    assert word == status
+    assert (tone == "good") == (status == "finished")
+    assert ("iteration 700" in told) == (status == "not finished")
+
+
+def test_page_of_a_diverged_run(tmp_path):
+    folder = tmp_path / "run"
+    write(folder, "config.json", config_of(CHECKERBOARD))
+    problem = "expected a finite loss, got nan at iteration 7"
+    write_rows(
+        folder, "events.jsonl", [event("recovered", problem=problem, rate=0.5), event("diverged", problem=problem)]
+    )
+    rows = metric_rows(3, 1)
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "metrics.jsonl").write_text(text + json.dumps(rows[-1])[:30])  # torn
+    page = page_of(folder)
+    check(page)
+    assert f"Training diverged: {problem}." in page.text
+    assert not page.all("aside")  # a torn last line is how a process ends
+    assert len(page.data[0]["lines"][0]["x"]) == 3
+    assert "recoveries" in page.text
+
+
+# files that nobody vouches for
+
+
+def test_nothing_in_the_files_becomes_part_of_the_page(tmp_path):
+    run = grbm_run(tmp_path / "run", **dict.fromkeys(("data", "method", HOSTILE), HOSTILE))
+    write_rows(run, "metrics.jsonl", [{"step": i, HOSTILE: i} for i in range(5)])
+    write_rows(run, "events.jsonl", [{"time": HOSTILE, "event": HOSTILE, HOSTILE: [HOSTILE]}])
+    write(run, "environment.json", {HOSTILE: {HOSTILE: HOSTILE}})
+    claim = {"claim": HOSTILE, "value": HOSTILE, "bound": HOSTILE, "holds": HOSTILE}
+    curve = {HOSTILE: {"steps": [1, 2], "curve": [1, 2]}, "rows": [{HOSTILE: HOSTILE}]}
+    one = experiment(tmp_path / "one", experiment=HOSTILE, claims=[claim, HOSTILE, None], measurements=curve)
+    deep = deep_run(tmp_path / "deep", data=HOSTILE)
+    for name in ("samples-1", "embedding-1"):
+        write(deep / name, "result.json", {"protocol": HOSTILE, "weights": HOSTILE, "checkpoint": HOSTILE})
+    shown = HOSTILE.translate({0x202E: "�", 0: "�"})
+    for folder in (run, one, deep):
+        page = page_of(folder)
+        check(page)
+        assert shown in page.text
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    return deep_run(tmp_path_factory.mktemp("runs") / "deep")
+
+
+ODD = [
+    None,
+    True,
+    "text",
+    math.nan,
+    math.inf,
+    -1e308,
+    10**400,
+    [],
+    {},
+    [[1]],
+    {"a": {"b": [None]}},
+    "\ud800",
+    [None, "x", 1],
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:12])
+def test_any_value_in_any_place_is_shown(tmp_path, deep, odd):
+    run = shutil.copytree(deep, tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    write(run, "config.json", dict.fromkeys(config, odd))
+    write(
+        run, "result.json", dict.fromkeys(("test_log_likelihood", "steps", "seconds", "loss", "diverged chains"), odd)
+    )
+    write_rows(run, "metrics.jsonl", [odd, {"step": odd}, {"step": 1, "loss": odd}, {"step": 2, "loss": 3.0}])
+    write_rows(run, "events.jsonl", [odd, {"event": odd, "time": odd, "problem": odd}])
+    for made in ("samples-11", "interpolation-1", "embedding-1"):
+        about = json.loads((run / made / "result.json").read_text())
+        write(run / made, "result.json", dict.fromkeys(about, odd))
+    check(page_of(run))
+    one = experiment(tmp_path / "one")
+    record = json.loads((one / "result.json").read_text())
+    claim = dict.fromkeys(("claim", "value", "bound", "holds"), odd)
+    measured = {"a": odd, "b": {"steps": odd, "curve": odd}, "c": {"steps": [1], "curve": [odd]}, "d": [{"x": odd}]}
+    (one / "fig1.png").unlink()
+    others = [dict.fromkeys(record, odd), record | {"claims": [claim, odd], "measurements": measured}]
+    for changed in [*({**record, name: odd} for name in ("claims", "measurements", "settings")), *others]:
+        write(one, "result.json", changed)
+        check(page_of(one))
+
+
+def test_damage_is_told_on_the_page(tmp_path):
+    folder = deep_run(tmp_path / "run")
+    (folder / "config.json").write_bytes(b"[" * 100_000)
+    (folder / "result.json").write_text("[1]")
+    (folder / "environment.json").write_bytes(b"\xff\xfe")
+    lines = (folder / "events.jsonl").read_text()
+    (folder / "events.jsonl").write_text("{broken\n" + lines)
+    with open(folder / "metrics.jsonl", "wb") as file:
+        file.truncate(2**27 + 1)
+    (folder / "samples.png").write_bytes((folder / "samples.png").read_bytes()[:-20])
+    for name in ("interpolation-1/interpolation.npz", "embedding-1/embedding.npz"):
+        (folder / name).write_bytes(b"PK\x03\x04")
+    page = page_of(folder)
+    check(page)
+    (notice,) = page.all("aside")
+    for name in ("config.json", "result.json", "environment.json", "metrics.jsonl", "samples.png", "interpolation.npz"):
+        assert name in notice.text
+    assert "events.jsonl: 1 line could not be read" in notice.text
+    assert "Drawn samples" in titles(page)
+
+
+def test_long_texts_and_many_entries_make_a_small_page(tmp_path):
+    long = "x" * 100_000
+    run = grbm_run(tmp_path / "run")
+    write(run, "config.json", config_of(CHECKERBOARD) | {"data": long} | {f"{long}{i}": long for i in range(5)})
+    many = {f"name {i}": i for i in range(1000)}
+    write_rows(run, "metrics.jsonl", [{"step": i, f"{long}{i % 2}": 1.0, **many} for i in range(3)])
+    write_rows(run, "events.jsonl", [event(long, **many, **{long: long})] * 500)
+    write(run, "result.json", {"steps": long, "deep": many, **many})
+    claims = [{"claim": long, "value": long, "bound": 1, "holds": True}] * 500
+    measured = {f"rows {i}": [many] * 210 for i in range(2)} | {long: {"steps": [1], "curve": [1]}, "list": [long] * 9}
+    one = experiment(tmp_path / "one", experiment=long, claims=claims, measurements=measured, settings=many)
+    for folder in (run, one):
+        text = build_report(folder)
+        check(Page(text))
+        assert len(text) < 2**20
+
+
+def test_a_walk_that_does_not_fit_its_record_is_told(tmp_path):
+    folder = deep_run(tmp_path / "run")
+    about = json.loads((folder / "interpolation-1" / "result.json").read_text())
+    write(folder / "interpolation-1", "result.json", about | {"snapshots": [1, 2]})
+    page = page_of(folder)
+    check(page)
+    assert "expected 2 moments of 4 chains, got (6, 4)" in page.text
+
+
+# its pieces
+
+
+def test_elements_escape_all_but_markup():
+    assert element("p", "<b>", Markup("<b></b>"), title='"') == '<p title="&quot;">&lt;b&gt;<b></b></p>'
+    assert element("input", class_="x", data_axis="h", hidden=True, disabled=False, value=None) == (
+        '<input class="x" data-axis="h" hidden>'
+    )
+    assert escape("a\u202eb\x00\ud800\n") == "a�b��\n"
+    assert json.loads(embedded_json("</script><!--&")) == "</script><!--&"
+    assert not set("<>&") & set(embedded_json("</script><!--&"))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.0, "0"),
+        (-1.5, "−1.5"),
+        (1234567, "1,234,567"),
+        (0.401531, "0.40153"),
+        (318802.94, "318,803"),
+        (1e-5, "1e−5"),
+        (-2.5e12, "−2.5e12"),
+        (math.nan, "not a number"),
+        (-math.inf, "−∞"),
+        (10**400, "very large"),
+        (99999.96, "100,000"),
+        (1e-4, "0.0001"),
+        (100.0, "100"),
+    ],
+)
+def test_numbers_to_read(value, text):
+    assert written(value) == text
+    assert number(value).endswith(f">{text}</data>")
+
+
+def test_durations():
+    assert [duration(x) for x in (0.5, 70.0, 150, 8000.0, math.nan)] == [
+        "0.5 s",
+        "70 s",
+        "2 min 30 s",
+        "2 h 13 min",
+        "not a number",
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4000), st.integers(1, 3), st.integers(0, 2**32 - 1), st.floats(0, 0.2))
+def test_thinning_keeps_the_envelope(rows, columns, seed, gaps):
+    draw = np.random.default_rng(seed)
+    values = draw.normal(size=(rows, columns)) ** 3
+    values[draw.uniform(size=values.shape) < gaps] = np.nan
+    kept = thin(values, 600)
+    assert (np.diff(kept) > 0).all()
+    assert {0, rows - 1} <= set(kept.tolist())
+    assert len(kept) <= 2 + 600 * 3 // 2
+    for column, few in zip(values.T, values[kept].T, strict=True):
+        assert np.isnan(few).any() == np.isnan(column).any()
+        if rows <= 600:
+            continue
+        buckets = np.array_split(np.arange(rows), max(600 // (2 * columns), 50))
+        for first, last in ((part[0], part[-1]) for part in buckets):
+            whole, some = column[first : last + 1], column[kept[(kept >= first) & (kept <= last)]]
+            if np.isfinite(whole).any():
+                assert (np.nanmin(whole), np.nanmax(whole)) == (np.nanmin(some), np.nanmax(some))
+
+
+def test_a_spike_among_thousands_stays_on_the_page():
+    values = np.zeros((50_000, 1))
+    values[31_337], values[12_345] = 7.25, -3.5
+    panel = Panel("loss", "iteration", (Line("loss", np.arange(50_000.0), values),))
+    (curve,) = Page(curve_figure(panel)).data
+    line = curve["lines"][0]
+    assert len(line["x"]) < 3000
+    assert (31337, 7.25) in zip(line["x"], line["y"], strict=True)
+    assert (12345, -3.5) in zip(line["x"], line["y"], strict=True)
+
+
+@pytest.mark.parametrize(("seeds", "thin_lines", "bands"), [(1, 0, 0), (2, 2, 0), (8, 8, 0), (9, 0, 1), (40, 0, 1)])
+def test_seeds_are_lines_or_a_band(seeds, thin_lines, bands):
+    (panel,) = metric_panels([{"step": i, "loss": [float(i + k) for k in range(seeds)]} for i in range(1, 6)], {})
+    page = Page(curve_figure(panel))
+    kinds = [x.attrs["class"] for x in page.all("path")]
+    assert (kinds.count("seed"), kinds.count("band"), kinds.count("line")) == (thin_lines, bands, 1)
+    (line,) = page.data[0]["lines"]
+    assert line["y"] == [i + (seeds - 1) / 2 for i in range(1, 6)]
+    if seeds > 1:
+        assert line["low"] == [1, 2, 3, 4, 5]
+        assert line["high"] == [i + seeds - 1 for i in range(1, 6)]
+
+
+def test_paths_are_where_the_numbers_are():
+    x, y = np.array([0.0, 5.0, 10.0, 20.0]), np.array([[1.0], [np.nan], [2.0], [3.0]])
+    page = Page(curve_figure(Panel("loss", "iteration", (Line("loss", x, y),))))
+    (curve,) = page.data
+    (path,) = page.all("path")
+    low, high = curve["y"]
+    at = lambda step, value: f"{50 * step:.2f} {1000 * (high - value) / (high - low):.2f}"
+    assert path.attrs["d"] == f"M{at(0, 1)}h0M{at(10, 2)}h0L{at(20, 3)}"
+    assert curve["lines"][0]["y"] == [1, None, 2, 3]
+    assert "1 values are not finite" in page.all("figcaption")[0].text
+
+
+def test_axes():
+    assert round_marks(0.0, 10.0, 5) == [0, 2, 4, 6, 8, 10]
+    assert round_marks(-0.31, 0.29, 5) == pytest.approx([-0.2, 0, 0.2])
+    assert log_marks(0.0, 3.0) == [1, 10, 100, 1000]
+    assert log_marks(0.41, 0.44) is None
+    wide = axis_of(np.array([1.0, 1e4, np.nan, np.inf]), may_log=True)
+    assert wide == Axis(0.0, 4.0, log=True)
+    np.testing.assert_allclose(wide.place(np.array([1.0, 100.0, 1e4])), [0, 0.5, 1])
+    assert not axis_of(np.array([-1.0, 1e4]), may_log=True).log
+    assert not axis_of(np.array([1.0, 50.0]), may_log=True).log
+    for values in ([], [3.0], [0.0, 0.0], [1e-300, 2e-300], [5e8, 5e8 + 1e-3], [np.nan]):
+        axis = axis_of(np.array(values), margin=0.05, may_log=True)
+        assert axis.high > axis.low
+        assert all(-1e-6 <= at <= 1 + 1e-6 for at, _ in axis.ticks(5))
+
+
+def test_the_sheet_of_a_walk_holds_every_image_in_its_place(tmp_path):
+    folder = deep_run(tmp_path / "run")
+    page = page_of(folder)
+    (sheet,) = [x for x in page.all("img") if "sheet" in x.attrs.get("class", "")]
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet.attrs["src"].partition(",")[2]))))
+    assert pixels.shape == (4 * 8, 6 * 8)
+    greys = np.rint(255 * np.linspace(0, 1, 24).reshape(6, 4)).T  # rows are chains, columns moments
+    np.testing.assert_array_equal(pixels[::8, ::8], greys)
+    labels = next(x for x in page.data if "rows" in x)
+    assert labels == {
+        "rows": ["1 m", "0.333 m", "−0.333 m", "−1 m"],
+        "columns": ["450", "900", "1,350", "1,800", "2,250", "2,700"],
+    }
+
+
+def test_a_large_walk_keeps_its_ends_and_a_small_page(tmp_path):
+    folder = grbm_run(tmp_path / "run")
+    walk(folder / "interpolation-3", {}, moments=40, chains=50, side=64)
+    text = build_report(folder)
+    labels = next(x for x in Page(text).data if "rows" in x)
+    assert (labels["rows"][0], labels["rows"][-1]) == ("1 m", "−1 m")
+    assert (labels["columns"][0], labels["columns"][-1]) == ("450", "18,000")
+    assert len(labels["rows"]) == len(labels["columns"]) == 16
+    assert len(text) < 2**20
+
+
+def test_large_pictures_are_made_smaller():
+    noise = np.random.default_rng(0).integers(0, 255, (900, 2600, 3), dtype=np.uint8)
+    picture = Picture.of(Image.fromarray(noise))
+    assert (picture.width, picture.height) == (WIDEST, 443)
+    assert len(picture.uri) < 1.5e6
+
+
+def test_thousands_of_rows_of_many_seeds_make_a_small_page(tmp_path):
+    folder = grbm_run(tmp_path / "run")
+    write_rows(folder, "metrics.jsonl", metric_rows(3000, 12))
+    assert len(build_report(folder)) < 2**20
+
+
+def test_principal_plane_is_that_of_the_singular_vectors():
+    values = np.random.default_rng(0).normal(size=(50, 5)) * [5, 1, 3, 0.1, 0.2]
+    plane, share = principal_plane(values)
+    singular = np.linalg.svd(values - values.mean(0), compute_uv=False)
+    np.testing.assert_allclose(np.sqrt((plane**2).sum(0)), singular[:2])
+    assert share == pytest.approx((singular[:2] ** 2).sum() / (singular**2).sum())
+    assert principal_plane(values[:, :1])[0].shape == (50, 2)
+
+
+# the command that makes the same again
+
+
+def trained_by(command, monkeypatch):
+    """The recipe that a command would train."""
+    import tyro
+
+    caught = []
+    for name in ("_grbm", "_deep"):
+        monkeypatch.setattr(sys.modules["vages.cli.training"], name, lambda recipe, *_: caught.append(recipe) or 0)
+    words = shlex.split(command)
+    assert words[:2] == ["vages", "train"]
+    assert tyro.cli(train, args=words[2:], config=(tyro.conf.FlagCreatePairsOff,)) == 0
+    return caught[0]
+
+
+RECIPES = [
+    *PRESETS.values(),
+    *DEEP_PRESETS.values(),
+    replace(CHECKERBOARD, method="vages-ksd", seeds=3, learning_rate=3e-7, control_variate=True, sigma=0.123456789),
+    replace(FREYFACE, steps=7, data="-odd name's.npz"),
+    replace(DEEP_PRESETS["mnist"], clip=1.0, flips=True, seed=5),
+]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{recipe.data}-{recipe.steps}")
+def test_the_command_makes_the_same_recipe(recipe, monkeypatch):
+    config = json.loads(json.dumps(config_of(recipe)))
+    found = train_command(config)
+    assert found is not None
+    command, lost = found
+    assert lost == []
+    assert trained_by(command, monkeypatch) == recipe
+
+
+def test_what_no_option_can_set_is_told(tmp_path):
+    held = replace(DEEP_PRESETS["digits"], ema=None)
+    found = train_command(config_of(held))
+    assert found is not None
+    assert found[1] == ["ema"]
+    assert train_command({"model": "other"}) is None
+    assert train_command(config_of(held) | {"new": 1}) is None
+    assert (
+        reproduce_command({"experiment": "a b", "seed": 2}, tmp_path)
+        == "vages reproduce 'a b' --seed 2 --out NEW_FOLDER"
+    )
+
+
+# the files of the page
+
+
+def test_the_script_is_small_and_makes_no_html_of_data():
+    script = OWN["page.js"]
+    assert len(script.splitlines()) < 400
+    for word in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "eval",
+        "Function(",
+        "fetch",
+        "XMLHttp",
+        "import(",
+        "http",
+    ):
+        assert word not in script
+    assert "</" not in script
+    for word in ("http", "@import", "</", "url("):
+        assert word not in OWN["page.css"]
+
+
+def test_colours_can_be_read():
+    schemes = re.split(r"@media", OWN["page.css"])
+    blocks = [OWN["page.css"].split("@media")[0]] + [
+        part for part in schemes if part.startswith((" (prefers-color-scheme: dark) {\n  :root", " print"))
+    ]
+    assert len(blocks) == 3
+    for block in blocks:
+        colour = dict(re.findall(r"--([\w-]+): (#\w+)", block))
+        pairs = [(text, ground) for text in ("ink", "soft", "accent") for ground in ("paper", "card", "plain-ground")]
+        pairs += [(f"c{i}", "paper") for i in range(7)] + [
+            ("good", "good-ground"),
+            ("bad", "bad-ground"),
+            ("ink", "bad-ground"),
+        ]
+        for text, ground in pairs:
+            assert contrast(colour[text], colour[ground]) >= 4.5, (text, ground)
+
+
+def contrast(one, other):
+    """The ratio that WCAG defines."""
+
+    def luminance(code):
+        code = code[1:] if len(code) == 7 else "".join(2 * x for x in code[1:])
+        parts = np.array([int(code[i : i + 2], 16) for i in (0, 2, 4)]) / 255
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return linear @ [0.2126, 0.7152, 0.0722]
+
+    dark, light = sorted([luminance(one), luminance(other)])
+    return (light + 0.05) / (dark + 0.05)

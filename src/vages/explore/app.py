@@ -1,0 +1,81 @@
+"""The server: on the loopback interface alone, until it is interrupted."""
+
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+
+import uvicorn
+from fastapi import FastAPI
+from nicegui import app, ui
+from starlette.types import ASGIApp
+
+from vages.explore.page import page
+from vages.explore.security import Guard
+from vages.explore.turns import Turns
+from vages.recipes.playing import Playground
+
+_ICON = (
+    '<svg viewBox="0 0 8 8" xmlns="http://www.w3.org/2000/svg"><rect width="8" height="8" rx="1.5" fill="#1d5c63"/>'
+    '<path d="M2 2h1v2h1v1h1V4h1V2h1" fill="none" stroke="#fff"/></svg>'
+)
+
+
+def serve(playground: Playground, port: int = 0, *, browser: bool = True, say: Callable[[str], object] = print) -> None:
+    """Serve the page on 127.0.0.1 until Ctrl-C, which raises KeyboardInterrupt; port 0 is a free one.
+
+    `say` is given the address, on which `browser` opens a window.
+    """
+    with listening(port) as own:
+        port = own.getsockname()[1]
+        turns = Turns()
+        server = uvicorn.Server(
+            uvicorn.Config(
+                application(playground, turns, port),
+                log_level="error",
+                ws_max_size=2**20,
+                timeout_graceful_shutdown=1,
+                server_header=False,
+            )
+        )
+        address = f"http://127.0.0.1:{port}/"
+        say(f"{address} (Ctrl-C ends it)")
+        if browser:
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        try:
+            server.run(sockets=[own])
+        finally:
+            turns.close()
+
+
+def application(playground: Playground, turns: Turns, port: int) -> ASGIApp:
+    """The page behind its guard."""
+    outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    ui.run_with(
+        outer,
+        root=lambda: page(playground, turns),
+        title=f"{playground.run.path.resolve().name} · vages",
+        favicon=_ICON,
+        dark=None,
+        language="en-GB",
+        binding_refresh_interval=None,
+        tailwind=False,
+        show_welcome_message=False,
+    )
+    app.on_shutdown(turns.close)
+    return Guard(outer, port)
+
+
+def listening(port: int) -> socket.socket:
+    """A socket on 127.0.0.1 that accepts connections."""
+    if not 0 <= port < 2**16:
+        raise ValueError(f"port: expected 0 to {2**16 - 1}, got {port}; 0 is a free one")
+    own = socket.socket()
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        own.bind(("127.0.0.1", port))
+    except OSError as error:
+        own.close()
+        raise OSError(f"port: {port} cannot be had ({error.strerror}); give another, or 0 for a free one") from None
+    own.listen(128)
+    return own

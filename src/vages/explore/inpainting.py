@@ -1,0 +1,75 @@
+"""Hiding a part of the image with the mouse, and having it drawn again."""
+
+from functools import partial
+
+import numpy as np
+from nicegui import events, ui
+
+from vages.explore.pictures import png_url, veil
+from vages.explore.visit import Visit, tell
+from vages.explore.watching import Stage
+from vages.recipes.gallery import HIDDEN, hidden_pixels
+
+PRESETS = {"half": "Lower half", "left": "Left half", "centre": "Centre"}
+assert set(PRESETS) == set(HIDDEN)
+
+
+def inpainting(visit: Visit) -> None:
+    """An image to paint on, and its completions."""
+    shape = visit.playground.images.shape[1:]
+    _, height, width = shape
+    hidden = np.zeros((height, width), bool)
+    rows, columns = np.mgrid[:height, :width] + 0.5
+    seed, last = 0, None
+
+    def cover() -> None:
+        canvas.set_content(veil(hidden))
+
+    def paint(event: events.MouseEventArguments) -> None:
+        nonlocal last
+        if event.type != "pointerdown" and not event.buttons:
+            return
+        here = np.asarray([event.image_x, event.image_y])
+        last = here if event.type == "pointerdown" or last is None else last
+        for x, y in np.linspace(last, here, 2 + int(2 * np.abs(here - last).max())):  # a fast mouse leaves gaps
+            near = np.maximum(np.abs(columns - x), np.abs(rows - y)) <= (brush.value or 1) / 2
+            hidden[near] = tool.value == "hide"
+        last = here
+        cover()
+
+    def preset(name: str | None) -> None:
+        hidden[:] = False if name is None else hidden_pixels(name, shape)[0]
+        cover()
+
+    async def another() -> None:
+        canvas.set_source(png_url(visit.image))
+
+    async def complete() -> None:
+        nonlocal seed
+        seed += 1
+        try:
+            chain = visit.playground.completed(visit.image, hidden.copy(), seed, visit.length)
+        except ValueError:
+            tell("Hide a part of the image first, and leave a part: paint on it, or choose one below it.")
+            return
+        await stage.play(chain)
+
+    with ui.element("div").classes("side-by-side"):
+        with ui.element("div").classes("painting"):
+            # The mouse's own way: for all others, the buttons below hide as much.
+            with ui.element("div").props('role=img aria-label="The chosen image, to be painted on with the mouse"'):
+                canvas = ui.interactive_image(on_mouse=paint, events=["pointerdown", "pointermove"], sanitize=False)
+                canvas.classes("large canvas").props("aria-hidden=true")
+            with ui.row().classes("buttons presets").props('role=group aria-label="What is hidden"'):
+                for name, title in PRESETS.items():
+                    ui.button(title, on_click=partial(preset, name)).props("flat dense no-caps")
+                ui.button("Clear", on_click=partial(preset, None)).props("flat dense no-caps")
+            tool = ui.radio({"hide": "Hide", "show": "Uncover"}, value="hide").props("inline dense")
+            with ui.element("div").classes("slider"):
+                ui.label("Brush").classes("name")
+                brush = ui.slider(min=1, max=max(3, width // 3), step=1, value=max(1, width // 10))
+                brush.props('aria-label="Size of the brush, in pixels"')
+        with ui.element("div").classes("wide"):
+            stage = Stage(visit, "Complete", "Completion")
+            stage.start.on_click(complete)
+    visit.on_image(another)

@@ -1,0 +1,51 @@
+"""The page: an image on the left, three things to do with it on the right."""
+
+from html import escape
+from math import prod
+from pathlib import Path
+
+from nicegui import events, ui
+
+from vages.explore.choosing import choosing
+from vages.explore.inpainting import inpainting
+from vages.explore.moving import moving
+from vages.explore.turns import Turns
+from vages.explore.visit import Visit
+from vages.explore.watching import watching
+from vages.recipes.playing import Playground
+
+STYLE = Path(__file__).with_name("style.css")
+
+
+def page(playground: Playground, turns: Turns) -> None:
+    """Lay out one visitor's page; its chain stops when the page is closed."""
+    visit = Visit(playground, turns)
+    ui.context.client.on_disconnect(visit.player.stop)
+    ui.add_css(STYLE)
+    run = playground.run
+    latents = f"{prod(playground.model.h_shape)} latents" if run.has_latents else "no latents"
+    with ui.element("header").classes("title"):
+        ui.html(escape(run.path.resolve().name), tag="h1", sanitize=False)
+        about = f"{run.recipe.data} · {run.recipe.method} · {latents} · {run.weights} of step {run.step:,}"
+        ui.label(about).classes("quiet")
+    with ui.element("div").classes("columns"):
+        choosing(visit)
+        with ui.element("section").classes("doing"):
+            panels = {"Move": moving} if run.has_latents else {}
+            panels |= {"Watch": watching, "Inpaint": inpainting}
+            opened = {}
+            visit.panel = next(iter(panels))
+
+            async def change(event: events.ValueChangeEventArguments) -> None:
+                visit.player.stop()
+                visit.panel = event.value
+                if (redraw := opened[event.value]) is not None:
+                    await redraw()
+
+            with ui.tabs().props("no-caps align=left").classes("tabs") as tabs:
+                for name in panels:
+                    ui.tab(name)
+            with ui.tab_panels(tabs, value=visit.panel, on_change=change).props("keep-alive"):
+                for name, panel in panels.items():
+                    with ui.tab_panel(name):
+                        opened[name] = panel(visit)

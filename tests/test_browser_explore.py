@@ -1,0 +1,128 @@
+"""`vages explore` in a real browser.
+
+VAGES_BROWSER names a folder in which `npm install playwright-core axe-core` was run; VAGES_CHROMIUM the browser, where
+it is not /usr/bin/chromium; VAGES_SCREENSHOTS a folder for pictures of the page, where they are wanted.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vages.recipes import DEEP_PRESETS, run_deep
+
+HERE = Path(__file__).parent / "browser_explore"
+MODULES = Path(os.environ.get("VAGES_BROWSER", "nowhere"))
+CHROMIUM = os.environ.get("VAGES_CHROMIUM", "/usr/bin/chromium")
+MISSING = [
+    what
+    for what, there in (
+        ("the extra vages[explore]", find_spec("nicegui") is not None),
+        ("node", shutil.which("node") is not None),
+        (CHROMIUM, Path(CHROMIUM).exists()),
+        ("VAGES_BROWSER, a folder with playwright-core", (MODULES / "node_modules" / "playwright-core").is_dir()),
+        ("VAGES_BROWSER, a folder with axe-core", (MODULES / "node_modules" / "axe-core").is_dir()),
+    )
+    if not there
+]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"a browser test needs {', '.join(MISSING)}")
+
+SMALL = replace(
+    DEEP_PRESETS["digits"],
+    width=32,
+    depth=1,
+    latents=3,
+    head_width=32,
+    steps=300,
+    batch=20,
+    corrector_steps=0,
+    posterior_steps=1,
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "digits & <digits>"
+    return trained(SMALL, path)
+
+
+def trained(recipe, path):
+    """A run whose own samples were drawn in a few steps."""
+    run_deep(replace(recipe, sampling=0.01), path)
+    config = path / "config.json"
+    text = config.read_text()
+    assert '"sampling": 0.01' in text
+    config.write_text(text.replace('"sampling": 0.01', f'"sampling": {recipe.sampling}'))
+    return path
+
+
+@contextmanager
+def explored(run, folder):
+    """The command, and the address that it says; it is ended by Ctrl-C, where it has not ended before."""
+    command = [sys.executable, "-c", "from vages.cli import main; main()", "explore", str(run), "--no-browser"]
+    with (folder / "stderr").open("w") as errors:
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder)
+    try:
+        assert server.stdout is not None
+        found = re.match(r"(http://127\.0\.0\.1:\d+/) ", line := server.stdout.readline())
+        assert found, line + (folder / "stderr").read_text()
+        yield server, found[1]
+    finally:
+        if server.poll() is None:
+            server.send_signal(signal.SIGINT)
+        server.communicate(timeout=30)
+
+
+@contextmanager
+def node(script, *args):
+    command = ["node", str(HERE / script), *map(str, args)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ended_well(server, folder):
+    """Ctrl-C has its own status, at most a line is said of it, and nothing was written."""
+    assert server.returncode == 130
+    assert (folder / "stderr").read_text() in ("", "vages: stopped by Ctrl-C\n")
+    assert [path.name for path in folder.iterdir()] == ["stderr"]
+
+
+def test_playing(run, tmp_path):
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 255, (40, 60, 3), np.uint8)).save(tmp_path / "picture.png")
+    (tmp_path / "large.png").write_bytes((tmp_path / "picture.png").read_bytes() + bytes(5_000_001))
+    (tmp_path / "text.png").write_text("no picture")
+    files = [tmp_path / name for name in ("picture.png", "large.png", "text.png")]
+    (work := tmp_path / "work").mkdir()
+    with explored(run, work) as (server, address):
+        with node("play.mjs", address, MODULES, *files, os.environ.get("VAGES_SCREENSHOTS", "")) as player:
+            assert player.stdout is not None
+            line = player.stdout.readline()
+            assert line == "playing\n", line + player.stdout.read()
+            server.send_signal(signal.SIGINT)  # while a chain runs
+            assert server.wait(timeout=10) == 130
+            assert player.wait(timeout=60) == 0, player.stdout.read()
+    ended_well(server, work)
+
+
+def test_taking_turns(tmp_path):
+    slow = trained(replace(SMALL, width=1024, depth=3, steps=4, sampling=10.0), tmp_path / "slow")
+    (work := tmp_path / "work").mkdir()
+    with explored(slow, work) as (server, address):
+        with node("turns.mjs", address, MODULES) as visitors:
+            out, _ = visitors.communicate(timeout=120)
+            assert visitors.returncode == 0, out
+    ended_well(server, work)

@@ -22,8 +22,8 @@ from vages.files import read_npz
 from vages.recipes import (
     DEEP_PRESETS,
     Recipe,
+    chains,
     config_of,
-    deep_run,
     embed,
     gallery,
     hidden_pixels,
@@ -225,7 +225,7 @@ def test_joint_samples_need_no_images(run, plain, tmp_path):
 
 
 def test_diverged_chains_are_counted_and_cry_out(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(deep_run, "Schedule", lambda: Schedule(box=2.0))
+    monkeypatch.setattr(chains, "Schedule", lambda: Schedule(box=2.0))
     kept = sample_images(run, tmp_path / "a", count=COUNT, latents="joint")
     arrays = arrays_of(kept)
     count = kept.result["diverged chains"]["count"]

@@ -128,7 +128,7 @@ def test_nor_do_the_results_of_several_seeds(method):
     same(whole, single)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["vages-dsm", "ksd", "pcd", "vnce"])
 def test_step_is_draw_and_update_and_the_same_key_gives_the_same_bits(method):
     learner, state = student(method)
     batch = teacher()[1][:BATCH]

@@ -123,12 +123,15 @@ def server():
     return context
 
 
+QUICK = ("vages-dsm", "bidsm", "pcd", "vnce", "deep")  # of the others' kinds
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one seed", "two seeds"])
 @pytest.mark.parametrize(
-    ("method", "many"),
-    [(method, i % 2 == 1) for i, method in enumerate(METHODS)] + [("vages-dsm", True), ("deep", True)],
+    "method", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
 )
 def test_killed_and_resumed_is_never_killed(server, tmp_path, method, many):
-    """A process for each method, of one seed or of two, is killed at a random moment after its first checkpoint."""
+    """22 processes are killed, each at a random moment after its first checkpoint."""
     path, wait = tmp_path / "killed", random.Random(f"{method} {many}").uniform(0, 0.1)
     process = server.Process(target=until_killed, args=(method, many, path))
     process.start()

@@ -126,7 +126,9 @@ def server():
 QUICK = ("vages-dsm", "bidsm", "pcd", "vnce", "deep")  # of the others' kinds
 
 
-@pytest.mark.parametrize("many", [False, True], ids=["one seed", "two seeds"])
+@pytest.mark.parametrize(
+    "many", [pytest.param(False, id="one seed"), pytest.param(True, id="two seeds", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     "method", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
 )

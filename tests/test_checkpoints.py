@@ -178,7 +178,7 @@ def test_a_process_killed_while_writing_leaves_a_good_checkpoint(tmp_path):
     done = subprocess.run([sys.executable, script, tmp_path, "200"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     newest_step, torn = map(int, done.stdout.split())
-    assert newest_step > 0  # how many there are is a matter of the machine
+    assert newest_step > 20
     assert torn > 20  # kills did hit the inside of a write
 
 

@@ -13,7 +13,8 @@ from vages.objectives import dsm
 
 
 @pytest.mark.parametrize("kind", [GRBM, LinearGaussian])
-@pytest.mark.parametrize(("samples", "scalar_sigma"), [(2, False), (3, True), (10, False)])
+@pytest.mark.parametrize("samples", [2, 3, 10])
+@pytest.mark.parametrize("scalar_sigma", [False, True])
 def test_vages_is_the_closed_form(precision, kind, samples, scalar_sigma):
     checks.vages_is_the_closed_form(estimators, kind, *precision, samples=samples, scalar_sigma=scalar_sigma)
 

@@ -1,6 +1,6 @@
 """Damaged and hostile files by the thousand: every reader gives a value or `BadFile`, within a fixed amount of memory.
 
-The suite tries 3,000 mutants a reader; `VAGES_FUZZ=100000 pytest -n0 -rP tests/test_fuzz_files.py` tries more
+The suite tries 10,000 mutants a reader; `VAGES_FUZZ=100000 pytest -n0 -rP tests/test_fuzz_files.py` tries more
 and shows how many were read and how many refused. Mutants follow from the seed and their number alone.
 """
 
@@ -41,7 +41,7 @@ from vages.files import (
     zip_members,
 )
 
-MUTANTS = int(os.environ.get("VAGES_FUZZ", "3000"))
+MUTANTS = int(os.environ.get("VAGES_FUZZ", "10000"))
 LIMIT, PIXELS, COUNT = 2**20, 2**14, 50
 HEADROOM = 2**26  # what the process may grow by while it reads files whose limit is 1 MiB
 

@@ -123,15 +123,10 @@ def server():
     return context
 
 
-QUICK = ("vages-dsm", "bidsm", "pcd", "vnce", "deep")  # of the others' kinds
-
-
 @pytest.mark.parametrize(
     "many", [pytest.param(False, id="one seed"), pytest.param(True, id="two seeds", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize(
-    "method", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
-)
+@pytest.mark.parametrize("method", METHODS)
 def test_killed_and_resumed_is_never_killed(server, tmp_path, method, many):
     """22 processes are killed, each at a random moment after its first checkpoint."""
     path, wait = tmp_path / "killed", random.Random(f"{method} {many}").uniform(0, 0.1)

@@ -495,6 +495,8 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     told = json.loads(capsys.readouterr().out)["images"]
     assert told["metric"] == "FID-20"
     assert told["reference"]["name"] == "twenty digits"
+    with pytest.raises(ValueError, match="save: expected a new file, got .*own.safetensors, which is there"):
+        cli.evaluate(str(run.path), measure="images", against=str(saved), **common, save=own)
     assert cli.evaluate(str(own), against=str(saved)) == 0
     out = capsys.readouterr().out
     assert f"{told['fid']:.3f}" in out

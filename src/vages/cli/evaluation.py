@@ -1,7 +1,6 @@
 """`vages evaluate`: is a model right, and how good are images; `vages inception`, which installs what judges images."""
 
 from collections.abc import Sequence
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -9,6 +8,7 @@ import tyro
 
 from vages.cli.images import Sampling, bar
 from vages.cli.options import given
+from vages.cli.telling import print_json
 
 if TYPE_CHECKING:
     from vages.evaluation import Inception, Statistics
@@ -72,6 +72,8 @@ def evaluate(
     """
     if save is not None and save.suffix != ".safetensors":
         raise ValueError(f"save: expected a name that ends in .safetensors, got {save.name!r}; change it")
+    if save is not None and save.exists():
+        raise ValueError(f"save: expected a new file, got {save}, which is there; choose another name")
     if against is None and not _is_run(source):
         raise ValueError(f"against: expected images to judge {source} by, got none; give --against")
     sections: dict[str, Section] = {}
@@ -87,7 +89,7 @@ def evaluate(
             statistics.save(save)
         sections["images"] = Section(quality.as_json(), quality.rows())
     if json:
-        print(dumps({name: section.record for name, section in sections.items()}, ensure_ascii=False))
+        print_json({name: section.record for name, section in sections.items()})
     else:
         for section in sections.values():
             _print_table(section.rows)

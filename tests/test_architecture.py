@@ -38,6 +38,11 @@ def test_no_arrow_runs_up():
     assert not wrong
 
 
+def test_pictures_know_nothing_of_the_page():
+    for path in (PACKAGE / "report").glob("*.py"):
+        assert "vages.report.page" not in path.read_text(), path
+
+
 def test_every_room_is_described():
     text = (ROOT / "docs" / "architecture.md").read_text()
     for room in (room for line in rooms() for room in line):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import vages.recipes
+import vages.runs
 from small_nets import IMAGE, filled
 from truth import enumerated, expected_vaes
 from vages import GRBM, BernoulliPosterior, Corrector, ExactPosterior, GaussianPosterior, LinearGaussian
@@ -19,11 +19,12 @@ from vages.cli import evaluate
 from vages.data import Images, Splits
 from vages.evaluation import VariationalScore, posterior_gap
 from vages.posteriors import Heads
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS, LoadedRun, assessment, config_of, train
-from vages.recipes.assessment import Assessment, Row, Sizes, assess
+from vages.recipes import CHECKERBOARD, DEEP_PRESETS, train
 from vages.recipes.deep import parts_of_deep
-from vages.recipes.grbm_run import load_grbm_run
 from vages.report.assessments import assessment_figure
+from vages.runs import LoadedRun, assessment, config_of
+from vages.runs.assessment import Assessment, Row, Sizes, assess
+from vages.runs.loaded_grbm import load_grbm_run
 from vages.training import RunFolder
 
 KEY = jax.random.key(0)
@@ -200,7 +201,7 @@ def test_command(grbm, monkeypatch, capsys):
         ]
         return Assessment(str(run.path), run.step, rows, sizes.examples, noise, sizes, seed, 0.1)
 
-    monkeypatch.setattr(vages.recipes, "assess", assess)
+    monkeypatch.setattr(vages.runs, "assess", assess)
     path, _ = grbm
     assert evaluate(str(path), examples=30, noise=0.5, seed=3, json=True) == 0
     told = json.loads(capsys.readouterr().out)

@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vages.recipes import DEEP_PRESETS, run_deep
+from vages.recipes import DEEP_PRESETS
+from vages.runs import run_deep
 
 HERE = Path(__file__).parent / "browser_explore"
 MODULES = Path(os.environ.get("VAGES_BROWSER", "nowhere"))

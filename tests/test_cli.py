@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import vages
-from vages import cli, recipes
+from vages import cli, runs
 from vages.bench import BENCHES, estimators
 from vages.cli import options, telling
 from vages.cli.commands import COMMANDS
@@ -410,10 +410,10 @@ def test_without_the_library_tensorboard_is_refused(monkeypatch, capsys, tmp_pat
 def test_pictures_for_a_program(monkeypatch, capsys, tmp_path, name, does):
     def made(loaded, out, *, progress, **how):
         progress(5, 5)
-        return recipes.Kept(out, {"protocol": "v", "weights": "raw", "checkpoint": 4, "seconds": 0.5})
+        return runs.Kept(out, {"protocol": "v", "weights": "raw", "checkpoint": 4, "seconds": 0.5})
 
-    monkeypatch.setattr(recipes, "load_run", lambda path, raw: (path, raw))
-    monkeypatch.setattr(recipes, does, made)
+    monkeypatch.setattr(runs, "load_run", lambda path, raw: (path, raw))
+    monkeypatch.setattr(runs, does, made)
     status, out, err = run(monkeypatch, capsys, name, "run", "--out", tmp_path, "--json")
     assert (status, err) == (0, "")
     told = {"folder": str(tmp_path), "protocol": "v", "weights": "raw", "checkpoint": 4, "seconds": 0.5}

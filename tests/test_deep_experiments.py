@@ -57,7 +57,7 @@ def test_samples_and_interpolation_are_drawn_from_one_run(tmp_path, monkeypatch)
 
 def test_a_run_that_is_there_is_taken_as_it_is_and_gone_on_with_to_its_end(tmp_path, monkeypatch):
     from vages.experiments.kept_runs import kept_runs
-    from vages.recipes import run_deep
+    from vages.runs import run_deep
 
     path = tmp_path / "digits-0"
     shorter = replace(TINY, steps=2)
@@ -67,7 +67,8 @@ def test_a_run_that_is_there_is_taken_as_it_is_and_gone_on_with_to_its_end(tmp_p
     assert (run.step, run.recipe) == (2, shorter)
     assert heard == [f"digits: checkpoint 2 of {path}"]
     path.rename(tmp_path / "digits-1")
-    from vages.recipes import CHECKERBOARD, config_of
+    from vages.recipes import CHECKERBOARD
+    from vages.runs import config_of
     from vages.training import RunFolder
 
     RunFolder(path, config_of(CHECKERBOARD)).close()

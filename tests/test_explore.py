@@ -21,10 +21,12 @@ from vages import cli
 from vages.data import load_digits
 from vages.explore.turns import CHAINS, Busy, Player, Turns
 from vages.files import BadFile
-from vages.recipes import DEEP_PRESETS, LoadedRun, posterior_means, watching
+from vages.posteriors import posterior_means
+from vages.recipes import DEEP_PRESETS
 from vages.recipes.deep import parts_of_deep
-from vages.recipes.playing import TOGETHER, fitted_image, play_key, playground, principal_directions
-from vages.recipes.watching import Chain, Snapshot
+from vages.runs import LoadedRun
+from vages.runs.playing import TOGETHER, fitted_image, play_key, playground, principal_directions
+from vages.runs.watching import Chain, Snapshot
 from vages.samplers import Schedule, program, sample_joint, sample_v
 
 RECIPE = replace(
@@ -162,7 +164,7 @@ def test_a_stopped_chain_gives_nothing_more(ground, monkeypatch):
     threading.Thread(target=chain.stop).start()
     while not chain.stopped:
         time.sleep(0.001)
-    monkeypatch.delattr(watching, "_advance")  # no further step is taken
+    monkeypatch.delattr(program, "_advance")  # no further step is taken
     assert list(snapshots) == []
     assert list(chain) == []
 

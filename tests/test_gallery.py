@@ -19,10 +19,10 @@ import vages.data
 from vages import cli
 from vages.data import Dataset, Images, Splits, load_digits
 from vages.files import read_npz
-from vages.recipes import (
-    DEEP_PRESETS,
-    Recipe,
-    chains,
+from vages.posteriors import posterior_means
+from vages.recipes import DEEP_PRESETS, Recipe, chains, train_deep
+from vages.report import tile
+from vages.runs import (
     config_of,
     embed,
     gallery,
@@ -31,13 +31,10 @@ from vages.recipes import (
     interpolate,
     linear_probe,
     load_run,
-    posterior_means,
     run_deep,
     sample_images,
-    train_deep,
 )
-from vages.recipes.embedding import logistic_regression, majority_rate
-from vages.report import tile
+from vages.runs.embedding import logistic_regression, majority_rate
 from vages.samplers import Schedule
 from vages.training import RunFolder
 

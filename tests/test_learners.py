@@ -26,7 +26,7 @@ from vages.data import Batches
 from vages.recipes import CHECKERBOARD, Method
 from vages.recipes.recipe import learner_of, objective_of, parts_of
 from vages.samplers import gibbs_sample
-from vages.training import compile_chunk, fit, init_seeds
+from vages.training import compile_chunk, fit, init_seeds, one_seed
 
 METHODS = get_args(Method)
 BATCH = 50
@@ -151,8 +151,7 @@ def test_many_seeds_are_many_single_runs(method):
     states = init_seeds(learner, seeds, parts_of(recipe, 2), BATCH)
     together = fit(learner, states, data, steps=20, batch=BATCH, seed=seeds, chunk=10)
     for i, seed in enumerate(seeds):
-        state = jax.tree.map(lambda x: x[i] if eqx.is_array(x) else x, states)  # noqa: B023
-        alone = fit(learner, state, data, steps=20, batch=BATCH, seed=seed, chunk=20)
+        alone = fit(learner, one_seed(states, i), data, steps=20, batch=BATCH, seed=seed, chunk=20)
         np.testing.assert_allclose(alone.state.model.weight, together.state.model.weight[i], rtol=2e-4, atol=1e-6)
         np.testing.assert_allclose(
             alone.history[-1]["loss"], np.mean([row["loss"][i] for row in together.history]), rtol=1e-3

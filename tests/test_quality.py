@@ -32,11 +32,14 @@ from vages.evaluation import (
 )
 from vages.evaluation.inception import folded_inception
 from vages.files import BadFile
-from vages.recipes import DEEP_PRESETS, config_of, deep_run, drawing, load_run, posterior_means, train_deep
+from vages.posteriors import posterior_means
+from vages.recipes import DEEP_PRESETS, deep_training, drawing, train_deep
 from vages.recipes.drawing import PROTOCOLS
-from vages.recipes.judging import evaluate_images, evaluate_run, sample_moments, statistics_of
+from vages.recipes.reference import statistics_of
 from vages.recipes.selection import fid_selection
 from vages.recipes.sources import ImageSet, open_images, pieces
+from vages.runs import config_of, load_run
+from vages.runs.judging import evaluate_images, evaluate_run, sample_moments
 from vages.samplers import LangevinSamples
 from vages.training import RunFolder
 
@@ -312,7 +315,7 @@ def test_statistics_are_computed_once(network, tmp_path, monkeypatch):
     (cached,) = (tmp_path / "data" / "inception" / "statistics").iterdir()
     calls = []
     monkeypatch.setattr(
-        "vages.recipes.judging.feature_moments", lambda *a, **k: calls.append(a) or feature_moments(*a, **k)
+        "vages.recipes.reference.feature_moments", lambda *a, **k: calls.append(a) or feature_moments(*a, **k)
     )
     again = statistics_of(ImageSet("theirs", 20, lambda rows: pixels[rows]), network)
     assert not calls
@@ -390,7 +393,7 @@ def trained(network, tmp_path_factory):
     folder = RunFolder(path / "deep", config_of(RECIPE))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VAGES_DATA", str(path))
-        patch.setattr(deep_run, "fid_selection", selection)
+        patch.setattr(deep_training, "fid_selection", selection)
         trained = train_deep(RECIPE, folder=folder)
     folder.close()
     return folder.path, trained, asked[0]

@@ -22,20 +22,21 @@ from PIL import Image
 from fake_runs import HOSTILE, deep_run, event, experiment, grbm_run, metric_rows, walk, write, write_rows
 from vages.cli.reporting import report
 from vages.cli.training import train
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS, FREYFACE, PRESETS, config_of
-from vages.recipes.commands import reproduce_command, train_command
-from vages.recipes.reporting import build_report, write_report
-from vages.report.axes import Axis, axis_of, log_marks, round_marks
-from vages.report.embedded import WIDEST, Picture
-from vages.report.markup import Markup, duration, element, embedded_json, escape, number, written
-from vages.report.metrics import metric_panels
-from vages.report.scatter import principal_plane
-from vages.report.summaries import run_status
-from vages.report.svg_curves import Line, Panel, curve_figure
-from vages.report.thinning import thin
+from vages.recipes import CHECKERBOARD, DEEP_PRESETS, FREYFACE, PRESETS
+from vages.report.page.axes import Axis, axis_of, log_marks, round_marks
+from vages.report.page.embedded import WIDEST, Picture
+from vages.report.page.markup import Markup, duration, element, embedded_json, escape, number, written
+from vages.report.page.metrics import metric_panels
+from vages.report.page.scatter import principal_plane
+from vages.report.page.summaries import run_status
+from vages.report.page.svg_curves import Line, Panel, curve_figure
+from vages.report.page.thinning import thin
+from vages.runs import config_of
+from vages.runs.commands import reproduce_command, train_command
+from vages.runs.reports import build_report, write_report
 
 VOID = {"meta", "img", "input", "br", "wbr"}
-OWN = {name: files("vages.report").joinpath(name).read_text() for name in ("page.css", "page.js")}
+OWN = {name: files("vages.report.page").joinpath(name).read_text() for name in ("style.css", "script.js")}
 
 
 class Page(HTMLParser):
@@ -99,8 +100,8 @@ def check(page):
     wanted = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
     assert policy.attrs["content"].startswith(wanted)
     scripts = [x.text for x in page.all("script") if "type" not in x.attrs]
-    assert scripts == [OWN["page.js"]]
-    assert [x.text for x in page.all("style")] == [OWN["page.css"]]
+    assert scripts == [OWN["script.js"]]
+    assert [x.text for x in page.all("style")] == [OWN["style.css"]]
     assert len(page.all("h1")) == len(page.all("main")) == 1
     assert page.all("html")[0].attrs["lang"] == "en"
 
@@ -570,7 +571,7 @@ def test_what_no_option_can_set_is_told(tmp_path):
 
 
 def test_the_script_is_small_and_makes_no_html_of_data():
-    script = OWN["page.js"]
+    script = OWN["script.js"]
     assert len(script.splitlines()) < 400
     for word in (
         "innerHTML",
@@ -586,12 +587,12 @@ def test_the_script_is_small_and_makes_no_html_of_data():
         assert word not in script
     assert "</" not in script
     for word in ("http", "@import", "</", "url("):
-        assert word not in OWN["page.css"]
+        assert word not in OWN["style.css"]
 
 
 def test_colours_can_be_read():
-    schemes = re.split(r"@media", OWN["page.css"])
-    blocks = [OWN["page.css"].split("@media")[0]] + [
+    schemes = re.split(r"@media", OWN["style.css"])
+    blocks = [OWN["style.css"].split("@media")[0]] + [
         part for part in schemes if part.startswith((" (prefers-color-scheme: dark) {\n  :root", " print"))
     ]
     assert len(blocks) == 3

@@ -23,9 +23,10 @@ from vages.models import DeepEBLVM
 from vages.objectives import MDSM, NoiseRange
 from vages.optimisers import learning_rate
 from vages.posteriors import Corrector, GaussianPosterior, Variational, fisher
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS, Method, config_of, run_recipe
-from vages.recipes.config import reopened
+from vages.recipes import CHECKERBOARD, DEEP_PRESETS, Method
 from vages.recipes.recipe import learner_of, parts_of
+from vages.runs import config_of, run_recipe
+from vages.runs.config import reopened
 from vages.training import Checkpoints, Guard, RunFolder, fit, init_seeds
 from vages.training.checkpoint import ARRAYS, checkpoints, prune, step_of, write_checkpoint
 

@@ -15,8 +15,9 @@ import pytest
 
 from vages.cli import options
 from vages.data import Batches
-from vages.recipes import CHECKERBOARD, PRESETS, Recipe, job_of, run_recipe, train
+from vages.recipes import CHECKERBOARD, PRESETS, Recipe, job_of, train
 from vages.recipes.recipe import learner_of, parts_of
+from vages.runs import run_recipe
 from vages.training import Diverged, RunFolder, fit, init_seeds, iteration_costs, numbered_folder, seed_keys
 from vages.training.program import block_lengths
 

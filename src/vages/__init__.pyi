@@ -10,6 +10,7 @@ from . import objectives as objectives
 from . import posteriors as posteriors
 from . import recipes as recipes
 from . import report as report
+from . import runs as runs
 from . import samplers as samplers
 from . import training as training
 from .distributions import Bernoulli as Bernoulli

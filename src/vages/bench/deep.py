@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vages.models import EBLVM, Mixed
+from vages.models import EBLVM
+from vages.recipes.chains import chains_of
 from vages.recipes.deep import CIFAR10, MNIST, DeepRecipe, job_of_deep
-from vages.samplers import Schedule, sample_v
+from vages.samplers import sample_v
 from vages.timing import ratio
 from vages.training import Cost, Job, iteration_costs
 
@@ -63,9 +64,9 @@ def features_flops(job: Job) -> float:
     return (passed.cost_analysis() or {}).get("flops", float("nan"))
 
 
-def sampling_seconds(recipe: DeepRecipe, job: Job, count: int, schedule: Schedule = Schedule()) -> float:  # noqa: B008
+def sampling_seconds(recipe: DeepRecipe, job: Job, count: int) -> float:
     """Seconds of annealed Langevin sampling; those of the first chunk, which compiles, are taken as of the others."""
-    model = Mixed(job.state.model, recipe.precision)
+    model, schedule = chains_of(recipe, job.state.model)
     seen = []
     told = lambda done, total: seen.append((done, time.perf_counter()))
     sample_v(jax.random.key(0), model, jnp.zeros((count, *model.h_shape)), schedule, progress=told)

@@ -12,8 +12,8 @@ from vages.cli.telling import print_json
 
 if TYPE_CHECKING:
     from vages.evaluation import Inception, Statistics
-    from vages.recipes.quality import Quality
     from vages.recipes.sources import ImageSet
+    from vages.runs.quality import Quality
 
 Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")]
 File = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
@@ -113,7 +113,8 @@ def inception(file: File, /) -> int:
 
 
 def _assessed(path: Path, examples: int, noise: float | None, seed: int, raw: bool) -> Section:
-    from vages.recipes import DeepRecipe, Sizes, assess, keep_assessment, load_grbm_run, load_run, recipe_of
+    from vages.recipes import DeepRecipe
+    from vages.runs import Sizes, assess, keep_assessment, load_grbm_run, load_run, recipe_of
 
     deep = isinstance(recipe_of(path), DeepRecipe)
     run = load_run(path, raw=raw) if deep else load_grbm_run(path)
@@ -128,7 +129,8 @@ def _unjudgeable(source: str, grey: Grey) -> str | None:
     if not _is_run(source):
         return None
     from vages.evaluation import inception_file
-    from vages.recipes import DeepRecipe, load_run, recipe_of
+    from vages.recipes import DeepRecipe
+    from vages.runs import load_run, recipe_of
 
     if not isinstance(recipe_of(Path(source)), DeepRecipe):
         return "a GRBM draws no samples that the network could judge"
@@ -143,7 +145,7 @@ def _image_quality(
     source: str, against: str | None, how: dict[str, Any], progress: Any
 ) -> "tuple[Quality, Statistics]":
     from vages.evaluation import load_inception
-    from vages.recipes import evaluate_images, evaluate_run, load_run
+    from vages.runs import evaluate_images, evaluate_run, load_run
 
     run = load_run(Path(source), raw=how["raw"]) if _is_run(source) else None
     network = load_inception()
@@ -161,8 +163,9 @@ def _images(text: str, how: dict[str, Any], network: "Inception", progress: Any)
     from dataclasses import replace
 
     from vages.evaluation import load_statistics
-    from vages.recipes import load_run, open_images
-    from vages.recipes.judging import sample_moments
+    from vages.recipes import open_images
+    from vages.runs import load_run
+    from vages.runs.judging import sample_moments
 
     if text.endswith(".safetensors"):
         return load_statistics(Path(text), network.sha256)

@@ -20,8 +20,8 @@ def explore(run: Run, /, port: int = 0, no_browser: bool = False, raw: bool = Fa
     if find_spec("nicegui") is None:
         raise ValueError("explore: expected NiceGUI, which is not installed; pip install 'vages[explore]'")
     from vages.explore.app import serve
-    from vages.recipes import load_run
-    from vages.recipes.playing import playground
+    from vages.runs import load_run
+    from vages.runs.playing import playground
 
     loaded = load_run(run, raw=raw)
     with bar() as progress:

@@ -9,7 +9,7 @@ from vages.cli.options import Run, Sampling, given, new
 from vages.cli.telling import bar, print_json
 
 if TYPE_CHECKING:
-    from vages.recipes import Kept
+    from vages.runs import Kept
 
 Mask = Annotated[str, tyro.conf.arg(metavar="half|left|centre|FILE")]
 
@@ -39,7 +39,7 @@ def sample(
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
-    from vages.recipes import load_run, sample_images
+    from vages.runs import load_run, sample_images
 
     loaded = load_run(run, raw=raw)
     with bar() as progress:
@@ -78,7 +78,7 @@ def interpolate(
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
-    from vages.recipes import interpolate, load_run
+    from vages.runs import interpolate, load_run
 
     loaded = load_run(run, raw=raw)
     how: dict[str, Any] = {"image": image, "rows": rows, "columns": columns, "ratio": ratio}
@@ -116,7 +116,7 @@ def inpaint(
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
-    from vages.recipes import inpaint, load_run
+    from vages.runs import inpaint, load_run
 
     loaded = load_run(run, raw=raw)
     with bar() as progress:
@@ -141,7 +141,7 @@ def embed(
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
-    from vages.recipes import embed, load_run
+    from vages.runs import embed, load_run
 
     loaded = load_run(run, raw=raw)
     with bar(then="linear classifiers") as progress:

@@ -15,9 +15,10 @@ from vages.cli.telling import waiting
 from vages.data import IMAGE_SETS, TOYS, Batches, Dataset, datasets
 from vages.experiments.catalogue import EXPERIMENTS
 from vages.nets.network import check_image_shape
-from vages.recipes import DeepRecipe, Recipe, config_of, learner_of, recipe_of
+from vages.recipes import DeepRecipe, Recipe, learner_of
 from vages.recipes.deep import learner_of_deep, load_deep, parts_of_deep
 from vages.recipes.recipe import load_data, parts_of
+from vages.runs import config_of, recipe_of
 from vages.training.checkpoint import checkpoints, step_of
 
 

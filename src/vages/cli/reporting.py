@@ -21,7 +21,7 @@ def report(
         out: where the page goes; an earlier page there is replaced.
         json: print one JSON object.
     """
-    from vages.recipes.reporting import write_report
+    from vages.runs.reports import write_report
 
     path = write_report(run, out)
     size = path.stat().st_size

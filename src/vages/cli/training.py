@@ -154,7 +154,8 @@ def train(
     settings = _given(locals())
     if resume is not None and out is not None:
         raise ValueError(f"out: expected nothing beside --resume, which goes on in {resume}, got {out}; leave it out")
-    from vages.recipes import DEEP_PRESETS, PRESETS, DeepRecipe, recipe_of
+    from vages.recipes import DEEP_PRESETS, PRESETS, DeepRecipe
+    from vages.runs import recipe_of
     from vages.training import Checkpoints, Guard, numbered_folder
 
     start = recipe_of(resume) if resume is not None else {**PRESETS, **DEEP_PRESETS}[preset]
@@ -201,7 +202,7 @@ def _with(recipe: Any, settings: dict[str, Any]) -> Any:
 
 def _grbm(recipe: Any, folder: Path, how: dict[str, Any], json: bool) -> int:
     from vages.models.grbm import MAX_ENUMERATED
-    from vages.recipes import run_recipe
+    from vages.runs import run_recipe
 
     trained = run_recipe(recipe, folder, **how)
     likelihood, kind = trained.test_log_likelihood, "exact" if recipe.latents <= MAX_ENUMERATED else "AIS"
@@ -212,7 +213,7 @@ def _grbm(recipe: Any, folder: Path, how: dict[str, Any], json: bool) -> int:
 
 
 def _deep(recipe: Any, folder: Path, how: dict[str, Any], json: bool) -> int:
-    from vages.recipes import run_deep
+    from vages.runs import run_deep
 
     fitted = run_deep(recipe, folder, **how).fitted
     return _told(

@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.data import freyface_file, load_freyface
-from vages.distributions import Bernoulli, Distribution
+from vages.distributions import Distribution
+from vages.evaluation import kl_divergence
 from vages.experiments.claims import Claim, Outcome, Say
 from vages.models import GRBM, LinearGaussian
 from vages.posteriors import BernoulliPosterior, ExactPosterior, GaussianPosterior, Heads, Posterior
@@ -134,11 +135,12 @@ def perturbations(
 
 def divergence(q: Distribution, p: Distribution) -> Float[Array, ""]:
     """KL(q ‖ p) of Bernoullis; Fisher divergence of a Gaussian q from a Gaussian p of unit variance."""
-    if isinstance(q, Bernoulli) and isinstance(p, Bernoulli):
-        gap = jax.nn.softplus(q.logits) - jax.nn.softplus(p.logits)
-        return jnp.sum(q.mean * (q.logits - p.logits) - gap)
-    std = jnp.sqrt(q.variance)
-    return 0.5 * jnp.sum((q.mean - p.mean) ** 2 + (std - 1 / std) ** 2)
+    if q.continuous:
+        std = jnp.sqrt(q.variance)
+        return 0.5 * jnp.sum((q.mean - p.mean) ** 2 + (std - 1 / std) ** 2)
+    kl = kl_divergence(q, p)
+    assert kl is not None
+    return kl
 
 
 def biases(

@@ -8,9 +8,10 @@ from jaxtyping import Float
 
 from vages.experiments.claims import Claim, Outcome, Say
 from vages.experiments.kept_runs import kept_runs
-from vages.recipes import DeepRecipe, interpolate
+from vages.recipes import DeepRecipe
 from vages.recipes.deep import CELEBA, CIFAR10, DIGITS, MNIST
 from vages.report import trajectory_figure
+from vages.runs import interpolate
 
 
 @dataclass(frozen=True)

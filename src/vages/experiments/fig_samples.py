@@ -9,10 +9,11 @@ from jaxtyping import Float, Int
 from vages.data import Images
 from vages.experiments.claims import Claim, Outcome, Say
 from vages.experiments.kept_runs import kept_runs
-from vages.recipes import DeepRecipe, logistic_regression, sample_images
+from vages.recipes import DeepRecipe
 from vages.recipes.deep import CELEBA, CIFAR10, DIGITS, MNIST
-from vages.recipes.gallery import Latents
 from vages.report import image_grid
+from vages.runs import logistic_regression, sample_images
+from vages.runs.gallery import Latents
 
 
 @dataclass(frozen=True)

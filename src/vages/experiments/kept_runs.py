@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from vages.experiments.claims import Say
-from vages.recipes import DeepRecipe, LoadedRun, load_run, recipe_of, run_deep
+from vages.recipes import DeepRecipe
 from vages.recipes.deep import load_deep
+from vages.runs import LoadedRun, load_run, recipe_of, run_deep
 
 
 def kept_runs(recipes: tuple[DeepRecipe, ...], runs: Path, say: Say) -> list[LoadedRun]:

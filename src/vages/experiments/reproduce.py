@@ -10,7 +10,7 @@ from pathlib import Path
 from vages.environment import environment
 from vages.experiments.catalogue import EXPERIMENTS
 from vages.experiments.claims import Outcome, Say
-from vages.recipes import write_report
+from vages.runs import write_report
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from vages.explore.page import page
 from vages.explore.security import Guard
 from vages.explore.turns import Turns
-from vages.recipes.playing import Playground
+from vages.runs.playing import Playground
 
 _ICON = (
     '<svg viewBox="0 0 8 8" xmlns="http://www.w3.org/2000/svg"><rect width="8" height="8" rx="1.5" fill="#1d5c63"/>'

@@ -9,7 +9,7 @@ from vages.explore.pictures import picture, show
 from vages.explore.security import LARGEST_FILE
 from vages.explore.visit import Visit, tell
 from vages.files import BadFile
-from vages.recipes.playing import Length, fitted_image
+from vages.runs.playing import Length, fitted_image
 
 SHOWN = 20
 _TOO_LARGE = f"The file was refused: expected a PNG, JPEG or BMP image of at most {LARGEST_FILE // 1_000_000} MB."

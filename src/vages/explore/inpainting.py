@@ -8,7 +8,7 @@ from nicegui import events, ui
 from vages.explore.pictures import png_url, veil
 from vages.explore.visit import Visit, tell
 from vages.explore.watching import Stage
-from vages.recipes.gallery import HIDDEN, hidden_pixels
+from vages.runs.gallery import HIDDEN, hidden_pixels
 
 PRESETS = {"half": "Lower half", "left": "Left half", "centre": "Centre"}
 assert set(PRESETS) == set(HIDDEN)

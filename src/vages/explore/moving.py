@@ -8,7 +8,7 @@ from nicegui import ui
 
 from vages.explore.pictures import picture, show
 from vages.explore.visit import Visit
-from vages.recipes.watching import Snapshot
+from vages.runs.watching import Snapshot
 
 FRAMES = 12  # few, for the next move of a slider comes soon
 REACH = 4.0  # deviations to either side

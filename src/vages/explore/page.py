@@ -12,7 +12,7 @@ from vages.explore.moving import moving
 from vages.explore.turns import Turns
 from vages.explore.visit import Visit
 from vages.explore.watching import watching
-from vages.recipes.playing import Playground
+from vages.runs.playing import Playground
 
 STYLE = Path(__file__).with_name("style.css")
 

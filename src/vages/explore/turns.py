@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from vages.recipes.watching import Chain, Snapshot
+from vages.runs.watching import Chain, Snapshot
 
 T = TypeVar("T")
 CHAINS = 2  # in all: each keeps the processor or the accelerator busy

@@ -6,8 +6,8 @@ import numpy as np
 from nicegui import ui
 
 from vages.explore.turns import Busy, Player, Turns
-from vages.recipes.playing import Length, Playground
-from vages.recipes.watching import Chain, Snapshot
+from vages.runs.playing import Length, Playground
+from vages.runs.watching import Chain, Snapshot
 
 
 class Visit:

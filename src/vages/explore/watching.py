@@ -7,8 +7,8 @@ from nicegui import ui
 
 from vages.explore.pictures import picture, show
 from vages.explore.visit import Visit
-from vages.recipes.playing import TOGETHER
-from vages.recipes.watching import Chain, Snapshot
+from vages.runs.playing import TOGETHER
+from vages.runs.watching import Chain, Snapshot
 
 PAUSE = 0.03  # seconds: a small model would otherwise be done before anything is seen
 MOMENTS = 10

@@ -12,6 +12,7 @@ from vages.posteriors.latents import (
     independent_sets,
 )
 from vages.posteriors.learnt import BernoulliPosterior, GaussianPosterior, Halves, Heads
+from vages.posteriors.means import posterior_means
 from vages.posteriors.mixed import MixedPosterior
 from vages.posteriors.posterior import ExactPosterior, NoPosterior, Posterior, infer
 
@@ -38,4 +39,5 @@ __all__ = [
     "infer",
     "kl",
     "langevin_corrector",
+    "posterior_means",
 ]

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +17,7 @@ from vages.objectives import MDSM, BiMDSM, NoiseRange, Objective
 from vages.optimisers import Decay, learning_rate
 from vages.posteriors import Corrector, GaussianPosterior, NoLatents, NoPosterior, Posterior, Variational, fisher, kl
 from vages.recipes.recipe import check_finite_settings
-from vages.training import Job, init_seeds
+from vages.training import Job, init_seeds, one_seed
 
 DeepMethod = Literal["vages-mdsm", "bimdsm", "mdsm"]
 Network = Literal["resnet", "mlp"]
@@ -189,7 +188,7 @@ def start_deep(recipe: DeepRecipe, shape: tuple[int, ...]) -> tuple[Learner, Lea
     learner = learner_of_deep(recipe)
     channels, height, width = shape
     seeds = init_seeds(learner, (recipe.seed,), parts_of_deep(recipe, (channels, height, width)), recipe.batch)
-    return learner, jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, seeds)
+    return learner, one_seed(seeds)
 
 
 def job_of_deep(recipe: DeepRecipe, shape: tuple[int, int, int], rows: int = 1000) -> Job:

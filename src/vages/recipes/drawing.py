@@ -9,10 +9,9 @@ import numpy as np
 
 from vages.evaluation import Grey, as_pixels
 from vages.models import EBLVM
-from vages.posteriors import Posterior
+from vages.posteriors import Posterior, posterior_means
 from vages.recipes.chains import chains_of
 from vages.recipes.deep import DeepRecipe
-from vages.recipes.embedding import posterior_means
 from vages.recipes.sources import Pixels
 from vages.samplers import sample_joint, sample_v
 from vages.training import seed_keys

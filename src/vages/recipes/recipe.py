@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
@@ -18,7 +17,7 @@ from vages.models.grbm import MAX_ENUMERATED
 from vages.objectives import DSM, KSD, NCE, VNCE, BiDSM, ContrastiveDivergence, Objective
 from vages.optimisers import Decay, learning_rate
 from vages.posteriors import BernoulliPosterior, Enumerated, ExactPosterior, Importance, Posterior, Variational
-from vages.training import Job, init_seeds
+from vages.training import Job, init_seeds, one_seed
 
 Method = Literal["vages-dsm", "dsm", "bidsm", "vages-ksd", "ksd", "is-ksd", "cd", "pcd", "nce", "vnce"]
 
@@ -155,5 +154,5 @@ def job_of(recipe: Recipe, *, seeds: int = 0) -> Job:
     learner = learner_of(recipe)
     state = init_seeds(learner, range(max(seeds, 1)), parts_of(recipe, data.shape[1]), recipe.batch)
     if not seeds:
-        state = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, state)
+        state = one_seed(state)
     return Job(learner, state, jnp.asarray(data), recipe.batch, seeds)

@@ -8,7 +8,7 @@ from vages.evaluation import Grey, Inception, as_pixels, feature_moments, fid, l
 from vages.learners import Averages, LearnerState
 from vages.recipes.deep import DeepRecipe
 from vages.recipes.drawing import Samples
-from vages.recipes.judging import check_count, statistics_of
+from vages.recipes.reference import check_count, statistics_of
 from vages.recipes.sources import ImageSet
 
 

@@ -1,11 +1,15 @@
 """Annealed chains as one compiled program, cut into chunks by the host.
 
+    chains = start_chains(key, model, count, h, held, schedule)
+    chains = chains.advance(100)                   to the step 100 of the schedule; chains.state is what is there
+
 The noise of a step is a function of the key and the step's number, and the ends of a chunk are data to the program:
 the cut changes no bit, and one compilation serves any cut of any schedule of the same length.
 """
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -53,32 +57,88 @@ def anneal(
     key: PRNGKeyArray, model: EBLVM, count: int, h: Array | None, held: Held | None, run: Run, *, shared: bool = False
 ) -> LangevinSamples:
     """The ends of the chains, of v given h, or of v and h where there is no h."""
-    dtype, steps = chain_dtype(model), run.schedule.steps
-    moves = Move(*(jnp.asarray(x, dtype) for x in run.schedule.moves()))
-    slots = None if run.record is None else _slots(run.schedule, len(moves.drift), run.record)
-    box = jnp.asarray(run.schedule.box, dtype)
-    ends = [*range(run.chunk, steps, run.chunk), len(moves.drift)]  # denoising belongs to the last chunk
-
+    steps = run.schedule.steps
     parts = -(-count // run.batch)
     size = -(-count // parts)  # equal batches: one program for all, and hardly a chain too many
     states, trajectories = [], []
     for part in range(parts):
         rows = np.minimum(np.arange(part * size, (part + 1) * size), count - 1)
         own_h, own_held = jax.tree.map(itemgetter(rows), (h, held))
-        for_start, for_steps = jax.random.split(key if shared else jax.random.fold_in(key, part))
-        state = _start(for_start, model, size, own_h, held=own_held, shared=shared)
-        frames = None if slots is None else jnp.zeros((run.record, *state.v.shape), dtype)
-        for begin, end in zip([0, *ends], ends, strict=False):
-            span = jnp.asarray([begin, end], jnp.int32)
-            state, frames = _advance(
-                for_steps, model, state, frames, moves, slots, own_held, box, span, joint=h is None, shared=shared
-            )
-            _tell(run.progress, part * steps + min(end, steps), parts * steps, state)
-        states.append(state)
-        trajectories.append(frames)
+        how = {"part": part, "record": run.record, "shared": shared}
+        chains = start_chains(key, model, size, own_h, own_held, run.schedule, **how)
+        for step in (*range(run.chunk, steps, run.chunk), steps):
+            chains = chains.advance(step)
+            _tell(run.progress, part * steps + step, parts * steps, chains.state)
+        states.append(chains.state)
+        trajectories.append(chains.frames)
     ends_of_chains = jax.tree.map(lambda *parts: jnp.concatenate(parts)[:count], *states)
-    trajectory = None if slots is None else jnp.concatenate(trajectories, axis=1)[:, :count]
+    trajectory = None if run.record is None else jnp.concatenate(trajectories, axis=1)[:, :count]
     return LangevinSamples(ends_of_chains.v, ends_of_chains.h, trajectory, ends_of_chains.diverged)
+
+
+@dataclass(frozen=True, eq=False)
+class Chains:
+    """Chains that have made `step` steps of their schedule, and all that the others depend on."""
+
+    step: int
+    state: LangevinState
+    frames: Array | None  # snapshots up to now
+    key: PRNGKeyArray
+    model: EBLVM
+    held: Held | None
+    schedule: Schedule
+    moves: Move
+    slots: Int[Array, "moves"] | None
+    joint: bool
+    shared: bool
+
+    def advance(self, step: int) -> "Chains":
+        """The chains at a later step; the last brings denoising with it. How the way is cut changes no bit."""
+        last = self.schedule.steps + (self.schedule.denoise is not None)
+        span = jnp.asarray([self.step, step if step < self.schedule.steps else last], jnp.int32)
+        box = jnp.asarray(self.schedule.box, self.moves.drift.dtype)
+        state, frames = _advance(
+            self.key,
+            self.model,
+            self.state,
+            self.frames,
+            self.moves,
+            self.slots,
+            self.held,
+            box,
+            span,
+            joint=self.joint,
+            shared=self.shared,
+        )
+        return replace(self, step=step, state=state, frames=frames)
+
+
+def start_chains(
+    key: PRNGKeyArray,
+    model: EBLVM,
+    count: int,
+    h: Array | None,
+    held: Held | None,
+    schedule: Schedule,
+    *,
+    part: int = 0,
+    record: int | None = None,
+    shared: bool = False,
+    room: int = 0,
+) -> Chains:
+    """Chains before their first step, of v given h, or of v and h where there is no h.
+
+    `part` numbers batches that run one after another, each with noise of its own unless it is shared by all. `room`,
+    of moves, is what the program is compiled for: schedules that fit into the same room share one program.
+    """
+    dtype, moves = chain_dtype(model), schedule.moves()
+    for_start, for_steps = jax.random.split(key if shared else jax.random.fold_in(key, part))
+    state = _start(for_start, model, count, h, held=held, shared=shared)
+    slots = None if record is None else _slots(schedule, len(moves.drift), record)
+    frames = None if record is None else jnp.zeros((record, *state.v.shape), dtype)
+    padding = (0, max(room - len(moves.drift), 0))
+    moves = Move(*(jnp.asarray(np.pad(x, padding), dtype) for x in moves))
+    return Chains(0, state, frames, for_steps, model, held, schedule, moves, slots, h is None, shared)
 
 
 _start = eqx.filter_jit(langevin_init)

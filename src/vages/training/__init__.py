@@ -2,7 +2,7 @@
 
 from vages.training.cost import Cost, Job, iteration_costs, seconds_per_iteration, step_bytes
 from vages.training.devices import by_writer, check_batch, data_mesh, is_writer
-from vages.training.fit import Fitted, fit, init_seeds, seed_keys
+from vages.training.fit import Fitted, fit, init_seeds, one_seed, seed_keys
 from vages.training.folder import RunFolder, numbered_folder
 from vages.training.guard import Diverged, Guard
 from vages.training.keeping import Checkpoints
@@ -25,6 +25,7 @@ __all__ = [
     "is_writer",
     "iteration_costs",
     "numbered_folder",
+    "one_seed",
     "seconds_per_iteration",
     "seed_keys",
     "step_bytes",

@@ -62,6 +62,11 @@ def init_seeds(
     return eqx.filter_jit(eqx.filter_vmap(one))(seed_keys(seeds, "start"))
 
 
+def one_seed(tree: Any, seed: int = 0) -> Any:
+    """What belongs to one of the seeds, by its place: `init_seeds`, or part of it, without the leading axis."""
+    return jax.tree.map(lambda x: x[seed] if eqx.is_array(x) else x, tree)
+
+
 def seed_keys(seeds: Sequence[int], use: str) -> Key[Array, "seeds"]:
     """One key a seed, a stream of its own for each use: what starts a run shares no noise with what trains it."""
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vages.report.markup import written
+from vages.report.page.markup import written
 
 _LARGEST = 1e200
 _WIDE = 100.0  # the ratio of largest to smallest above which a scale is logarithmic

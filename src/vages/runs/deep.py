@@ -1,52 +1,22 @@
 """`vages train` of a deep model: a folder with its checkpoints, its loss and a first look at its samples."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from vages.data import Images
-from vages.learners import Averages
-from vages.models import EBLVM
+from vages.posteriors import posterior_means
 from vages.recipes.chains import chains_of
-from vages.recipes.config import config_of, reopened
-from vages.recipes.deep import DeepRecipe, learner_of_deep, load_deep, start_deep, training_images
-from vages.recipes.embedding import posterior_means
-from vages.recipes.reporting import write_report
-from vages.recipes.selection import fid_selection
+from vages.recipes.deep import DeepRecipe, learner_of_deep, load_deep
+from vages.recipes.deep_training import DeepTrained, train_deep
 from vages.report import curves_figure, save_sheet
+from vages.runs.config import config_of, reopened
+from vages.runs.reports import write_report
 from vages.samplers import LangevinSamples, sample_v
-from vages.training import Diverged, Fitted, RunFolder, by_writer, check_batch, fit, seed_keys
+from vages.training import Diverged, RunFolder, by_writer, check_batch, seed_keys
 
-CHUNK = 100  # iterations between two looks at the numbers
 GRID = 100  # images in a first look
-
-
-class DeepTrained(NamedTuple):
-    """A finished run: what is sampled from (averages, where the learner keeps them; the selected ones, where some
-    were selected), and how it got there.
-    """
-
-    recipe: DeepRecipe
-    images: Images
-    model: EBLVM
-    posterior: Any
-    fitted: Fitted
-
-
-def train_deep(recipe: DeepRecipe, images: Images | None = None, **how: Any) -> DeepTrained:
-    """Train by a recipe; `how` goes to `fit`: folder, resume, guard, mesh, …"""
-    images = load_deep(recipe) if images is None else images
-    data = training_images(recipe, images)
-    learner, state = start_deep(recipe, data.shape[1:])
-    how = {"chunk": CHUNK, **how}
-    if recipe.fid_every:
-        how |= fid_selection(recipe, images.splits.train, every=recipe.fid_every, grey="replicate")
-    fitted = fit(learner, state, jnp.asarray(data), steps=recipe.steps, batch=recipe.batch, seed=recipe.seed, **how)
-    state = fitted.state
-    model, posterior = fitted.best or state.averages or Averages(state.model, state.posterior)
-    return DeepTrained(recipe, images, model, posterior, fitted)
 
 
 def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any) -> DeepTrained:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from PIL import Image
 
 from vages.report.images import GreyOrColour, tile
-from vages.report.markup import Markup, element
+from vages.report.page.markup import Markup, element
 
 WIDEST, TALLEST = 1280, 2400  # pixels
 _HEAVY = 150_000  # bytes, above which 256 colours must do

@@ -3,8 +3,8 @@
 import numpy as np
 from jaxtyping import Float
 
-from vages.report.embedded import Picture
-from vages.report.markup import Markup, element, embedded_json, written
+from vages.report.page.embedded import Picture
+from vages.report.page.markup import Markup, element, embedded_json, written
 from vages.report.trajectories import Trajectory
 
 _PIXELS = 2**20  # of a sheet, at most

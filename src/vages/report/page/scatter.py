@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from vages.report.markup import Markup, element, joined
+from vages.report.page.markup import Markup, element, joined
 
 _MOST = 1500  # points on the page
 _NUMERALS = 10  # classes that a single numeral can name

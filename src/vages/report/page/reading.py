@@ -9,7 +9,7 @@ import numpy as np
 
 from vages.files import read_bytes, read_npz
 from vages.files.images import decode_image
-from vages.report.embedded import Picture
+from vages.report.page.embedded import Picture
 
 _OBJECT, _LOG, _IMAGE, _ARRAYS = 2**25, 2**27, 2**26, 2**28  # bytes at most
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from vages.report.axes import Axis, axis_of, drawable
-from vages.report.markup import Markup, element, embedded_json, joined, number, written
-from vages.report.thinning import thin
+from vages.report.page.axes import Axis, axis_of, drawable
+from vages.report.page.markup import Markup, element, embedded_json, joined, number, written
+from vages.report.page.thinning import thin
 
 POINTS = 2000  # of a curve on the page, about
 SEPARATE = 8  # seeds that are drawn as lines; more are a band

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from vages.report.markup import as_float, duration, element, is_number, joined, number, written
+from vages.report.page.markup import as_float, duration, element, is_number, joined, number, written
 
 Record = dict[str, Any]
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from importlib.resources import files
 
-from vages.report.markup import Markup, element, joined
+from vages.report.page.markup import Markup, element, joined
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
@@ -44,7 +44,7 @@ def page(header: Header, sections: list[Section], problems: list[str]) -> str:
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
         element("title", f"{header.title}: {header.kind}"),
-        element("style", _own("page.css")),
+        element("style", _own("style.css")),
     )
     body = element(
         "body",
@@ -59,7 +59,7 @@ def page(header: Header, sections: list[Section], problems: list[str]) -> str:
         ),
         element("main", _noted(problems), *(_section(name, one) for name, one in named), id="results"),
         element("footer", element("p", "Made by vages. This page needs no network and holds no trackers.")),
-        element("script", _own("page.js")),
+        element("script", _own("script.js")),
     )
     return "<!doctype html>\n" + element("html", head, body, lang="en") + "\n"
 
@@ -87,4 +87,4 @@ def _noted(problems: list[str]) -> Markup:
 
 def _own(name: str) -> Markup:
     """A file of the package, which is ours and no one else's."""
-    return Markup(files("vages.report").joinpath(name).read_text(encoding="utf-8"))
+    return Markup(files("vages.report.page").joinpath(name).read_text(encoding="utf-8"))

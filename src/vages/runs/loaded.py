@@ -1,29 +1,23 @@
-"""A deep run come back from its folder, and new folders in it for what is made of the run."""
+"""A deep run come back from its folder."""
 
-import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from vages.data import Images
-from vages.environment import environment
-from vages.files.durable import replace_durably
 from vages.learners import Averages
 from vages.models import EBLVM
 from vages.posteriors import Posterior
-from vages.recipes.config import recipe_of
 from vages.recipes.deep import DeepRecipe, load_deep, parts_of_deep, training_images
+from vages.runs.config import recipe_of
 from vages.training.checkpoint import Checkpoint, newest_checkpoint
-from vages.training.folder import numbered_folder
 from vages.training.keeping import fingerprint
 from vages.training.trees import with_arrays
 
@@ -108,38 +102,3 @@ def _restored(recipe: DeepRecipe, found: Checkpoint, prefix: str) -> Averages:
 
 def _is_shape(leaf: Any) -> bool:
     return isinstance(leaf, jax.ShapeDtypeStruct)
-
-
-class Kept(NamedTuple):
-    """Results on the disk: their folder, and what its result.json says."""
-
-    folder: Path
-    result: dict[str, Any]
-
-
-@contextmanager
-def new_folder(run: LoadedRun, name: str, out: Path | None) -> Iterator[Path]:
-    """The folder `out`, or the first free RUN/NAME-NUMBER; it goes again where nothing came to lie in it."""
-    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"out: expected a new or empty folder, got {out}, which holds something; choose another")
-    folder = numbered_folder(run.path, name) if out is None else out
-    folder.mkdir(parents=True, exist_ok=out is not None)
-    try:
-        yield folder
-    finally:
-        with suppress(OSError):
-            folder.rmdir()
-
-
-def keep(folder: Path, name: str, run: LoadedRun, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> Kept:
-    """Write NAME.npz, and last of all result.json, which says what the arrays were made of, and with."""
-    np.savez(folder / f"{name}.npz", allow_pickle=False, **arrays)
-    result = {
-        "run": str(run.path),
-        "checkpoint": run.step,
-        "weights": run.weights,
-        **about,
-        "environment": environment(),
-    }
-    replace_durably(folder / "result.json", (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())
-    return Kept(folder, result)

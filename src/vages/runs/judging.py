@@ -2,12 +2,10 @@
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
-from vages.data import data_folder
 from vages.environment import environment
 from vages.evaluation import (
     PREPROCESSING,
@@ -15,21 +13,19 @@ from vages.evaluation import (
     Inception,
     Moments,
     Statistics,
-    cache_key,
     extrapolated_fid,
     feature_moments,
     fid,
     images_digest,
     kid,
     load_inception,
-    load_statistics,
     metric_name,
 )
-from vages.files import BadFile
 from vages.recipes.drawing import PROTOCOLS, Protocol, Samples
-from vages.recipes.loaded import LoadedRun
-from vages.recipes.quality import Quality, Real, Sampling
+from vages.recipes.reference import check_count, statistics_of
 from vages.recipes.sources import ImageSet, pieces, random_rows, split_of
+from vages.runs.loaded import LoadedRun
+from vages.runs.quality import Quality, Real, Sampling
 
 Progress = Callable[[str, int, int], object]  # of what is done, how much of it, and how much in all
 
@@ -52,7 +48,7 @@ def evaluate_run(
     train = split_of(run.images, run.recipe.data, "train", grey)
     if reference is None:
         reference = train
-    against = statistics_of(reference, network, progress=progress)
+    against = statistics_of(reference, network, progress=_part(progress, f"features of {reference.name}"))
     moments, how = sample_moments(run, network, samples, protocol, sampling, seed, grey, progress)
     beside = reference
     if reference is train:  # rather images that the model has not seen, unless they are few
@@ -84,7 +80,7 @@ def evaluate_images(
     if isinstance(images, ImageSet):
         images_digest(pieces(images, rows))  # so that a bad image is found before anything is computed
     network = load_inception() if network is None else network
-    against = statistics_of(reference, network, progress=progress)
+    against = statistics_of(reference, network, progress=_part(progress, f"features of {reference.name}"))
     if isinstance(images, ImageSet):
         told = _part(progress, f"features of {images.name}")
         moments = feature_moments(network, pieces(images, rows), n, progress=told)
@@ -123,29 +119,6 @@ def sample_moments(
         of=samples,
     )
     return moments, how
-
-
-def statistics_of(images: ImageSet | Statistics, network: Inception, *, progress: Progress | None = None) -> Statistics:
-    """The statistics of all images, computed once and then found beside the network's weights."""
-    if isinstance(images, Statistics):
-        return images
-    check_count(images.count)
-    key = cache_key(images_digest(pieces(images)), network.sha256)
-    path = data_folder() / "inception" / "statistics" / f"{key}.safetensors"
-    with suppress(FileNotFoundError, BadFile):  # a damaged one is made anew
-        return replace(load_statistics(path, network.sha256), name=images.name)
-    told = _part(progress, f"features of {images.name}")
-    statistics = feature_moments(network, pieces(images), images.count, progress=told).statistics()
-    statistics = replace(statistics, name=images.name)
-    with suppress(OSError):  # a folder that cannot be written costs the next one time, not this one its result
-        statistics.save(path)
-    return statistics
-
-
-def check_count(n: int) -> None:
-    """Raise unless there are two images or more."""
-    if n < 2:
-        raise ValueError(f"samples: expected at least two images, got {n}; one has no covariance")
 
 
 def _quality(

@@ -5,18 +5,15 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, Int
+from jaxtyping import Float, Int
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from vages.models import EBLVM
-from vages.posteriors import Posterior, infer
-from vages.recipes.loaded import Kept, LoadedRun, keep, new_folder
+from vages.posteriors import posterior_means
+from vages.runs.kept import Kept, keep, new_folder
+from vages.runs.loaded import LoadedRun
 from vages.samplers.program import Progress
 
 
@@ -26,28 +23,6 @@ class Probe(NamedTuple):
     accuracy: float
     standard_error: float
     converged: bool
-
-
-def posterior_means(
-    model: EBLVM,
-    posterior: Posterior,
-    images: Float32[np.ndarray, "n ..."],
-    *,
-    batch: int = 500,
-    progress: Progress | None = None,
-) -> Float32[np.ndarray, "n ..."]:
-    """The mean of q(h | v) for each image."""
-    means = [np.zeros((0, *model.h_shape), np.float32)]
-    for i in range(0, len(images), batch):
-        means.append(np.asarray(_means(model, posterior, jnp.asarray(images[i : i + batch]))))
-        if progress is not None:
-            progress(min(i + batch, len(images)), len(images))
-    return np.concatenate(means)
-
-
-@eqx.filter_jit
-def _means(model: EBLVM, posterior: Posterior, v: Array) -> Array:
-    return infer(posterior, model, jax.vmap(model.features)(v), v).mean
 
 
 def embed(run: LoadedRun, out: Path | None = None, *, progress: Progress | None = None) -> Kept:

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from vages.files.durable import replace_durably
-from vages.recipes.commands import reproduce_command, train_command
-from vages.recipes.reported_galleries import gallery_sections
-from vages.report.embedded import figure
-from vages.report.markup import Markup, as_float, duration, element, is_number, joined, number
-from vages.report.metrics import measured_panels, metric_panels
-from vages.report.page import Header, Section, page
-from vages.report.reading import Reader
-from vages.report.summaries import run_figures, run_status
-from vages.report.svg_curves import Panel, curve_figure
-from vages.report.tables import claims_list, events_list, key_figures, records_table, settings_table
+from vages.report.page.document import Header, Section, page
+from vages.report.page.embedded import figure
+from vages.report.page.markup import Markup, as_float, duration, element, is_number, joined, number
+from vages.report.page.metrics import measured_panels, metric_panels
+from vages.report.page.reading import Reader
+from vages.report.page.summaries import run_figures, run_status
+from vages.report.page.svg_curves import Panel, curve_figure
+from vages.report.page.tables import claims_list, events_list, key_figures, records_table, settings_table
+from vages.runs.commands import reproduce_command, train_command
+from vages.runs.reported_galleries import gallery_sections
 
 NAME = "report.html"
 ALARMING = frozenset({"checkpoint refused", "recovered", "diverged", "interrupted", "log incomplete"})

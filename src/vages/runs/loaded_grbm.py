@@ -16,8 +16,9 @@ from vages.learners import Averages
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
 from vages.posteriors import Posterior
-from vages.recipes.config import recipe_of
 from vages.recipes.recipe import Recipe, load_data, parts_of
+from vages.runs.config import recipe_of
+from vages.training import one_seed
 from vages.training.checkpoint import newest_checkpoint
 from vages.training.trees import with_arrays
 
@@ -69,7 +70,7 @@ def load_grbm_run(
     template = Averages(*jax.tree.map(_zeros(recipe.seeds), parts))
     own = tuple(f"{prefix}{part}/" for part in Averages._fields)
     all_seeds = with_arrays(template, {k.removeprefix(prefix): v for k, v in found.arrays.items() if k.startswith(own)})
-    model, posterior = jax.tree.map(lambda x: x[seed] if eqx.is_array(x) else x, all_seeds)
+    model, posterior = one_seed(all_seeds, seed)
     return GRBMRun(path, recipe, model, posterior, found.step, seed)
 
 

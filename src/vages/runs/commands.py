@@ -4,9 +4,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from vages.recipes.config import config_of
 from vages.recipes.deep import DEEP_PRESETS
 from vages.recipes.recipe import PRESETS
+from vages.runs.config import config_of
 
 
 def train_command(config: dict[str, Any]) -> tuple[str, list[str]] | None:

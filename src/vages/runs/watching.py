@@ -2,19 +2,19 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from threading import Event
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vages.models import EBLVM
 from vages.samplers import Schedule
 from vages.samplers.checks import check_continuous, check_latents, held_pixels
-from vages.samplers.langevin import Move, chain_dtype
-from vages.samplers.program import _advance, _start
+from vages.samplers.langevin import chain_dtype
+from vages.samplers.program import start_chains
 
 SLICE = 0.1  # seconds of a stretch, about: how long a stop is waited for
 
@@ -59,14 +59,14 @@ class Chain:
         if frames < 1:
             raise ValueError(f"frames: expected at least 1, got {frames}")
         dtype = chain_dtype(model)
-        self._h = None if h is None else check_latents(model, h, dtype)
-        if h is None:
+        rows = None if h is None else check_latents(model, h, dtype)
+        if rows is None:
             check_continuous(model, dtype)
-        elif len(h) != count:
-            raise ValueError(f"h: expected a row for each of {count} chains, got {len(h)}")
-        self._held = held_pixels(model, mask, known, count, dtype)
-        self._key, self._model, self._schedule, self._count = key, model, schedule, count
-        self._frames, self._room = frames, room
+        elif len(rows) != count:
+            raise ValueError(f"h: expected a row for each of {count} chains, got {len(rows)}")
+        held = held_pixels(model, mask, known, count, dtype)
+        self._start = partial(start_chains, key, model, count, rows, held, schedule, room=room)
+        self._schedule, self._frames = schedule, frames
         self._stopped = Event()
 
     def stop(self) -> None:
@@ -79,40 +79,19 @@ class Chain:
         return self._stopped.is_set()
 
     def __iter__(self) -> Iterator[Snapshot]:
-        dtype, steps = chain_dtype(self._model), self._schedule.steps
-        moves = self._schedule.moves()
-        last = len(moves.drift)
-        padding = (0, max(self._room - last, 0))
-        moves = Move(*(jnp.asarray(np.pad(x, padding), dtype) for x in moves))
-        box = jnp.asarray(self._schedule.box, dtype)
-        temperatures = self._schedule.temperatures()
-        for_start, for_steps = jax.random.split(jax.random.fold_in(self._key, 0))
-        state = _start(for_start, self._model, self._count, self._h, held=self._held, shared=False)
+        steps, temperatures = self._schedule.steps, self._schedule.temperatures()
+        chains = self._start()
         longest = max(1, steps // self._frames)
-        done, stretch = 0, 0
+        stretch = 1
         while not self._stopped.is_set():
             # NumPy's copy waits for the device, so that a stretch is measured, and the device is never far ahead.
-            v, diverged = np.array(state.v), np.array(state.diverged)
-            yield Snapshot(min(done, steps), steps, float(temperatures[max(min(done, steps) - 1, 0)]), v, diverged)
-            if done == last or self._stopped.is_set():
+            v, diverged = np.array(chains.state.v), np.array(chains.state.diverged)
+            yield Snapshot(chains.step, steps, float(temperatures[max(chains.step - 1, 0)]), v, diverged)
+            if chains.step == steps or self._stopped.is_set():
                 return
             began = time.perf_counter()
-            stretch = max(1, stretch)
-            end = last if done + stretch >= steps else done + stretch  # denoising belongs to the last stretch
-            span = jnp.asarray([done, end], jnp.int32)
-            state, _ = _advance(
-                for_steps,
-                self._model,
-                state,
-                None,
-                moves,
-                None,
-                self._held,
-                box,
-                span,
-                joint=self._h is None,
-                shared=False,
-            )
-            jax.block_until_ready(state)
-            a_step = (time.perf_counter() - began) / (end - done)
-            done, stretch = end, min(longest, 4 * stretch, int(SLICE / a_step))
+            stretch = min(stretch, steps - chains.step)
+            chains = chains.advance(chains.step + stretch)
+            jax.block_until_ready(chains.state)
+            a_step = (time.perf_counter() - began) / stretch
+            stretch = max(1, min(longest, 4 * stretch, int(SLICE / a_step)))

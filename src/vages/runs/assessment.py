@@ -46,9 +46,9 @@ from vages.models import EBLVM, GRBM, TractableEBLVM
 from vages.models.grbm import MAX_ENUMERATED
 from vages.posteriors import Corrector, NoPosterior, Posterior
 from vages.recipes.deep import DeepRecipe
-from vages.recipes.grbm_run import GRBMRun
-from vages.recipes.loaded import LoadedRun
 from vages.report import assessment_figure, number_with_error
+from vages.runs.loaded import LoadedRun
+from vages.runs.loaded_grbm import GRBMRun
 from vages.samplers.program import Progress
 from vages.training import numbered_folder
 

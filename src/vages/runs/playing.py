@@ -11,10 +11,10 @@ from PIL import Image
 from vages.data.images import scaled
 from vages.files import decode_image, pixels_of
 from vages.models import EBLVM
+from vages.posteriors import posterior_means
 from vages.recipes.chains import chains_of
-from vages.recipes.embedding import posterior_means
-from vages.recipes.loaded import LoadedRun
-from vages.recipes.watching import Chain
+from vages.runs.loaded import LoadedRun
+from vages.runs.watching import Chain
 from vages.samplers import Schedule
 from vages.samplers.program import Progress
 from vages.training import seed_keys

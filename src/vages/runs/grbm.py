@@ -1,13 +1,13 @@
-"""`vages train`: a recipe, a folder, the numbers and the pictures; and a run that goes on where it stopped."""
+"""`vages train` of a GRBM: a folder, the numbers and the pictures; and a run that goes on where it stopped."""
 
 from pathlib import Path
 from typing import Any
 
-from vages.recipes.config import config_of, reopened
 from vages.recipes.draw import draw
 from vages.recipes.recipe import Recipe, check_recipe
-from vages.recipes.reporting import write_report
 from vages.recipes.training import Trained, train
+from vages.runs.config import config_of, reopened
+from vages.runs.reports import write_report
 from vages.training import Diverged, RunFolder, by_writer, check_batch
 
 

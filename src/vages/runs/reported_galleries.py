@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from vages.report.embedded import figure
-from vages.report.markup import Markup, as_float, element, is_number, joined
-from vages.report.page import Section
-from vages.report.reading import Reader
-from vages.report.scatter import principal_plane, scatter_plot
-from vages.report.tables import records_table, settings_table
-from vages.report.walks import walk_figure
+from vages.report.page.document import Section
+from vages.report.page.embedded import figure
+from vages.report.page.markup import Markup, as_float, element, is_number, joined
+from vages.report.page.reading import Reader
+from vages.report.page.scatter import principal_plane, scatter_plot
+from vages.report.page.tables import records_table, settings_table
+from vages.report.page.walks import walk_figure
 
 _FOLDER = re.compile(r"(samples|interpolation|inpainting|embedding)-(\d{1,9})")
 _MEANS = 10_000  # of an embedding, at most

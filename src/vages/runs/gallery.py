@@ -11,10 +11,11 @@ from jaxtyping import Bool, PRNGKeyArray
 
 from vages.files import read_image, read_npy
 from vages.models import EBLVM
+from vages.posteriors import posterior_means
 from vages.recipes.chains import chains_of
-from vages.recipes.embedding import posterior_means
-from vages.recipes.loaded import Kept, LoadedRun, keep, new_folder
 from vages.report import save_sheet, trajectory_figure
+from vages.runs.kept import Kept, keep, new_folder
+from vages.runs.loaded import LoadedRun
 from vages.samplers import LangevinSamples, Schedule, sample_joint, sample_v
 from vages.samplers.program import Progress
 from vages.training import seed_keys

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vages.report.markup import Markup, as_float, element, is_number, joined, number, written
+from vages.report.page.markup import Markup, as_float, element, is_number, joined, number, written
 
 _DEEP, _LONG, _ROWS, _TEXT = 4, 200, 200, 300  # levels, entries of a table, rows of a table, characters
 _ENTRIES = 12  # of an event

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from vages.report.markup import as_float, is_number
-from vages.report.svg_curves import Line, Panel
+from vages.report.page.markup import as_float, is_number
+from vages.report.page.svg_curves import Line, Panel
 
 _FIRST = ("log_likelihood", "fid", "loss", "divergence", "gradient_norm")  # the order of interest
 _ASIDE = ("step", "seconds")

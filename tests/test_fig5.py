@@ -10,19 +10,28 @@ import pytest
 from scipy.special import expit
 
 from vages import GRBM
-from vages.evaluation import CriticTraining
+from vages.evaluation import CriticTraining, LatentCritic, MLPCritic
 from vages.experiments import fig5, stein_tests
 
 
 def test_a_small_figure_5(monkeypatch):
     critic = CriticTraining(steps=60, batch=20, learning_rate=1e-2, posterior_steps=1, checks=2)
-    small = fig5.Settings({3: (0.0, 1.0)}, critic, train=100, validation=50, test=50, together=1)
+    critics = dict.fromkeys(fig5.PAPER.critics, critic)
+    small = fig5.Settings({3: (0.0, 1.0)}, critics, train=100, validation=50, test=50, together=1)
     monkeypatch.setattr(fig5, "QUICK", small)
-    said = []
+    said, used = [], []
+    divergence = fig5.fisher_divergence
+    monkeypatch.setattr(
+        fig5, "fisher_divergence", lambda *args, **how: used.append(type(how["critic"])) or divergence(*args, **how)
+    )
     outcome = fig5.run(quick=True, seed=0, say=said.append)
-    assert len(outcome.claims) == 3
-    assert len(said) == 2
-    none, some = outcome.measurements["runs"]
+    assert used == [MLPCritic] * 2 + [LatentCritic] * 2
+    assert len(outcome.claims) == 6
+    assert len(said) == 4
+    runs = outcome.measurements["runs"]
+    assert [row["critic"] for row in runs] == ["critic of v"] * 2 + ["critic of v and E[h | v]"] * 2
+    assert runs[1]["last"] != runs[3]["last"]
+    none, some = runs[:2]
     assert none["accurate"] == 0
     assert some["accurate"] > 0.1
     assert [step for step, _ in some["validation"]] == [30, 60]
@@ -45,7 +54,14 @@ def test_accurate_divergence_of_a_perturbed_grbm():
     [(100.0, 95.0, 0.1, 0.5), (100.0, 85.0, 0.1, 1.5), (100.0, 85.0, 10.0, 0.75), (0.0, 0.0, 0.0, 0.0)],
 )
 def test_closeness(accurate, best, error, share):
-    row = {"dimension": 2, "perturbation": 0.1, "accurate": accurate, "best": best, "best_error": error}
+    row = {
+        "dimension": 2,
+        "perturbation": 0.1,
+        "critic": "a critic",
+        "accurate": accurate,
+        "best": best,
+        "best_error": error,
+    }
     claim = fig5.closeness(row)
     assert claim.value == pytest.approx(share)
     assert claim.holds == (share <= 1)

@@ -10,11 +10,20 @@ import numpy as np
 import pytest
 
 from vages import GRBM, ExactPosterior, GaussianPosterior, LinearGaussian
-from vages.evaluation import CriticTraining, MLPCritic, VariationalScore, fisher, fisher_divergence, score_batch
+from vages.evaluation import (
+    CriticTraining,
+    LatentCritic,
+    MLPCritic,
+    VariationalScore,
+    fisher,
+    fisher_divergence,
+    score_batch,
+)
 from vages.evaluation.critic_training import (
     SteinTerms,
     _probe,
     advance_critic,
+    function_of_v,
     start_critic,
     stein_terms,
     terms_of,
@@ -176,6 +185,71 @@ def test_chunks_change_nothing(monkeypatch):
     assert not close(whole, advance(start, rows, at(1), KEY))
 
 
+def test_a_critic_that_reads_the_latents_is_exact_for_a_grbm(float64):
+    """∇ log p − ∇ log p_D = b + W E[h | v] where the data are standard normal: linear in what the critic reads.
+
+    The terms are those of the same function of v written out, and Theorem 5's bound is reached at each example.
+    """
+    rng = np.random.default_rng(4)
+    weight, b, c = (jnp.asarray(rng.normal(size=shape)) for shape in ((3, 2), (3,), (2,)))
+    model = GRBM(weight, b, c, jnp.zeros(()))
+    critic = LatentCritic(KEY, 3, 2, width=4)
+    critic = jax.tree.map(lambda x: jnp.zeros(x.shape) if eqx.is_array(x) else x, critic)
+    exact = (jnp.concatenate([jnp.zeros((3, 3)), weight], axis=1), b)
+    critic = eqx.tree_at(lambda critic: (critic.linear.weight, critic.linear.bias), critic, exact)
+    v, signs = jnp.asarray(rng.normal(size=(6, 3))), jnp.asarray(rng.choice([-1.0, 1.0], (6, 3)))
+    score = VariationalScore(model, ExactPosterior())
+    terms = jax.jit(lambda v: stein_terms(function_of_v(critic, score), jax.vmap(model.score)(v), v, signs))(v)
+    direction = lambda v: b + weight @ jax.nn.sigmoid(c + v @ weight)
+    written = jax.jit(lambda v: stein_terms(direction, jax.vmap(model.score)(v), v, signs))(v)
+    np.testing.assert_allclose(terms.stein, written.stein, rtol=1e-12)
+    divergence = 0.5 * jnp.sum(jax.vmap(lambda v: model.score(v) + v)(v) ** 2, axis=1)
+    np.testing.assert_allclose(terms.penalty, divergence, rtol=1e-12)
+    other = function_of_v(critic, score, BernoulliPosterior(lambda v: jnp.zeros(2)))(v[0])
+    np.testing.assert_allclose(other, b + weight @ jnp.full(2, 0.5), rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_critic_that_reads_the_latents_gets_nearer():
+    """A GRBM far from the data, steep in h: short training, the same for both; the network of v stays far below."""
+    model = GRBM(*(3 * x for x in (jnp.ones((4, 4)) - 2 * jnp.eye(4), jnp.ones(4), jnp.zeros(4))), jnp.zeros(()))
+    v = jnp.asarray(np.random.default_rng(5).normal(size=(900, 4)), jnp.float32)
+    score = VariationalScore(model, ExactPosterior())
+    accurate = float(jnp.mean(0.5 * jnp.sum(jax.vmap(lambda v: model.score(v) + v)(v[500:]) ** 2, axis=1)))
+    found = {}
+    for critic in (MLPCritic(KEY, 4, width=8), LatentCritic(KEY, 4, 4, width=8)):
+        how = CriticTraining(steps=400, batch=50, learning_rate=2e-2, decay="cosine", posterior_steps=0, checks=2)
+        found[type(critic)] = fisher_divergence(
+            KEY, score, v[:400], v[400:500], v[500:], critic=critic, how=how
+        ).last.mean
+    assert abs(found[LatentCritic] / accurate - 1) < 0.06
+    assert found[MLPCritic] < found[LatentCritic]
+
+
+def test_both_learning_rates_decay_to_zero_over_the_iterations():
+    """Adam moves a parameter by about its learning rate: after all iterations by nothing, half-way by half of it."""
+    steps, rate = 8, 1e-3
+    model = GRBM.init(KEY, 4, 3)
+    score = VariationalScore(model, BernoulliPosterior.linear(KEY, 4, 3))
+    how = CriticTraining(steps=steps, batch=5, posterior_steps=3, learning_rate=rate, decay="cosine")
+    v = jnp.asarray(np.random.default_rng(2).normal(size=(5, 4)), jnp.float32)
+    rows = jnp.arange(5)[None]
+    advance = eqx.filter_jit(lambda state, i: advance_critic(state, score, v, rows, KEY, i, how))
+    states = [start_critic(MLPCritic(KEY, 4, width=6, hidden_layers=1), score, how)]
+    for i in range(steps + 1):
+        states.append(advance(states[-1], jnp.asarray(i, jnp.int32)))
+    for part, moves in (("critic", 1), ("posterior", 3)):
+        leaves = [
+            np.concatenate([x.ravel() for x in jax.tree.leaves(eqx.filter(getattr(s, part), eqx.is_array))])
+            for s in states
+        ]
+        largest = [np.abs(after - before).max() for before, after in itertools.pairwise(leaves)]
+        assert largest[0] == pytest.approx(moves * rate, rel=0.35)
+        assert 0.2 * moves * rate < largest[steps // 2] < 0.8 * moves * rate
+        assert 0 < largest[steps - 1] < 0.1 * moves * rate
+        assert largest[steps] == 0
+
+
 def test_terms_in_blocks_are_those_of_a_batch():
     """Without noise in the score, and with a corrector's noise, which has its steps in front."""
     v = jnp.asarray(np.random.default_rng(5).normal(size=(6, 3)), jnp.float32)
@@ -239,6 +313,8 @@ def test_bad_input_is_refused_before_anything_is_trained():
         call(lambda v: v[:2], *good)
     with pytest.raises(ValueError, match=r"critic: expected an array like an example, of shape \(3,\), got \(2,\)"):
         call(score, *good, critic=eqx.nn.Linear(3, 2, key=KEY))
+    with pytest.raises(ValueError, match=r"critic: expected one of v alone .* got a LatentCritic"):
+        call(score, *good, critic=LatentCritic(KEY, 3, 2))
     with pytest.raises(ValueError, match="critic: expected finite values on validation data, got nan at iteration 5"):
         call(lambda v: v * jnp.nan, *good, steps=5, checks=1)
     for name, make in (

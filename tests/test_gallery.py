@@ -18,6 +18,7 @@ from scipy.special import expit, softmax
 import vages.data
 from vages import cli
 from vages.data import Dataset, Images, Splits, load_digits
+from vages.evaluation import linear_probe, logistic_regression, majority_rate
 from vages.files import read_npz
 from vages.posteriors import posterior_means
 from vages.recipes import DEEP_PRESETS, Recipe, chains, train_deep
@@ -29,12 +30,10 @@ from vages.runs import (
     hidden_pixels,
     inpaint,
     interpolate,
-    linear_probe,
     load_run,
     run_deep,
     sample_images,
 )
-from vages.runs.embedding import logistic_regression, majority_rate
 from vages.samplers import Schedule
 from vages.training import RunFolder
 

@@ -29,6 +29,7 @@ from .estimators import vages_surrogate as vages_surrogate
 from .evaluation import IMQ as IMQ
 from .evaluation import RBF as RBF
 from .evaluation import CriticTraining as CriticTraining
+from .evaluation import LatentCritic as LatentCritic
 from .evaluation import MLPCritic as MLPCritic
 from .evaluation import VariationalScore as VariationalScore
 from .evaluation import ais as ais

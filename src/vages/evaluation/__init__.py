@@ -1,7 +1,7 @@
 """How good a model is: likelihood, score matching loss, Fisher divergence, Stein tests, the posterior's gap, FID."""
 
 from vages.evaluation.ais import LogPartition, ais, reverse_ais
-from vages.evaluation.critic import MLPCritic
+from vages.evaluation.critic import LatentCritic, MLPCritic
 from vages.evaluation.critic_training import CriticTraining
 from vages.evaluation.features import Moments, feature_moments, images_digest
 from vages.evaluation.fid import KID, Extrapolation, extrapolate, extrapolated_fid, fid, kid, metric_name
@@ -12,6 +12,7 @@ from vages.evaluation.learned_stein import learned_stein_test
 from vages.evaluation.likelihood import Estimate, log_likelihood
 from vages.evaluation.pixels import Grey, as_pixels
 from vages.evaluation.posterior_gap import PosteriorGap, kl_divergence, posterior_gap
+from vages.evaluation.probe import Probe, linear_probe, logistic_regression, majority_rate
 from vages.evaluation.score_matching import score_matching_loss, sliced_score_matching_loss
 from vages.evaluation.scores import Score, VariationalScore, score_batch
 from vages.evaluation.statistics import PREPROCESSING, Statistics, cache_key, load_statistics
@@ -28,10 +29,12 @@ __all__ = [
     "FisherDivergence",
     "Grey",
     "Inception",
+    "LatentCritic",
     "LogPartition",
     "MLPCritic",
     "Moments",
     "PosteriorGap",
+    "Probe",
     "Score",
     "Statistics",
     "SteinTest",
@@ -51,9 +54,12 @@ __all__ = [
     "kl_divergence",
     "ksd_test",
     "learned_stein_test",
+    "linear_probe",
     "load_inception",
     "load_statistics",
     "log_likelihood",
+    "logistic_regression",
+    "majority_rate",
     "median_distance",
     "metric_name",
     "posterior_gap",

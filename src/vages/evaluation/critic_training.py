@@ -4,6 +4,7 @@ An iteration draws nothing: its noise, and that of the other iterations of a blo
 the key and the iteration's number alone.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -14,9 +15,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vages.distributions import batch_noise, flat_noise
 from vages.estimators import encode
+from vages.evaluation.critic import LatentCritic
 from vages.evaluation.scores import NUMBERS, FunctionScore, VariationalScore
 from vages.evaluation.signs import random_signs
-from vages.optimisers import adam, apply
+from vages.optimisers import Decay, adam, apply, learning_rate
 from vages.posteriors import Posterior, has_parameters, infer, kl
 
 Hutchinson = Literal["rademacher", "gaussian"]
@@ -30,6 +32,7 @@ class CriticTraining:
     steps: int = 20_000
     batch: int = 100
     learning_rate: float = 2e-4
+    decay: Decay = "constant"  # of both learning rates, down to 0
     posterior_steps: int = 5  # K, of Adam on KL(q ‖ p) up to a constant, before each step of the critic
     posterior_learning_rate: float | None = None  # None: that of the critic
     hutchinson: Hutchinson = "rademacher"
@@ -111,7 +114,22 @@ class SteinTerms(NamedTuple):
     penalty: Float[Array, "n"]
 
 
-def stein_terms(critic: Any, score: Array, v: Array, probe: Array) -> SteinTerms:
+def function_of_v(
+    critic: Any, score: VariationalScore | FunctionScore, posterior: Posterior | None = None
+) -> Callable[[Array], Array]:
+    """The critic as a function of one example; where it reads latents, it is given the mean of q, or of another."""
+    if not isinstance(critic, LatentCritic):
+        return critic
+    if not isinstance(score, VariationalScore):
+        raise ValueError(
+            "critic: expected one of v alone with a score that is a function, got a LatentCritic, which reads "
+            "E_q[h | v]; give a VariationalScore or an MLPCritic"
+        )
+    model, q = score.model, score.posterior if posterior is None else posterior
+    return lambda v: critic(v, q(model, model.features(v), v).mean)
+
+
+def stein_terms(critic: Callable[[Array], Array], score: Array, v: Array, probe: Array) -> SteinTerms:
     """The terms of Eq. 22 from scores and ε (both shaped like v): one push-forward along ε."""
     value, slope = jax.jvp(jax.vmap(critic), (v,), (probe,))
     add = lambda x: jnp.sum(x.reshape(len(x), -1), axis=1)
@@ -133,7 +151,7 @@ def terms_of(
 
 def _one_terms(critic: Any, score: VariationalScore | FunctionScore, row: Any) -> SteinTerms:
     v, noise, probe = jax.tree.map(lambda x: x[None], row)
-    return stein_terms(critic, score(v, _from_rows(noise)), v, probe)
+    return stein_terms(function_of_v(critic, score), score(v, _from_rows(noise)), v, probe)
 
 
 def _rows(noise: Any) -> Any:
@@ -186,7 +204,7 @@ def _update(
         scores = score(v, noise.score)
 
     def loss(critic):
-        terms = stein_terms(critic, scores, v, noise.probe)
+        terms = stein_terms(function_of_v(critic, score, posterior), scores, v, noise.probe)
         return jnp.mean(terms.penalty - terms.stein)
 
     gradient = eqx.filter_grad(loss)(critic)
@@ -196,4 +214,8 @@ def _update(
 
 def _optimisers(how: CriticTraining):
     rate = how.learning_rate if how.posterior_learning_rate is None else how.posterior_learning_rate
-    return adam(how.learning_rate, b1=0.9, b2=how.b2), adam(rate, b1=0.9, b2=how.b2)
+    own, of_posterior = (learning_rate(peak, decay=how.decay, steps=how.steps) for peak in (how.learning_rate, rate))
+    return (
+        adam(own, b1=0.9, b2=how.b2),
+        adam(of_posterior, b1=0.9, b2=how.b2, steps_per_iteration=max(how.posterior_steps, 1)),
+    )

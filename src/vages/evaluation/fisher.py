@@ -25,6 +25,7 @@ from vages.evaluation.critic_training import (
     CriticTraining,
     SteinTerms,
     advance_critic,
+    function_of_v,
     start_critic,
     terms_of,
 )
@@ -67,8 +68,8 @@ def fisher_divergence(
 
     `score` is a function of one example, such as a model's `score`, or a `VariationalScore`, whose q is learnt beside
     the critic where it has parameters. `critic` is a module from an example to an array of its shape, an `MLPCritic`
-    unless given. Settings of `CriticTraining` may be given by name. The standard error counts the examples, h and ε of
-    the test, not the training of the critic.
+    unless given, or a `LatentCritic`, which reads E_q[h | v] as well. Settings of `CriticTraining` may be given by
+    name. The standard error counts the examples, h and ε of the test, not the training of the critic.
     """
     check_part("test", test, train)
     key, for_test = jax.random.split(key)
@@ -115,7 +116,7 @@ def train_critic(
     check_score(own, train)
     for_critic, for_order, for_noise, for_validation = jax.random.split(key, 4)
     critic = MLPCritic(for_critic, train.shape[1:]) if critic is None else critic
-    _check_critic(critic, train)
+    _check_critic(critic, own, train)
     state = best = start_critic(critic, own, how)
     batches = Batches(len(train), how.batch, int(jax.random.bits(for_order)))
     best_step, highest, history = 0, -math.inf, []
@@ -159,8 +160,10 @@ def with_settings(how: CriticTraining | None, settings: dict[str, Any]) -> Criti
     return replace(CriticTraining() if how is None else how, **settings)
 
 
-def _check_critic(critic: Any, train: Array) -> None:
-    shape = eqx.filter_eval_shape(critic, jax.ShapeDtypeStruct(train.shape[1:], train.dtype)).shape
+def _check_critic(critic: Any, score: VariationalScore | FunctionScore, train: Array) -> None:
+    shape = eqx.filter_eval_shape(
+        function_of_v(critic, score), jax.ShapeDtypeStruct(train.shape[1:], train.dtype)
+    ).shape
     if shape != train.shape[1:]:
         raise ValueError(f"critic: expected an array like an example, of shape {train.shape[1:]}, got {shape}")
 

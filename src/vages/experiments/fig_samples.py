@@ -7,12 +7,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vages.data import Images
+from vages.evaluation import logistic_regression
 from vages.experiments.claims import Claim, Outcome, Say
 from vages.experiments.kept_runs import kept_runs
 from vages.recipes import DeepRecipe
 from vages.recipes.deep import CELEBA, CIFAR10, DIGITS, MNIST
 from vages.report import image_grid
-from vages.runs import logistic_regression, sample_images
+from vages.runs import sample_images
 from vages.runs.gallery import Latents
 
 

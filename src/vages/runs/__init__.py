@@ -3,7 +3,7 @@
 from vages.runs.assessment import Assessment, Sizes, assess, keep_assessment
 from vages.runs.config import config_of, recipe_of
 from vages.runs.deep import run_deep
-from vages.runs.embedding import embed, linear_probe, logistic_regression
+from vages.runs.embedding import embed
 from vages.runs.gallery import hidden_pixels, inpaint, interpolate, sample_images
 from vages.runs.grbm import run_recipe
 from vages.runs.judging import evaluate_images, evaluate_run
@@ -30,10 +30,8 @@ __all__ = [
     "inpaint",
     "interpolate",
     "keep_assessment",
-    "linear_probe",
     "load_grbm_run",
     "load_run",
-    "logistic_regression",
     "recipe_of",
     "run_deep",
     "run_recipe",

@@ -3,16 +3,18 @@
 import json
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vages.bench.deep import features_flops
 from vages.data import Images, Splits
 from vages.data.images import Labels
 from vages.experiments import fig_interpolation, fig_samples, reproduce, sensitivity, table_time_memory
 from vages.experiments.catalogue import EXPERIMENTS
 from vages.learners import LearnerState
-from vages.recipes.deep import DIGITS
+from vages.recipes.deep import DIGITS, job_of_deep, start_deep
 from vages.training import Cost, Diverged, Fitted
 
 TINY = replace(
@@ -31,6 +33,24 @@ TINY = replace(
 
 def quick(settings, **change):
     return replace(settings, recipes=(TINY,), **change)
+
+
+@pytest.mark.parametrize("own", [None, 5e-3])
+def test_the_posterior_may_have_a_learning_rate_of_its_own(own):
+    """The first step of Adam moves each parameter by its learning rate."""
+    recipe = replace(TINY, learning_rate=1e-3, posterior_learning_rate=own, decay="constant", warmup=0)
+    learner, state = start_deep(recipe, (1, 8, 8))
+    after, _ = jax.jit(learner.step)(state, jnp.full((10, 1, 8, 8), 0.3), jax.random.key(1))
+    for part, rate in (("model", 1e-3), ("posterior", own or 1e-3)):
+        pairs = zip(*(jax.tree.leaves(getattr(tree, part)) for tree in (state, after)), strict=True)
+        moved = max(float(jnp.max(jnp.abs(y - x))) for x, y in pairs)
+        assert moved == pytest.approx(rate, rel=1e-3)
+
+
+def test_arithmetic_of_a_pass_is_that_of_its_matrix_products():
+    job = job_of_deep(TINY, (1, 8, 8), rows=20)
+    products = sum(2 * 10 * x.size for x in jax.tree.leaves(job.state.model.network) if x.ndim == 2)
+    assert products <= features_flops(job) < 1.2 * products
 
 
 def test_samples_and_interpolation_are_drawn_from_one_run(tmp_path, monkeypatch):

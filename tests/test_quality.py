@@ -34,8 +34,8 @@ from vages.evaluation.inception import folded_inception
 from vages.files import BadFile
 from vages.posteriors import posterior_means
 from vages.recipes import DEEP_PRESETS, deep_training, drawing, train_deep
-from vages.recipes.drawing import PROTOCOLS
 from vages.recipes.reference import statistics_of
+from vages.recipes.samples import PROTOCOLS
 from vages.recipes.selection import fid_selection
 from vages.recipes.sources import ImageSet, open_images, pieces
 from vages.runs import config_of, load_run
@@ -346,7 +346,7 @@ def test_quality_of_images(network):
     assert other.fid == pytest.approx(fid(statistics_of(far, network), against), rel=1e-12)
     assert other.metric == "FID-20"
     assert other.kid.mean > 0
-    some, _ = evaluate_images(far, reference, samples=18, network=network)
+    some, _ = evaluate_images(far, reference, count=18, network=network)
     assert some.metric == "FID-18"
     assert some.real is not None
     assert (some.real.images, some.real.n) == ("reference, a part of the reference", 18)
@@ -360,9 +360,9 @@ def test_quality_of_images(network):
     text = json.dumps(other.as_json(), allow_nan=False)
     assert json.loads(text)["kid"]["subsets"] == 100
     assert other.rows()[0] == ("FID-20", f"{other.fid:.3f}")
-    for n, message in ((1, "at least two images, got 1"), (21, "samples: expected 20")):
+    for n, message in ((1, "at least two images, got 1"), (21, "count: expected 20")):
         with pytest.raises(ValueError, match=message):
-            evaluate_images(far, reference, samples=n, network=network)
+            evaluate_images(far, reference, count=n, network=network)
 
 
 RECIPE = replace(
@@ -387,7 +387,7 @@ def trained(network, tmp_path_factory):
     path, asked = tmp_path_factory.mktemp("runs"), []
 
     def selection(recipe, train, **how):
-        asked.append(fid_selection(recipe, train[:20], samples=20, network=network, **how))
+        asked.append(fid_selection(recipe, train[:20], count=20, network=network, **how))
         return asked[-1]
 
     folder = RunFolder(path / "deep", config_of(RECIPE))
@@ -414,7 +414,7 @@ def reference(network):
 
 def test_quality_of_a_run(run, reference, network):
     told = []
-    how = {"samples": 20, "grey": "replicate", "network": network, "progress": lambda *at: told.append(at)}
+    how = {"count": 20, "grey": "replicate", "network": network, "progress": lambda *at: told.append(at)}
     paper, statistics = evaluate_run(run, reference, **how)
     joint, _ = evaluate_run(run, reference, protocol="unconditional", **how)
     again, _ = evaluate_run(run, reference, **how)
@@ -458,7 +458,7 @@ def test_protocols(run, network, monkeypatch):
     assert samples.diverged == 1
     rows = np.random.default_rng([5, 0]).integers(len(train), size=20)
     np.testing.assert_allclose(seen[0], posterior_means(run.model, run.posterior, train[rows]), rtol=1e-6)
-    how = {"network": network, "samples": 20, "grey": "replicate"}
+    how = {"network": network, "count": 20, "grey": "replicate"}
     paper, told = sample_moments(run, **how, protocol="paper")
     assert (paper.n, told.diverged, told.of) == (19, 1, 20)
     assert paper.images == images_digest([pixels])
@@ -469,7 +469,7 @@ def test_protocols(run, network, monkeypatch):
 def test_diverged_chains_are_left_out(run, reference, network):
     broken = replace(run, model=jax.tree.map(lambda x: x * 1e6 if x.ndim else x, run.model))
     with pytest.raises(ValueError, match="two images or more, got 0: 20 chains diverged"):
-        evaluate_run(broken, reference, samples=20, grey="replicate", network=network)
+        evaluate_run(broken, reference, count=20, grey="replicate", network=network)
 
 
 def test_selection_by_fid(trained, run):
@@ -493,7 +493,7 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(vages.evaluation, "load_inception", lambda: network)
     saved, own = tmp_path / "digits.safetensors", tmp_path / "own.safetensors"
     replace(reference, name="twenty digits").save(saved)
-    common = {"samples": 20, "grey": "replicate"}
+    common = {"count": 20, "grey": "replicate"}
     assert cli.evaluate(str(run.path), measure="images", against=str(saved), **common, save=own, json=True) == 0
     told = json.loads(capsys.readouterr().out)["images"]
     assert told["metric"] == "FID-20"

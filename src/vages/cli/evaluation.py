@@ -34,7 +34,7 @@ def evaluate(
     /,
     measure: Measure = "both",
     against: Annotated[str | None, given("IMAGES", "the run's training images")] = None,
-    samples: Annotated[int | None, given("INT", "10,000 of a run, else all images")] = None,
+    count: Annotated[int | None, given("INT", "10,000 of a run, else all images")] = None,
     protocol: Protocol = "paper",
     sampling: Sampling = None,
     examples: int = 1000,
@@ -59,7 +59,7 @@ def evaluate(
         source: a run, or images to judge.
         measure: of a run, the model, its images, or both, the images only where they can be judged.
         against: the images to judge by.
-        samples: how many images; of a set, a random choice.
+        count: how many images; of a set, a random choice.
         protocol: h of a run: the posterior means of random training images, the paper's way, or drawn with the image.
         sampling: length of the sampler's schedule; 1 is the paper's 2,700 steps.
         examples: how many examples the model is held against.
@@ -82,7 +82,7 @@ def evaluate(
     if measure == "both" and (missing := _unjudgeable(source, grey)):
         sections["images"] = Section({"not measured": missing}, [("FID and KID", f"not measured: {missing}")])
     elif not _is_run(source) or measure != "model":
-        how = {"samples": samples, "protocol": protocol, "sampling": sampling, "seed": seed, "grey": grey, "raw": raw}
+        how = {"count": count, "protocol": protocol, "sampling": sampling, "seed": seed, "grey": grey, "raw": raw}
         with bar() as progress:
             quality, statistics = _image_quality(source, against, how, lambda name, done, total: progress(done, total))
         if save is not None:
@@ -152,10 +152,10 @@ def _image_quality(
     common = {"seed": how["seed"], "grey": how["grey"], "network": network, "progress": progress}
     reference = None if against is None else _images(against, how, network, progress)
     if run is not None:
-        drawn = {"samples": _count(how), "protocol": how["protocol"], "sampling": how["sampling"]}
+        drawn = {"count": _count(how), "protocol": how["protocol"], "sampling": how["sampling"]}
         return evaluate_run(run, reference, **drawn, **common)
     assert reference is not None
-    return evaluate_images(_images(source, how, network, progress), reference, samples=how["samples"], **common)
+    return evaluate_images(_images(source, how, network, progress), reference, count=how["count"], **common)
 
 
 def _images(text: str, how: dict[str, Any], network: "Inception", progress: Any) -> "ImageSet | Statistics":
@@ -179,7 +179,7 @@ def _images(text: str, how: dict[str, Any], network: "Inception", progress: Any)
 
 
 def _count(how: dict[str, Any]) -> int:
-    return 10_000 if how["samples"] is None else how["samples"]
+    return 10_000 if how["count"] is None else how["count"]
 
 
 def _is_run(text: str) -> bool:

@@ -73,6 +73,7 @@ def train(
     control_variate: bool = False,
     flips: bool = False,
     learning_rate: Real = None,
+    posterior_learning_rate: Real = None,
     final_learning_rate: Real = None,
     decay: Annotated[Decay | None, given(choices(Decay))] = None,
     warmup: Whole = None,
@@ -132,6 +133,7 @@ def train(
         control_variate: subtract the control variate from VaES.
         flips: train on each image's mirror image too.
         learning_rate: of Adam, for model and posterior.
+        posterior_learning_rate: of Adam, for the posterior, if another (deep models).
         final_learning_rate: where the cosine ends (deep models; 0 for GRBMs).
         decay: of the learning rate over the run.
         warmup: iterations over which the learning rate rises to its value.

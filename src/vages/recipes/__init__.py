@@ -2,7 +2,7 @@
 
 from vages.recipes.deep import DEEP_PRESETS, DeepMethod, DeepRecipe
 from vages.recipes.deep_training import DeepTrained, train_deep
-from vages.recipes.draw import draw, model_density, square
+from vages.recipes.pictures import draw, model_density, square
 from vages.recipes.recipe import (
     CHECKERBOARD,
     FREYFACE,

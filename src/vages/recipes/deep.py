@@ -55,6 +55,7 @@ class DeepRecipe:
     steps: int = 300_000
     batch: int = 100
     learning_rate: float = 5e-5
+    posterior_learning_rate: float | None = None  # None: the same
     final_learning_rate: float = 1e-6
     decay: Decay = "cosine"
     warmup: int = 1000
@@ -129,15 +130,22 @@ def objective_of_deep(recipe: DeepRecipe) -> Objective:
 
 def learner_of_deep(recipe: DeepRecipe) -> Learner:
     """The recipe's learner."""
-    return make_learner(
-        objective_of_deep(recipe),
-        learning_rate=learning_rate(
-            recipe.learning_rate,
+    peak = recipe.learning_rate
+    posterior_peak = peak if recipe.posterior_learning_rate is None else recipe.posterior_learning_rate
+    rate, posterior_rate = (
+        learning_rate(
+            peak,
             decay=recipe.decay,
             steps=recipe.steps,
             warmup=min(recipe.warmup, recipe.steps // 10),
             final=recipe.final_learning_rate,
-        ),
+        )
+        for peak in (peak, posterior_peak)
+    )
+    return make_learner(
+        objective_of_deep(recipe),
+        learning_rate=rate,
+        posterior_learning_rate=posterior_rate,
         posterior_steps=recipe.posterior_steps,
         divergence={"kl": kl, "fisher": fisher}[recipe.divergence],
         clip=recipe.clip,

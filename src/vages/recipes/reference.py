@@ -31,4 +31,4 @@ def statistics_of(
 def check_count(n: int) -> None:
     """Raise unless there are two images or more."""
     if n < 2:
-        raise ValueError(f"samples: expected at least two images, got {n}; one has no covariance")
+        raise ValueError(f"count: expected at least two images, got {n}; one has no covariance")

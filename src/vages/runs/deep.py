@@ -1,5 +1,6 @@
 """`vages train` of a deep model: a folder with its checkpoints, its loss and a first look at its samples."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from vages.runs.config import config_of, reopened
 from vages.runs.reports import write_report
 from vages.samplers import LangevinSamples, sample_v
 from vages.training import Diverged, RunFolder, by_writer, check_batch, seed_keys
+from vages.training.progress import Progress
 
 GRID = 100  # images in a first look
 
@@ -30,7 +32,7 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
     try:
         trained = train_deep(recipe, images, folder=folder, resume=resume, **how)
         fitted = trained.fitted
-        samples = first_look(trained)
+        samples = first_look(trained, visible=how.get("progress", False))
         save_sheet(folder.path / "samples.png", np.asarray(samples.v), columns=10)
         steps, loss = fitted.curve("loss")
         if len(steps):  # a finished run that goes on without its log has none
@@ -56,11 +58,13 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
     return trained
 
 
-def first_look(trained: DeepTrained, count: int = GRID) -> LangevinSamples:
-    """Samples of the model, with h the posterior means of random training images, as in the paper."""
+def first_look(trained: DeepTrained, count: int = GRID, *, visible: bool = False) -> LangevinSamples:
+    """Samples of the model, with h the posterior means of random training images, as in the paper; a `visible` bar."""
     recipe = trained.recipe
     key = seed_keys((recipe.seed,), "samples")[0]
     rows = np.random.default_rng(recipe.seed).integers(len(trained.images.splits.train), size=count)
     h = posterior_means(trained.model, trained.posterior, trained.images.splits.train[rows])
     model, schedule = chains_of(recipe, trained.model)
-    return sample_v(key, model, jnp.asarray(h), schedule)
+    with Progress(schedule.steps, visible=visible) as bar:
+        told = lambda done, total: bar.show(done, {"seconds": time.perf_counter()})
+        return sample_v(key, model, jnp.asarray(h), schedule, batch=count, progress=told)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from vages.recipes.draw import draw
+from vages.recipes.pictures import draw
 from vages.recipes.recipe import Recipe, check_recipe
 from vages.recipes.training import Trained, train
 from vages.runs.config import config_of, reopened

@@ -21,8 +21,8 @@ from vages.evaluation import (
     load_inception,
     metric_name,
 )
-from vages.recipes.drawing import PROTOCOLS, Protocol, Samples
 from vages.recipes.reference import check_count, statistics_of
+from vages.recipes.samples import PROTOCOLS, Protocol, Samples
 from vages.recipes.sources import ImageSet, pieces, random_rows, split_of
 from vages.runs.loaded import LoadedRun
 from vages.runs.quality import Quality, Real, Sampling
@@ -34,7 +34,7 @@ def evaluate_run(
     run: LoadedRun,
     reference: ImageSet | Statistics | None = None,
     *,
-    samples: int = 10_000,
+    count: int = 10_000,
     protocol: Protocol = "paper",
     sampling: float | None = None,
     seed: int = 0,
@@ -49,7 +49,7 @@ def evaluate_run(
     if reference is None:
         reference = train
     against = statistics_of(reference, network, progress=_part(progress, f"features of {reference.name}"))
-    moments, how = sample_moments(run, network, samples, protocol, sampling, seed, grey, progress)
+    moments, how = sample_moments(run, network, count, protocol, sampling, seed, grey, progress)
     beside = reference
     if reference is train:  # rather images that the model has not seen, unless they are few
         test = split_of(run.images, run.recipe.data, "test", grey)
@@ -63,7 +63,7 @@ def evaluate_images(
     images: ImageSet | Statistics,
     reference: ImageSet | Statistics,
     *,
-    samples: int | None = None,
+    count: int | None = None,
     seed: int = 0,
     grey: Grey = "refuse",
     network: Inception | None = None,
@@ -72,10 +72,10 @@ def evaluate_images(
     """The quality of images against others, of all of them or of a random choice; and their statistics."""
     began = time.perf_counter()
     moments, have = None, images.n if isinstance(images, Statistics) else images.count
-    n = have if samples is None else samples
+    n = have if count is None else count
     check_count(n)
     if n > have or (n < have and isinstance(images, Statistics)):
-        raise ValueError(f"samples: expected {have}, those of {images.name}, or fewer images, got {n}; leave it out")
+        raise ValueError(f"count: expected {have}, those of {images.name}, or fewer images, got {n}; leave it out")
     rows = np.arange(0) if isinstance(images, Statistics) else random_rows(images, n, seed)
     if isinstance(images, ImageSet):
         images_digest(pieces(images, rows))  # so that a bad image is found before anything is computed
@@ -92,7 +92,7 @@ def evaluate_images(
 def sample_moments(
     run: LoadedRun,
     network: Inception,
-    samples: int,
+    count: int,
     protocol: Protocol = "paper",
     sampling: float | None = None,
     seed: int = 0,
@@ -100,13 +100,13 @@ def sample_moments(
     progress: Progress | None = None,
 ) -> tuple[Moments, Sampling]:
     """The features of a run's samples, and how these came about."""
-    check_count(samples)
+    check_count(count)
     recipe = run.recipe if sampling is None else replace(run.recipe, sampling=sampling)
     given = run.images.splits.train if run.has_latents and protocol == "paper" else None
     drawn = Samples(recipe, run.model, run.posterior, given, seed=seed, grey=grey)
-    moments = feature_moments(network, drawn.draw(samples, _part(progress, "samples")), samples)
+    moments = feature_moments(network, drawn.draw(count, _part(progress, "samples")), count)
     if moments.n < 2:
-        raise ValueError(f"samples: expected two images or more, got {moments.n}: {drawn.diverged} chains diverged")
+        raise ValueError(f"count: expected two images or more, got {moments.n}: {drawn.diverged} chains diverged")
     how = Sampling(
         run=str(run.path),
         protocol=PROTOCOLS[protocol] if run.has_latents else "v alone, the model has no latents",
@@ -116,7 +116,7 @@ def sample_moments(
         evaluations=drawn.schedule.steps + (drawn.schedule.denoise is not None),
         seed=seed,
         diverged=drawn.diverged,
-        of=samples,
+        of=count,
     )
     return moments, how
 

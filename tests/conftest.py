@@ -13,6 +13,12 @@ if _CACHE is not None:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
+# Workers that share all cores wait for each other's threads: each has one, where there is one for each.
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+if _WORKER is not None and hasattr(os, "sched_setaffinity"):
+    _CORES = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {_CORES[int(_WORKER.removeprefix("gw")) % len(_CORES)]})
+
 import jax  # noqa: E402
 import pytest  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402

@@ -250,7 +250,7 @@ def test_reproduce_prints_a_line_a_claim(monkeypatch, capsys, tmp_path):
 
 
 def test_reproduce_for_a_program(monkeypatch, capsys, tmp_path):
-    claims = [Claim.at_least("a is large", 2.0, 1.0)]
+    claims = [Claim.at_least("a [h | v] is large", 2.0, 1.0)]
 
     def found(quick, seed, say):
         say("on the way")
@@ -261,9 +261,11 @@ def test_reproduce_for_a_program(monkeypatch, capsys, tmp_path):
     status, out, err = run(monkeypatch, capsys, *words, "--strict")
     (record,) = json.loads(out)["experiments"]
     assert (status, err) == (0, "on the way\n")
-    assert record["claims"] == [{"claim": "a is large", "value": 2.0, "bound": 1.0, "holds": True}]
+    assert record["claims"] == [{"claim": "a [h | v] is large", "value": 2.0, "bound": 1.0, "holds": True}]
     assert record["earlier results"] is None
     assert Path(record["folder"], "result.json").is_file()
+    told = run(monkeypatch, capsys, *words[:-1])[1]
+    assert "fig1: holds  a [h | v] is large: 2, bound 1" in told
     claims.append(Claim.at_least("b is large", 0.0, 1.0))
     status, out, _ = run(monkeypatch, capsys, *words)
     (record,) = json.loads(out)["experiments"]

@@ -72,6 +72,7 @@ def reproduce(
 def _reproduced(name: str, out: Path, quick: bool, seed: int, json: bool) -> "tuple[dict[str, Any], Reproduction]":
     """Run one, and tell what came of it."""
     from rich.console import Console
+    from rich.markup import escape
 
     from vages.experiments import EXPERIMENTS, reproduce
 
@@ -82,7 +83,7 @@ def _reproduced(name: str, out: Path, quick: bool, seed: int, json: bool) -> "tu
         console.print(f"{name}: earlier results are now in {result.moved}", markup=False)
     for claim in result.outcome.claims if not json else ():
         verdict = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
-        console.print(f"{name}: {verdict}  {claim.claim}: {claim.value:.4g}, bound {claim.bound:g}")
+        console.print(f"{name}: {verdict}  {escape(claim.claim)}: {claim.value:.4g}, bound {claim.bound:g}")
     if not json:
         console.print(f"{name}: {60 * result.minutes:.0f} s, in {result.folder}", markup=False)
     if not result.sound:

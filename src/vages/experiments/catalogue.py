@@ -46,7 +46,7 @@ EXPERIMENTS = {
     "fig5": Entry(
         module="vages.experiments.fig5",
         shows="VaGES-Fisher estimates the Fisher divergence of a GRBM from the data.",
-        minutes=16.0,
+        minutes=15.0,
         quick_minutes=1.0,
     ),
     "stein-tests": Entry(

@@ -147,4 +147,4 @@ def _panel(dim: int, rows: list[dict[str, Any]]) -> GridPanel:
         levels = np.array([row["perturbation"] for row in own])
         lines["accurate"] = levels, np.array([row["accurate"] for row in own])
         lines[f"VaGES-Fisher, {critic}"] = levels, np.array([row["best"] for row in own])
-    return GridPanel("perturbation", f"Fisher divergence, dimension {dim}", lines)
+    return GridPanel("perturbation", f"Fisher divergence, d = {dim}", lines)

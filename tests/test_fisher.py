@@ -212,7 +212,7 @@ def test_a_critic_that_reads_the_latents_is_exact_for_a_grbm(float64):
 @pytest.mark.slow
 def test_a_critic_that_reads_the_latents_gets_nearer():
     """A GRBM far from the data, steep in h: short training, the same for both; the network of v stays far below."""
-    model = GRBM(*(3 * x for x in (jnp.ones((4, 4)) - 2 * jnp.eye(4), jnp.ones(4), jnp.zeros(4))), jnp.zeros(()))
+    model = GRBM(3 * jnp.ones((4, 4)) - 6 * jnp.eye(4), 3 * jnp.ones(4), jnp.zeros(4), jnp.zeros(()))
     v = jnp.asarray(np.random.default_rng(5).normal(size=(900, 4)), jnp.float32)
     score = VariationalScore(model, ExactPosterior())
     accurate = float(jnp.mean(0.5 * jnp.sum(jax.vmap(lambda v: model.score(v) + v)(v[500:]) ** 2, axis=1)))

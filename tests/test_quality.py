@@ -33,7 +33,8 @@ from vages.evaluation import (
 from vages.evaluation.inception import folded_inception
 from vages.files import BadFile
 from vages.posteriors import posterior_means
-from vages.recipes import DEEP_PRESETS, deep_training, drawing, train_deep
+from vages.recipes import DEEP_PRESETS, deep_training, train_deep
+from vages.recipes import samples as drawing
 from vages.recipes.reference import statistics_of
 from vages.recipes.samples import PROTOCOLS
 from vages.recipes.selection import fid_selection

@@ -13,9 +13,9 @@ from vages.recipes.deep import DeepRecipe, learner_of_deep, load_deep
 from vages.recipes.deep_training import DeepTrained, train_deep
 from vages.report import curves_figure, save_sheet
 from vages.runs.config import config_of, reopened
-from vages.runs.reports import write_report
+from vages.runs.reports import reported
 from vages.samplers import LangevinSamples, sample_v
-from vages.training import Diverged, RunFolder, by_writer, check_batch, seed_keys
+from vages.training import RunFolder, by_writer, check_batch, seed_keys
 from vages.training.progress import Progress
 
 GRID = 100  # images in a first look
@@ -29,7 +29,7 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
     folder = by_writer(lambda: reopened(recipe, path) if resume else RunFolder(path, config_of(recipe)))
     if folder is None:
         return train_deep(recipe, images, resume=resume, **how)
-    try:
+    with reported(folder):
         trained = train_deep(recipe, images, folder=folder, resume=resume, **how)
         fitted = trained.fitted
         samples = first_look(trained, visible=how.get("progress", False))
@@ -49,13 +49,7 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
                 "diverged chains": {"count": int(np.sum(samples.diverged)), "of": GRID},
             },
         )
-    except Diverged:  # of which there is most to tell
-        write_report(path)
-        raise
-    finally:
-        folder.close()
-    write_report(path)
-    return trained
+        return trained
 
 
 def first_look(trained: DeepTrained, count: int = GRID, *, visible: bool = False) -> LangevinSamples:

@@ -7,8 +7,8 @@ from vages.recipes.pictures import draw
 from vages.recipes.recipe import Recipe, check_recipe
 from vages.recipes.training import Trained, train
 from vages.runs.config import config_of, reopened
-from vages.runs.reports import write_report
-from vages.training import Diverged, RunFolder, by_writer, check_batch
+from vages.runs.reports import reported
+from vages.training import RunFolder, by_writer, check_batch
 
 
 def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) -> Trained:
@@ -22,7 +22,7 @@ def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) 
     folder = by_writer(lambda: reopened(recipe, path) if resume else RunFolder(path, config_of(recipe)))
     if folder is None:
         return train(recipe, resume=resume, **how)
-    try:
+    with reported(folder):
         trained = train(recipe, folder=folder, resume=resume, **how)
         likelihood = trained.test_log_likelihood
         folder.save(
@@ -36,10 +36,4 @@ def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) 
         )
         for name, figure in draw(trained).items():
             figure.savefig(folder.path / f"{name}.png", dpi=150)
-    except Diverged:  # of which there is most to tell
-        write_report(path)
-        raise
-    finally:
-        folder.close()
-    write_report(path)
-    return trained
+        return trained

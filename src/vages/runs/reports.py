@@ -1,6 +1,8 @@
 """`vages report`: what a folder of results holds, as the sections of one page."""
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from vages.report.page.svg_curves import Panel, curve_figure
 from vages.report.page.tables import claims_list, events_list, key_figures, records_table, settings_table
 from vages.runs.commands import reproduce_command, train_command
 from vages.runs.reported_galleries import gallery_sections
+from vages.training import Diverged, RunFolder
 
 NAME = "report.html"
 ALARMING = frozenset({"checkpoint refused", "recovered", "diverged", "interrupted", "log incomplete"})
@@ -27,6 +30,19 @@ _PICTURES = {  # titles and alternative texts of the pictures that training draw
 _DRAWN_AGAIN = ("curve",)  # pictures of what the page shows as curves to be read
 _MOST = 40  # pictures of a folder, and tables
 _COMMAND = 5000  # characters
+
+
+@contextmanager
+def reported(folder: RunFolder) -> Iterator[None]:
+    """A run's folder while it trains: closed in the end, with a page, also of a run that diverged."""
+    try:
+        yield
+    except Diverged:  # of which there is most to tell
+        write_report(folder.path)
+        raise
+    finally:
+        folder.close()
+    write_report(folder.path)
 
 
 def write_report(folder: Path, out: Path | None = None) -> Path:

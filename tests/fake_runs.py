@@ -55,7 +55,7 @@ def grbm_run(folder: Path, *, rows=40, seeds=1, **config) -> Path:
 
 
 def deep_run(folder: Path, **config) -> Path:
-    """A deep run with everything that was made of it since: two sets of samples, a walk, completions, an embedding."""
+    """A deep run with everything that was made of it since: samples, a walk, completions, an embedding, numbers."""
     write(folder, "config.json", config_of(DEEP_PRESETS["digits"]) | {"steps": 3000} | config)
     write(folder, "environment.json", ENVIRONMENT)
     write_rows(folder, "metrics.jsonl", metric_rows(30, None))
@@ -89,6 +89,9 @@ def deep_run(folder: Path, **config) -> Path:
     probe = {"trained on": 80, "tested on": 20, "means": accuracy, "pixels": accuracy, "most frequent class": 0.1}
     write(folder / "embedding-1", "result.json", about | {"linear probe": probe})
     means = np.random.default_rng(3).normal(size=(60, 4)).astype(np.float32)
+    row = {"name": "KSD p-value", "value": 0.25, "standard_error": None, "means": "of a model that is right"}
+    write(folder / "evaluation-1", "result.json", {"rows": [row, "no row"], "seed": 0, "checkpoint": 3000})
+    save_sheet(folder / "evaluation-1" / "evaluation.png", images, columns=10)
     np.savez(folder / "embedding-1" / "embedding.npz", test=means, test_labels=np.arange(60) % 10)
     return folder
 

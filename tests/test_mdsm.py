@@ -349,6 +349,9 @@ def test_the_control_variate_is_refused_with_a_corrector(objective):
 
 
 def test_what_cannot_work_says_so():
+    for refused in (lambda: DSM(0.0, NoLatents()), lambda: BiDSM(-1.0)):
+        with pytest.raises(ValueError, match="sigma: expected a positive noise level, got"):
+            refused()
     with pytest.raises(ValueError, match="begin: expected a positive noise level, got 0.0"):
         NoiseRange(0.0, 1.0)
     with pytest.raises(ValueError, match="base: expected a positive noise level, got -0.1"):

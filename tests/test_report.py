@@ -248,6 +248,7 @@ def test_nothing_in_the_files_becomes_part_of_the_page(tmp_path):
     curve = {HOSTILE: {"steps": [1, 2], "curve": [1, 2]}, "rows": [{HOSTILE: HOSTILE}]}
     one = experiment(tmp_path / "one", experiment=HOSTILE, claims=[claim, HOSTILE, None], measurements=curve)
     deep = deep_run(tmp_path / "deep", data=HOSTILE)
+    write(deep / "evaluation-1", "result.json", {"rows": [{HOSTILE: HOSTILE}], "seed": HOSTILE})
     for name in ("samples-1", "embedding-1"):
         write(deep / name, "result.json", {"protocol": HOSTILE, "weights": HOSTILE, "checkpoint": HOSTILE})
     shown = HOSTILE.translate({0x202E: "�", 0: "�"})
@@ -255,6 +256,13 @@ def test_nothing_in_the_files_becomes_part_of_the_page(tmp_path):
         page = page_of(folder)
         check(page)
         assert shown in page.text
+
+
+def test_an_evaluation_is_on_the_page(tmp_path):
+    text = page_of(deep_run(tmp_path / "run")).text
+    assert "Evaluation" in text
+    assert "KSD p-value" in text
+    assert "of a model that is right" in text
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,9 @@ def evaluate(
     if save is not None and save.exists():
         raise ValueError(f"save: expected a new file, got {save}, which is there; choose another name")
     if against is None and not _is_run(source):
-        raise ValueError(f"against: expected images to judge {source} by, got none; give --against")
+        raise ValueError(
+            f"against: expected images to judge {source} by, where no run is, got none; mend the name or give --against"
+        )
     sections: dict[str, Section] = {}
     if _is_run(source) and measure != "images":
         sections["model"] = _assessed(Path(source), examples, noise, seed, raw)

@@ -52,7 +52,7 @@ EXPERIMENTS = {
     "stein-tests": Entry(
         module="vages.experiments.stein_tests",
         shows="The Stein tests hold their level and gain power, with the exact score and with VaES.",
-        minutes=5.0,
+        minutes=10.0,
         quick_minutes=1.0,
     ),
     "checkerboard-methods": Entry(

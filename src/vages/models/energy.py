@@ -4,9 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
+import numpy as np
 from jaxtyping import Array
 
 from vages.models.eblvm import EBLVM
+
+_NUMBERS = (bool, int, float, complex, np.ndarray, np.generic, jax.Array)
 
 
 class EnergyModel(EBLVM):
@@ -31,6 +35,13 @@ class EnergyModel(EBLVM):
         h_shape: tuple[int, ...],
         features: Callable[[Any, Array], Any] | None = None,
     ):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+            if isinstance(leaf, _NUMBERS) and not eqx.is_inexact_array(leaf):
+                raise ValueError(
+                    f"params{jax.tree_util.keystr(path)}: expected an array of floats, got "
+                    f"{getattr(leaf, 'dtype', type(leaf).__name__)}, which would not be trained; make it one, or let "
+                    "the energy close over it"
+                )
         self.energy = energy
         self.params = params
         self.shapes = (v_shape, h_shape)

@@ -15,7 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 from vages.distributions import Distribution, batch_noise, flat_noise, from_noise
 from vages.models import EBLVM
 from vages.objectives.dsm import posterior_log_prob
-from vages.objectives.noise import Noised, NoiseRange, perturb, scale
+from vages.objectives.noise import Noised, NoiseRange, check_level, perturb, scale
 from vages.objectives.objective import Direction, Problem
 from vages.posteriors import infer
 
@@ -30,6 +30,9 @@ class BiDSM:
     sigma: float | NoiseRange
     unrolled: int = 5
     samples: int = 1
+
+    def __post_init__(self):
+        check_level(self.sigma)
 
     def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[None, None]:
         return None, None

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.distributions import Distribution, flat_noise
 from vages.estimators import Encoding, control_variate, encode, encoded_vaes, vages
 from vages.models import EBLVM, check_inputs
-from vages.objectives.noise import Noised, NoiseRange, perturb, scale
+from vages.objectives.noise import Noised, NoiseRange, check_level, perturb, scale
 from vages.objectives.objective import Direction, Problem
 from vages.posteriors import Latents, LatentSource, Posterior, Variational, independent_sets, infer
 
@@ -56,6 +56,7 @@ class DSM:
     unrolled: int = field(default=0, init=False)
 
     def __post_init__(self):
+        check_level(self.sigma)
         if self.control_variate:
             check_samples_of_q(self.latents)
 

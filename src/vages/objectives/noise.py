@@ -22,8 +22,7 @@ class NoiseRange:
 
     def __post_init__(self):
         for name in ("begin", "end", "base"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: expected a positive noise level, got {getattr(self, name)}; take 0.1, say")
+            check_level(getattr(self, name), name)
         if self.spacing not in ("linear", "geometric"):
             raise ValueError(f"spacing: expected 'linear' or 'geometric', got {self.spacing!r}; choose one")
 
@@ -31,6 +30,12 @@ class NoiseRange:
         """σ of each example, by its place in the whole batch."""
         spaced = jnp.linspace if self.spacing == "linear" else jnp.geomspace
         return spaced(self.begin, self.end, batch, dtype=dtype)
+
+
+def check_level(sigma: float | NoiseRange, name: str = "sigma") -> None:
+    """Raise unless it is a noise level, or several."""
+    if not isinstance(sigma, NoiseRange) and not sigma > 0:
+        raise ValueError(f"{name}: expected a positive noise level, got {sigma}; take 0.1, say")
 
 
 class Noised(NamedTuple):

@@ -1,4 +1,4 @@
-"""What was made of a run since: samples, a walk through the latents, completed images, an embedding; for its page."""
+"""What was made of a run since, for its page: samples, a walk through h, completions, an embedding, evaluations."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ from vages.report.page.scatter import principal_plane, scatter_plot
 from vages.report.page.tables import records_table, settings_table
 from vages.report.page.walks import walk_figure
 
-_FOLDER = re.compile(r"(samples|interpolation|inpainting|embedding)-(\d{1,9})")
+_FOLDER = re.compile(r"(samples|interpolation|inpainting|embedding|evaluation)-(\d{1,9})")
 _MEANS = 10_000  # of an embedding, at most
 
 
@@ -95,11 +95,20 @@ def _embedding(reader: Reader, about: dict[str, Any], name: str) -> Markup:
     return element("div", *parts, class_="made")
 
 
+def _evaluation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
+    """Every number with its standard error and what it means, and the picture of them."""
+    rows = about.get("rows")
+    rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    picture = _picture(reader, "evaluation.png", f"Numbers of the evaluation and their standard errors, {name}")
+    return element("div", records_table(rows, "How far the model is from the data"), picture)
+
+
 _KINDS = {  # the title, how many are shown, and what shows them
     "samples": ("Drawn samples", 2, _samples),
     "interpolation": ("A walk through the latents", 1, _interpolation),
     "inpainting": ("Completed images", 2, _inpainting),
     "embedding": ("Embedding", 1, _embedding),
+    "evaluation": ("Evaluation", 1, _evaluation),
 }
 
 

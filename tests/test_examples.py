@@ -13,16 +13,13 @@ SIZES = {  # of each example: what is made smaller, the pictures it draws, and w
     "stein_test": ({"EXAMPLES": 200, "GIBBS": 100}, ["stein.png"], r"off by   5 %: p = 0\.\d{3} by the exact score"),
     "own_loop": ({"STEPS": 200, "BLOCK": 100}, [], r"log-likelihood -\d+\.\d{3}; of the best Gaussian -\d+\.\d{3}"),
 }
-QUICK = ("density", "own_loop")
 
 
 def test_every_example_is_here():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SIZES)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SIZES]
-)
+@pytest.mark.parametrize("name", SIZES)
 def test_an_example_runs(name, tmp_path, monkeypatch, capsys):
     smaller, pictures, printed = SIZES[name]
     source = (EXAMPLES / f"{name}.py").read_text()

@@ -404,7 +404,7 @@ MODEL = gaussian()
             r"latents: expected shape \(n, 2\)",
         ),
         (
-            lambda h: sample_v(KEY, EnergyModel(lambda p, v, h: v, 1.0, (3,), (2,)), h, SHORT),
+            lambda h: sample_v(KEY, EnergyModel(lambda p, v, h: v, jnp.ones(()), (3,), (2,)), h, SHORT),
             ValueError,
             "log_joint: expected one floating number",
         ),

@@ -134,18 +134,3 @@ def test_an_energy_function_is_a_model_in_one_line():
         features=lambda params, v: (v @ params["w"], jnp.sum(v**2)),
     )
     assert float(split.log_joint(split.features(v), h)) == 6.5
-
-
-@pytest.mark.parametrize(
-    ("value", "got"), [(5.0, "float"), (True, "bool"), (np.ones(2, int), "int64"), (jnp.asarray([1, 2]), "int32")]
-)
-def test_parameters_that_would_not_be_trained_are_refused(value, got):
-    message = rf"params\['a'\]\[0\]: expected an array of floats, got {got}, which would not be trained"
-    with pytest.raises(ValueError, match=message):
-        EnergyModel(lambda params, v, h: v @ h, {"a": [value], "b": jnp.ones(2)}, v_shape=(2,), h_shape=(2,))
-
-
-def test_parameters_may_be_networks():
-    net = eqx.nn.MLP(2, "scalar", 3, 1, key=jax.random.key(0))
-    model = EnergyModel(lambda net, v, h: net(v) + h @ h, net, v_shape=(2,), h_shape=(2,))
-    assert model.log_joint(jnp.ones(2), jnp.ones(2)).shape == ()

@@ -4,19 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
-import numpy as np
 from jaxtyping import Array
 
 from vages.models.eblvm import EBLVM
-
-_NUMBERS = (bool, int, float, complex, np.ndarray, np.generic, jax.Array)
 
 
 class EnergyModel(EBLVM):
     """The model of `energy(params, v, h) -> scalar`, a function of one example.
 
         model = EnergyModel(energy, params, v_shape=(2,), h_shape=(4,))
+
+    Of the parameters, any pytree, floating arrays are trained; Python numbers and integers are constants.
 
     Where a costly part depends on v alone, give it as `features(params, v)`; `energy` then takes its result in
     the place of v.
@@ -35,13 +33,6 @@ class EnergyModel(EBLVM):
         h_shape: tuple[int, ...],
         features: Callable[[Any, Array], Any] | None = None,
     ):
-        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-            if isinstance(leaf, _NUMBERS) and not eqx.is_inexact_array(leaf):
-                raise ValueError(
-                    f"params{jax.tree_util.keystr(path)}: expected an array of floats, got "
-                    f"{getattr(leaf, 'dtype', type(leaf).__name__)}, which would not be trained; make it one, or let "
-                    "the energy close over it"
-                )
         self.energy = energy
         self.params = params
         self.shapes = (v_shape, h_shape)

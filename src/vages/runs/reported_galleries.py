@@ -99,8 +99,9 @@ def _evaluation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
     """Every number with its standard error and what it means, and the picture of them."""
     rows = about.get("rows")
     rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    picture = _picture(reader, "evaluation.png", f"Numbers of the evaluation and their standard errors, {name}")
-    return element("div", records_table(rows, "How far the model is from the data"), picture)
+    picture = reader.picture("evaluation.png")
+    drawn = figure(picture, f"Numbers of the evaluation and their standard errors, {name}", "") if picture else ""
+    return element("div", records_table(rows, "How far the model is from the data"), drawn)
 
 
 _KINDS = {  # the title, how many are shown, and what shows them

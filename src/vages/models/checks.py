@@ -4,6 +4,10 @@ Shapes and dtypes are known before anything is computed, under `jit` too. Values
 they are already there: under `jit` a non-finite batch is for the caller of the compiled program to find.
 """
 
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +26,8 @@ def check_inputs(model: EBLVM, v, h=None, z=None, weights=None, *, samples: int 
             raise ValueError(
                 f"h: expected at least {samples} samples of h for each v{why}, got {h.shape[1]}; draw more"
             )
-        _check_scalar(model, v, h)
+        features = check_features(model, jax.ShapeDtypeStruct(v.shape[1:], v.dtype))
+        check_log_joint(model, features, jax.ShapeDtypeStruct(h.shape[2:], h.dtype))
     if z is not None:
         _check_array("z", z, v.shape, floating=True)
         if z.dtype != v.dtype:
@@ -47,13 +52,61 @@ def check_finite(name: str, array) -> None:
         )
 
 
-def _check_array(name: str, array, shape: tuple, *, floating: bool) -> None:
+def check_numbers(name: str, array: Any, *, floating: bool = True) -> None:
+    """Raise unless it is an array of floating numbers, or of any real ones."""
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
         raise TypeError(f"{name}: expected an array, got {type(array).__name__}; wrap it in jnp.asarray")
     kind = "floating" if floating else "floating, integer or boolean"
     allowed = (jnp.floating,) if floating else (jnp.floating, jnp.integer, jnp.bool_)
     if not any(jnp.issubdtype(array.dtype, dtype) for dtype in allowed):
-        raise TypeError(f"{name}: expected a {kind} dtype, got {array.dtype}; cast it, e.g. to float32")
+        of_bytes = ", or divide bytes by 255" if jnp.issubdtype(array.dtype, jnp.integer) else ""
+        raise TypeError(f"{name}: expected a {kind} dtype, got {array.dtype}; cast it with astype('float32'){of_bytes}")
+
+
+def check_shape(name: str, shape: Any) -> None:
+    """Raise unless it is the shape of an array."""
+    if not (isinstance(shape, tuple) and all(isinstance(size, int | np.integer) for size in shape)):
+        raise TypeError(f"{name}: expected a tuple of sizes, got {shape!r}; write (2,) for a vector of two")
+
+
+def check_kind(name: str, value: Any, kind: Any, expected: str, advice: str) -> None:
+    """Raise unless the value is an instance of `kind`; a class is none of its own."""
+    if isinstance(value, type) or not isinstance(value, kind):
+        raise TypeError(f"{name}: expected {expected}, got {_called(value)}; {advice}")
+
+
+def check_features(model: EBLVM, v: Any) -> Any:
+    """The features of one v, as shapes and dtypes like v; raise unless the model has them."""
+    advice = "write it for one example, without a batch axis, or mend v_shape"
+    return on_shapes("features", f"to take one v of shape {v.shape}", advice, model.features, v)
+
+
+def check_log_joint(model: EBLVM, features: Any, h: Any) -> None:
+    """Raise unless log p̃(v, h) = −E(v, h) of one example is one floating number."""
+    expected = f"−E(v, h) of one example, v of shape {model.v_shape} and h of shape {h.shape}"
+    advice = "write the energy for one example, without a batch axis, or mend the shapes"
+    log_joint = on_shapes("log_joint", expected, advice, model.log_joint, features, h)
+    check_number("log_joint", log_joint, "sum the energy over every axis")
+
+
+def check_number(name: str, out: Any, advice: str) -> None:
+    """Raise unless what a function gives for one example is one floating number."""
+    floating = isinstance(out, float) or (hasattr(out, "dtype") and jnp.issubdtype(out.dtype, jnp.floating))
+    if not floating or jnp.shape(out) != ():
+        raise ValueError(f"{name}: expected one floating number for one example (v, h), got {_called(out)}; {advice}")
+
+
+def on_shapes(name: str, expected: str, advice: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function gives, as shapes and dtypes: nothing is computed. What it raises is told in one line."""
+    try:
+        return eqx.filter_eval_shape(function, *arguments)
+    except Exception as error:
+        said = (str(error).splitlines() or ["it gave no reason"])[0]
+        raise ValueError(f"{name}: expected {expected}, got {type(error).__name__}; {advice}: {said}") from error
+
+
+def _check_array(name: str, array, shape: tuple, *, floating: bool) -> None:
+    check_numbers(name, array, floating=floating)
     fits = array.ndim == len(shape) and all(
         isinstance(want, str) or want == got for want, got in zip(shape, array.shape, strict=True)
     )
@@ -63,12 +116,7 @@ def _check_array(name: str, array, shape: tuple, *, floating: bool) -> None:
         raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}{hint}")
 
 
-def _check_scalar(model: EBLVM, v, h) -> None:
-    one_v = jax.ShapeDtypeStruct(v.shape[1:], v.dtype)
-    one_h = jax.ShapeDtypeStruct(h.shape[2:], h.dtype)
-    out = jax.eval_shape(lambda v, h: model.log_joint(model.features(v), h), one_v, one_h)
-    if getattr(out, "shape", None) != () or not jnp.issubdtype(out.dtype, jnp.floating):
-        got = f"{out.dtype}{list(out.shape)}" if hasattr(out, "shape") else type(out).__name__
-        raise ValueError(
-            f"log_joint: expected one floating number for one example (v, h), got {got}; sum the energy over every axis"
-        )
+def _called(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else type(value).__name__

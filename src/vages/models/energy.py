@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array
 
+from vages.models.checks import check_shape
 from vages.models.eblvm import EBLVM
 
 
@@ -33,6 +34,8 @@ class EnergyModel(EBLVM):
         h_shape: tuple[int, ...],
         features: Callable[[Any, Array], Any] | None = None,
     ):
+        check_shape("v_shape", v_shape)
+        check_shape("h_shape", h_shape)
         self.energy = energy
         self.params = params
         self.shapes = (v_shape, h_shape)

@@ -11,6 +11,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from vages.distributions import Distribution, flat_noise, logistic
 from vages.models import GRBM
+from vages.models.checks import check_kind
 from vages.objectives.objective import Data, Direction, Problem
 from vages.samplers import GibbsNoise, gibbs_noise, gibbs_transition
 
@@ -24,6 +25,7 @@ class ContrastiveDivergence:
     unrolled: int = field(default=0, init=False)
 
     def start(self, key: PRNGKeyArray, model: GRBM, batch: int) -> tuple[None, Any]:
+        check_kind("ContrastiveDivergence", model, GRBM, "a GRBM, whose chains are Gibbs's", "use DSM")
         if not self.persistent:
             return None, None
         return None, jax.random.bernoulli(key, 0.5, (batch, *model.h_shape)).astype(model.weight.dtype)

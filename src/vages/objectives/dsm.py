@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.distributions import Distribution, flat_noise
 from vages.estimators import Encoding, control_variate, encode, encoded_vaes, vages
 from vages.models import EBLVM, check_inputs
+from vages.models.checks import check_kind
 from vages.objectives.noise import Noised, NoiseRange, check_level, perturb, scale
 from vages.objectives.objective import Direction, Problem
 from vages.posteriors import Latents, LatentSource, Posterior, Variational, independent_sets, infer
@@ -57,6 +58,7 @@ class DSM:
 
     def __post_init__(self):
         check_level(self.sigma)
+        check_source(self.latents)
         if self.control_variate:
             check_samples_of_q(self.latents)
 
@@ -88,6 +90,11 @@ class DSM:
 def MDSM(levels: NoiseRange, latents: LatentSource, control_variate: bool = False) -> DSM:
     """Multiscale DSM: DSM over a range of noise levels."""
     return DSM(levels, latents, control_variate)
+
+
+def check_source(latents: Any) -> None:
+    """Raise unless it is where h come from."""
+    check_kind("latents", latents, LatentSource, "a source of h", "give Variational(2), say")
 
 
 def check_samples_of_q(latents: LatentSource) -> None:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.distributions import Distribution
 from vages.estimators import control_variate, encode, encoded_vaes, vages_surrogate
 from vages.models import EBLVM, check_inputs
-from vages.objectives.dsm import check_samples_of_q, posterior_log_prob
+from vages.objectives.dsm import check_samples_of_q, check_source, posterior_log_prob
 from vages.objectives.objective import Data, Direction, Problem
 from vages.posteriors import LatentSource, infer
 
@@ -46,12 +46,15 @@ class KSD:
     unrolled: int = field(default=0, init=False)
 
     def __post_init__(self):
+        check_source(self.latents)
         if self.control_variate:
             check_samples_of_q(self.latents)
 
     def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[None, None]:
         if batch % 2:
             raise ValueError(f"batch: expected an even number, to be cut into pairs, got {batch}; add or drop one")
+        if len(model.v_shape) != 1:
+            raise ValueError(f"KSD: expected v a vector, got v of shape {model.v_shape}; flatten it, or use DSM")
         return None, None
 
     def draw(self, key: PRNGKeyArray, model: EBLVM, q: Distribution, w: Array) -> Any:

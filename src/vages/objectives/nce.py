@@ -25,6 +25,8 @@ class NCE:
     unrolled: int = field(default=0, init=False)
 
     def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[Array, None]:
+        if not hasattr(model, "free_energy"):
+            raise TypeError(f"NCE: expected a model with a free energy, got {type(model).__name__}; use VNCE")
         return jnp.zeros(()), None
 
     def draw(self, key: PRNGKeyArray, model: EBLVM, q: Distribution, w: Array) -> Any:

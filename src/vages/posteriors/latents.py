@@ -19,6 +19,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from vages.distributions import Distribution, batch_noise, from_noise
 from vages.models import EBLVM, binary_states
+from vages.models.grbm import MAX_ENUMERATED
 from vages.posteriors.corrector import Corrector
 
 
@@ -63,10 +64,7 @@ class Variational:
     def __call__(self, model: EBLVM, q: Distribution, features: Any, noise: Any) -> Latents:
         if self.corrector is None:
             return Latents(from_noise(q, noise), None)
-        if not q.continuous:
-            raise TypeError(
-                f"corrector: expected a posterior over continuous h, got {type(q).__name__}; leave the corrector out"
-            )
+        check_latents(self, model, q)
         start, steps = noise
         return Latents(self.corrector(model, features, from_noise(q, start), steps), None)
 
@@ -79,6 +77,7 @@ class Enumerated:
         return None
 
     def __call__(self, model: EBLVM, q: Distribution, features: Any, noise: Any) -> Latents:
+        check_latents(self, model, q)
         (units,) = model.h_shape
         states = binary_states(units).astype(q.mean.dtype)
         weights = jnp.exp(jax.vmap(lambda q: jax.vmap(q.log_prob)(states))(q))
@@ -95,6 +94,7 @@ class Importance:
         return jnp.sign(batch_noise(q, key, self.samples))  # noise is symmetric about 0: signs are fair coins
 
     def __call__(self, model: EBLVM, q: Distribution, features: Any, noise: Any) -> Latents:
+        check_latents(self, model, q)
         h = 0.5 + 0.5 * noise
         log_joint = jax.vmap(lambda f, h: jax.vmap(lambda h: model.log_joint(f, h))(h))(features, h)
         return Latents(h, jax.nn.softmax(log_joint, axis=1))
@@ -108,12 +108,27 @@ class NoLatents:
         return None
 
     def __call__(self, model: EBLVM, q: Distribution, features: Any, noise: Any) -> Latents:
-        if model.h_shape != (0,):
-            raise ValueError(
-                f"NoLatents: expected a model without latents, got h of shape {model.h_shape}; use Variational"
-            )
+        check_latents(self, model, q)
         batch, dtype = len(q.mean), q.mean.dtype
         return Latents(jnp.zeros((batch, 1, 0), dtype), jnp.ones((batch, 1), dtype))
+
+
+def check_latents(source: LatentSource, model: EBLVM, q: Distribution) -> None:
+    """Raise unless the source can give states of this model's h, which q says are binary or continuous."""
+    shape, kind = model.h_shape, type(q).__name__
+    match source:
+        case Enumerated() | Importance() if q.continuous:
+            name = type(source).__name__
+            raise TypeError(f"{name}: expected a posterior over binary h, got {kind}; use Variational")
+        case Enumerated() if len(shape) != 1 or shape[0] > MAX_ENUMERATED:
+            raise ValueError(
+                f"Enumerated: expected a vector h of at most {MAX_ENUMERATED} units, got h of shape {shape}; "
+                "use Variational"
+            )
+        case Variational() if source.corrector is not None and not q.continuous:
+            raise TypeError(f"corrector: expected a posterior over continuous h, got {kind}; leave the corrector out")
+        case NoLatents() if shape != (0,):
+            raise ValueError(f"NoLatents: expected a model without latents, got h of shape {shape}; use Variational")
 
 
 def independent_sets(

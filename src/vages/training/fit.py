@@ -18,6 +18,7 @@ from jaxtyping import Array, Key, PRNGKeyArray
 from vages.data import Batches
 from vages.learners import Averages, Learner, LearnerState
 from vages.models import check_finite
+from vages.models.checks import check_numbers
 from vages.training.devices import BATCH, any_process, check_batch, everywhere, here, is_writer, place
 from vages.training.folder import RunFolder
 from vages.training.guard import Diverged, Guard, largest_parameter
@@ -106,6 +107,7 @@ def fit(
     batches are divided over its devices; in a cluster every process calls `fit`, and the first writes the folder.
     `log` is told each record of the log.
     """
+    check_numbers("data", data)
     many = not isinstance(seed, int)
     seeds = tuple(seed) if many else (seed,)
     own_data = many and data.ndim == len(state.model.v_shape) + 2

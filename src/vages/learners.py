@@ -14,15 +14,27 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import Array, DTypeLike, Float, Int, PRNGKeyArray
+from jaxtyping import Array, DTypeLike, Float, Int, Key, PRNGKeyArray, UInt32
 
 from vages.distributions import Distribution
 from vages.estimators import encode
 from vages.models import EBLVM, Mixed
-from vages.objectives import NCE, ContrastiveDivergence, Objective, Problem
+from vages.models.checks import check_kind
+from vages.objectives import DSM, KSD, NCE, ContrastiveDivergence, Objective, Problem
 from vages.optimisers import Rate, adam, apply
-from vages.posteriors import Divergence, ExactPosterior, MixedPosterior, Posterior, has_parameters, infer, kl
+from vages.posteriors import (
+    Divergence,
+    ExactPosterior,
+    MixedPosterior,
+    Posterior,
+    check_contract,
+    check_latents,
+    has_parameters,
+    infer,
+    kl,
+)
 
 Metrics = dict[str, Array]
 
@@ -89,6 +101,8 @@ def make_learner(
     bfloat16, is what features and the posterior's network are computed in; parameters, energies and all that is
     accumulated stay as they are.
     """
+    check_kind("objective", objective, Objective, "an Objective", "give DSM(0.1, Variational(2)), say")
+    check_kind("divergence", divergence, Divergence, "a Divergence", "give vages.kl or vages.fisher itself")
     if ema is not None and not 0 <= ema < 1:
         raise ValueError(f"ema: expected a decay from 0 to below 1, got {ema}; 0.999 is usual")
 
@@ -115,8 +129,22 @@ def make_learner(
     def low_posterior(posterior: Posterior) -> Posterior:
         return posterior if compute_dtype is None else MixedPosterior(posterior, compute_dtype)
 
-    def init(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, batch: int) -> LearnerState:
+    def check(key: Any, model: Any, posterior: Any, batch: Any) -> None:
+        """Raise, before anything is computed, what the first step would: a contract broken, parts that do not fit."""
+        order = "init takes (key, model, posterior, batch), in this order"
+        check_kind("key", key, (Key[Array, ""], UInt32[Array, "_"]), "a key, jax.random.key(0) say", order)
+        check_kind("model", model, EBLVM, "an EBLVM", order)
+        check_kind("posterior", posterior, Posterior, "a Posterior", order)
+        check_kind("batch", batch, int | np.integer, "a number of examples", order)
         check_dtype(posterior)
+        q = check_contract(model, posterior)
+        if (posterior_steps or objective.unrolled) and has_parameters(posterior):
+            divergence.check(posterior, q)
+        if isinstance(objective, DSM | KSD):
+            check_latents(objective.latents, model, q)
+
+    def init(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, batch: int) -> LearnerState:
+        check(key, model, posterior, batch)
         extra, memory = objective.start(key, low_model(model), batch)
         return LearnerState(
             model,

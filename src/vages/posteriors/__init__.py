@@ -1,5 +1,6 @@
 """q(h | v): variational posteriors, their divergences from the truth, and the corrector of their samples."""
 
+from vages.posteriors.checks import check_contract
 from vages.posteriors.corrector import Corrector, langevin_corrector
 from vages.posteriors.divergences import Divergence, fisher, has_parameters, kl
 from vages.posteriors.latents import (
@@ -9,6 +10,7 @@ from vages.posteriors.latents import (
     LatentSource,
     NoLatents,
     Variational,
+    check_latents,
     independent_sets,
 )
 from vages.posteriors.learnt import BernoulliPosterior, GaussianPosterior, Halves, Heads
@@ -33,6 +35,8 @@ __all__ = [
     "NoPosterior",
     "Posterior",
     "Variational",
+    "check_contract",
+    "check_latents",
     "fisher",
     "has_parameters",
     "independent_sets",

@@ -39,14 +39,15 @@ class Divergence:
     def at(self, model: EBLVM, posterior: Posterior, features: Any, v: Array, noise: Array) -> Float[Array, "batch"]:
         """The same from noise (batch, samples, …) that is already drawn."""
         q = infer(posterior, model, features, v)
-        self._check(posterior, q)
+        self.check(posterior, q)
 
         def one_example(q, features, h):
             return jnp.mean(jax.vmap(lambda h: self.gap(model, q, features, h))(h))
 
         return jax.vmap(one_example)(q, features, from_noise(q, noise))
 
-    def _check(self, posterior: Posterior, q: Distribution) -> None:
+    def check(self, posterior: Posterior, q: Distribution) -> None:
+        """Raise unless a posterior with such a q can be trained by it; q is asked for no numbers."""
         if self.continuous and not q.continuous:
             raise TypeError(
                 f"{self.name}: expected a posterior over continuous h, got {type(q).__name__}; use the divergence kl"

@@ -58,7 +58,13 @@ class GaussianPosterior(Posterior):
         return GaussianPosterior(Halves(ResidualMLP(key, shape, width=width, depth=depth, out=2 * latents)))
 
     def __call__(self, model: EBLVM, features: Any, v: Array) -> Gaussian:
-        return Gaussian(*self.network(v))
+        moments: Any = self.network(v)
+        if getattr(moments, "ndim", None) == len(model.h_shape):
+            raise TypeError(
+                f"network: expected the pair (mean, log standard deviation), got one array of shape {moments.shape}; "
+                "give it twice the outputs and wrap it in posteriors.Halves"
+            )
+        return Gaussian(*moments)
 
 
 class Heads(eqx.Module):

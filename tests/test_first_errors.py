@@ -1,0 +1,412 @@
+"""What a newcomer gets wrong is said in one line, by the first call that can know it, before anything is computed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.core import Tracer
+from jaxtyping import config
+
+from vages import (
+    DSM,
+    EBLVM,
+    EBM,
+    GRBM,
+    KSD,
+    NCE,
+    VNCE,
+    Bernoulli,
+    BernoulliPosterior,
+    BiDSM,
+    ContrastiveDivergence,
+    Corrector,
+    DeepEBLVM,
+    EnergyModel,
+    Enumerated,
+    ExactPosterior,
+    Gaussian,
+    GaussianPosterior,
+    Importance,
+    LinearGaussian,
+    NoLatents,
+    NoPosterior,
+    Posterior,
+    Variational,
+    fisher,
+    fit,
+    init_seeds,
+    kl,
+    make_learner,
+    vaes,
+)
+
+KEY = jax.random.key(0)
+IMAGE = (1, 8, 8)
+V_DSM = DSM(0.1, Variational(2))
+
+
+@pytest.fixture(autouse=True)
+def as_users_have_it():
+    """Without the run-time type checks of the tests, which would speak first."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
+
+def refused(error, says, go):
+    with pytest.raises(error, match=says) as caught:
+        go()
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def begin(model: Any, posterior: Any, objective: Any = V_DSM, **options: Any):
+    return make_learner(objective, learning_rate=1e-3, **options).init(KEY, model, posterior, batch=4)
+
+
+def energy(params, v, h):
+    return jnp.sum(h**2) / 2 + jnp.sum((v - params * h[0]) ** 2)
+
+
+def own(energy: Any = energy, v_shape: Any = (2,), h_shape: Any = (1,), features: Any = None):
+    return EnergyModel(energy, jnp.ones(()), v_shape, h_shape, features)
+
+
+def gaussian(v=2, h=1):
+    return GaussianPosterior.linear(KEY, v, h)
+
+
+def bernoulli(v=2, h=3, temperature=0.1):
+    return BernoulliPosterior.linear(KEY, v, h, temperature)
+
+
+def grbm(v=2, h=3):
+    return GRBM.init(KEY, v, h, dtype=jnp.zeros(()).dtype)
+
+
+WHERE = r"−E\(v, h\) of one example, v of shape \(2,\) and h of shape \(1,\)"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says", "cause"),
+    [
+        (
+            lambda params, v, h: params * v**2,
+            r"one floating number .* got float32\[2\]; sum the energy over every axis",
+            None,
+        ),
+        (lambda params, v, h: (params * jnp.sum(v))[None], r"one floating number .* got float32\[1\]; sum", None),
+        (lambda params, v, h: jnp.sum(h > 0), r"one floating number .* got int32\[\]; sum", None),
+        (lambda params, v, h: v @ h, rf"{WHERE}, got TypeError; write the energy .*, got \(2,\) and \(1,\)", TypeError),
+        (lambda params, v, h: jnp.sum(v, axis=1), f"{WHERE}, got ValueError; .*: axis 1 is out of bounds", ValueError),
+        (lambda params, v, h: {}["width"], f"{WHERE}, got KeyError; .*: 'width'$", KeyError),
+        (lambda params, v, h: None, f"{WHERE}, got TypeError; .* unary -: 'NoneType'", TypeError),
+        (lambda params, v, h: v[0] if v[0] > 0 else v[1], f"{WHERE}, got TracerBool", jax.errors.JAXTypeError),
+        (lambda params, v, h: v[0] if params > 0 else v[1], f"{WHERE}, got TracerBool", jax.errors.JAXTypeError),
+        (lambda params, v, h: next(iter(())), f"{WHERE}, got StopIteration; .*: it gave no reason$", StopIteration),
+    ],
+)
+def test_an_energy_that_is_no_number(wrong, says, cause):
+    says = rf"^log_joint: expected {says}"
+    error = refused(ValueError, says, lambda: begin(own(wrong), gaussian()))
+    assert isinstance(error.__cause__, cause or type(None))
+
+
+def test_estimators_say_the_same():
+    wrong, v, h = own(lambda params, v, h: v @ h), jnp.ones((4, 2)), jnp.ones((4, 2, 1))
+    refused(ValueError, rf"^log_joint: expected {WHERE}, got TypeError", lambda: vaes(wrong, v, h))
+
+
+def test_features_that_cannot_take_v():
+    says = r"^features: expected to take one v of shape \(2,\), got TypeError; write .* v_shape: .* \(2,\) and \(3,\)"
+    wrong = own(features=lambda params, v: v @ jnp.ones((3, 4)))
+    assert isinstance(refused(ValueError, says, lambda: begin(wrong, gaussian())).__cause__, TypeError)
+
+
+class Listed(EBLVM):
+    """A model whose shape is no tuple."""
+
+    sizes: Any = eqx.field(static=True)
+
+    @property
+    def v_shape(self):
+        return self.sizes
+
+    @property
+    def h_shape(self):
+        return (1,)
+
+    def features(self, v):
+        return v
+
+    def log_joint(self, features, h):
+        return jnp.sum(features)
+
+
+def test_shapes_that_are_none():
+    refused(TypeError, r"^v_shape: expected a tuple of sizes, got 2; write \(2,\)", lambda: own(v_shape=2))
+    refused(TypeError, r"^h_shape: expected a tuple of sizes, got \(1.0,\); write", lambda: own(h_shape=(1.0,)))
+    refused(TypeError, r"^v_shape: expected a tuple of sizes, got \[2\]; write", lambda: begin(Listed([2]), gaussian()))
+
+
+class Given(Posterior):
+    """A posterior that gives q(v), whatever it is."""
+
+    q: Callable = eqx.field(static=True)
+
+    def __call__(self, model, features, v):
+        return self.q(v)
+
+
+class Unsummed(Gaussian):
+    """A Gaussian that does not add up its log-density."""
+
+    def log_prob(self, x):
+        return -(x**2)
+
+
+class Longer(Gaussian):
+    """A Gaussian whose samples are longer than its mean."""
+
+    def transform(self, noise):
+        return jnp.concatenate([noise, noise])
+
+
+ONE = jnp.zeros(1)
+PAIR = r"GaussianPosterior to take .*: network: expected the pair \(mean, log standard deviation\), got one array"
+
+
+@pytest.mark.parametrize(
+    ("model", "posterior", "error", "says"),
+    [
+        (own(), gaussian(2, 3), ValueError, r"h of the model's shape \(1,\), got \(3,\) from GaussianPosterior; build"),
+        (grbm(), bernoulli(2, 4), ValueError, r"h of the model's shape \(3,\), got \(4,\) from BernoulliPosterior"),
+        (own(), NoPosterior(), ValueError, r"h of the model's shape \(1,\), got \(0,\) from NoPosterior"),
+        (own(), Given(lambda v: Longer(ONE, ONE)), ValueError, r"h of the model's shape \(1,\), got \(2,\) from Given"),
+        (
+            own(),
+            gaussian(5, 1),
+            ValueError,
+            r"GaussianPosterior to take one v of shape \(2,\), got TypeError; build it ",
+        ),
+        (
+            grbm(),
+            bernoulli(5, 3),
+            ValueError,
+            r"BernoulliPosterior to take one v of shape \(2,\), got TypeError; build",
+        ),
+        (own(), ExactPosterior(), ValueError, r"ExactPosterior to take .* got EnergyModel; learn a posterior instead"),
+        (own(), GaussianPosterior(eqx.nn.Linear(2, 2, key=KEY)), ValueError, f"{PAIR}.* posteriors.Halves"),  # pyright: ignore
+        (own(), Given(lambda v: v), TypeError, r"a Distribution from Given, got float32\[2\]; return vages.Gaussian"),
+        (own(), Given(lambda v: None), TypeError, r"a Distribution from Given, got NoneType; return vages.Gaussian"),
+        (own(), Given(lambda v: Gaussian(v, jnp.ones(3))), ValueError, "samples of q.* got TypeError; mend its param"),
+        (grbm(), gaussian(2, 3), TypeError, "binary h, as GRBM has them, got Gaussian; use BernoulliPosterior"),
+        (LinearGaussian.init(KEY, 2, 3), bernoulli(), TypeError, "continuous h, as LinearGaussian .* use GaussianPost"),
+    ],
+)
+def test_a_posterior_that_does_not_fit_the_model(model, posterior, error, says):
+    refused(error, f"^posterior: expected {says}", lambda: begin(model, posterior))
+
+
+def test_a_log_density_that_is_no_number():
+    says = r"^log_prob: expected one floating number for one example .*, got float32\[1\]; sum it over every axis"
+    refused(ValueError, says, lambda: begin(own(), Given(lambda v: Unsummed(ONE, ONE))))
+
+
+ORDER = r"; init takes \(key, model, posterior, batch\), in this order$"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((KEY, gaussian(), own(), 4), "model: expected an EBLVM, got GaussianPosterior"),
+        ((KEY, energy, gaussian(), 4), "model: expected an EBLVM, got function"),
+        ((KEY, own(), None, 4), "posterior: expected a Posterior, got NoneType"),
+        ((KEY, grbm(), ExactPosterior, 4), "posterior: expected a Posterior, got the class ExactPosterior"),
+        ((own(), gaussian(), KEY, 4), r"key: expected a key, jax.random.key\(0\) say, got EnergyModel"),
+        ((0, own(), gaussian(), 4), "key: expected a key, .* got int"),
+        ((jax.random.split(KEY), own(), gaussian(), 4), r"key: expected a key, .* got key<fry>\[2\]"),
+        ((KEY, own(), gaussian(), jnp.ones((4, 2))), r"batch: expected a number of examples, got float32\[4, 2\]"),
+    ],
+)
+def test_arguments_in_the_wrong_place(arguments, says):
+    learner = make_learner(V_DSM, learning_rate=1e-3)
+    refused(TypeError, f"^{says}{ORDER}", lambda: learner.init(*arguments))
+
+
+def test_keys_of_either_kind_and_batches_of_numpy_will_do():
+    learner = make_learner(V_DSM, learning_rate=1e-3)
+    learner.init(jax.random.PRNGKey(0), own(), gaussian(), batch=np.int64(4))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (
+            lambda: begin(own(), gaussian(), divergence="fisher"),
+            "divergence: expected a Divergence, got str; give vages",
+        ),
+        (lambda: begin(own(), gaussian(), DSM), "objective: expected an Objective, got the class DSM; give DSM"),
+        (lambda: begin(own(), gaussian(), "dsm"), "objective: expected an Objective, got str; give DSM"),
+        (lambda: DSM(0.1, 4), r"latents: expected a source of h, got int; give Variational\(2\), say"),  # pyright: ignore
+        (lambda: KSD(0.1, Variational), "latents: expected a source of h, got the class Variational"),  # pyright: ignore
+    ],
+)
+def test_a_name_a_class_or_a_number_in_the_place_of_an_object(make, says):
+    refused(TypeError, f"^{says}", make)
+
+
+CORRECTED = DSM(0.1, Variational(2, Corrector(1, 0.1)))
+
+
+@pytest.mark.parametrize(
+    ("model", "posterior", "objective", "error", "says"),
+    [
+        (
+            own(),
+            gaussian(),
+            DSM(0.1, Enumerated()),
+            TypeError,
+            "Enumerated: expected a posterior over binary h, got Gau",
+        ),
+        (
+            LinearGaussian.init(KEY, 2, 3),
+            ExactPosterior(),
+            KSD(1.0, Enumerated()),
+            TypeError,
+            "Enumerated: .* binary h",
+        ),
+        (
+            own(),
+            gaussian(),
+            DSM(0.1, Importance(2)),
+            TypeError,
+            "Importance: expected a posterior over binary h, got G",
+        ),
+        (
+            grbm(2, 21),
+            ExactPosterior(),
+            DSM(0.1, Enumerated()),
+            ValueError,
+            r"Enumerated: .* at most 20 .* \(21,\); use",
+        ),
+        (own(), gaussian(), DSM(0.1, NoLatents()), ValueError, r"NoLatents: .* got h of shape \(1,\); use Variational"),
+        (grbm(), bernoulli(), CORRECTED, TypeError, "corrector: expected a posterior over continuous h, got Bernoulli"),
+        (grbm(), bernoulli(temperature=0.0), V_DSM, ValueError, "kl: expected samples that carry a gradient, got hard"),
+        (own(), gaussian(), ContrastiveDivergence(), TypeError, "ContrastiveDivergence: expected a GRBM.* EnergyModel"),
+        (own(), gaussian(), NCE(), TypeError, "NCE: expected a model with a free energy, got EnergyModel; use VNCE"),
+    ],
+)
+def test_an_objective_that_cannot_have_this_model_or_posterior(model, posterior, objective, error, says):
+    refused(error, f"^{says}", lambda: begin(model, posterior, objective))
+
+
+def test_a_divergence_that_cannot_have_this_posterior():
+    says = "^fisher: expected a posterior over continuous h, got Bernoulli; use the divergence kl"
+    refused(TypeError, says, lambda: begin(grbm(), bernoulli(), divergence=fisher))
+    refused(TypeError, says, lambda: begin(grbm(), bernoulli(), BiDSM(0.1, 1), divergence=fisher, posterior_steps=0))
+    begin(grbm(), bernoulli(), divergence=fisher, posterior_steps=0)  # it is not asked for
+    begin(grbm(), ExactPosterior(), divergence=fisher)
+
+
+def test_states_of_an_h_that_is_no_vector():
+    square = Given(lambda v: Bernoulli(jnp.zeros((2, 2)), 0.0))
+    says = r"^Enumerated: expected a vector h of at most 20 units, got h of shape \(2, 2\); use Variational"
+    model = own(lambda params, v, h: params * jnp.sum(v) * jnp.sum(h), h_shape=(2, 2))
+    refused(ValueError, says, lambda: begin(model, square, DSM(0.1, Enumerated())))
+
+
+def test_ksd_of_images():
+    images = own(lambda params, v, h: params * jnp.sum(v**2) + jnp.sum(h**2), v_shape=(2, 2))
+    posterior = Given(lambda v: Gaussian(ONE, ONE))
+    says = r"^KSD: expected v a vector, got v of shape \(2, 2\); flatten it, or use DSM"
+    refused(ValueError, says, lambda: begin(images, posterior, KSD(1.0, Variational(2))))
+    begin(images, posterior)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (
+            jnp.ones((8, 2), int),
+            r"a floating dtype, got int32; cast it with astype\('float32'\), or divide bytes by 255",
+        ),
+        (np.ones((8, 2), np.uint8), "a floating dtype, got uint8; cast it .*, or divide bytes by 255"),
+        ([[1.0, 2.0]] * 8, "an array, got list; wrap it in jnp.asarray"),
+    ],
+)
+def test_data_that_are_no_floating_array(data, says):
+    learner = make_learner(V_DSM, learning_rate=1e-3)
+    state = learner.init(KEY, own(), gaussian(), batch=4)
+    refused(TypeError, f"^data: expected {says}$", lambda: fit(learner, state, data, steps=1, batch=4))
+
+
+def test_many_seeds_say_the_same():
+    learner = make_learner(V_DSM, learning_rate=1e-3)
+    says = r"^posterior: expected h of the model's shape \(1,\), got \(3,\) from GaussianPosterior; build it"
+    refused(ValueError, says, lambda: init_seeds(learner, (0, 1), lambda key: (own(), gaussian(2, 3)), 4))
+
+
+def test_each_function_is_looked_at_once_and_no_number_is_computed():
+    seen = []
+
+    def look(name, *arrays):
+        assert all(isinstance(x, Tracer) for x in arrays)
+        seen.append(name)
+
+    def features(params, v):
+        look("features", params, v)
+        return v
+
+    def watched(params, v, h):
+        look("energy", params, v, h)
+        return energy(params, v, h)
+
+    def q(v):
+        look("posterior", v)
+        return Gaussian(ONE, ONE)
+
+    begin(own(watched, features=features), Given(q))
+    assert seen == ["features", "posterior", "energy"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("parts", "objective", "options"),
+    [
+        (lambda: (own(), gaussian()), DSM(0.1, Variational(2)), {}),
+        (lambda: (own(), gaussian()), CORRECTED, {"divergence": fisher, "ema": 0.9}),
+        (lambda: (own(), gaussian()), KSD(1.0, Variational(2), True), {"divergence": kl}),
+        (lambda: (own(), gaussian()), BiDSM(0.1, 1), {"posterior_steps": 0}),
+        (lambda: (own(), gaussian()), VNCE(), {}),
+        (lambda: (own(h_shape=(2,)), Given(lambda v: Bernoulli(v, 0.0))), DSM(0.1, Enumerated()), {}),
+        (lambda: (EnergyModel(energy, 2.0, (2,), (1,)), gaussian()), V_DSM, {}),
+        (lambda: (EnergyModel(energy, 2.0, (2,), (1,)), Given(lambda v: Gaussian(0 * v[:1], 0 * v[:1]))), V_DSM, {}),
+        (lambda: (grbm(), bernoulli()), KSD(1.0, Importance(2)), {}),
+        (lambda: (grbm(), bernoulli()), ContrastiveDivergence(persistent=True), {}),
+        (lambda: (grbm(), ExactPosterior()), NCE(), {}),
+        (lambda: (grbm(2, 20), ExactPosterior()), DSM(0.1, Enumerated()), {}),
+        (lambda: (LinearGaussian.init(KEY, 2, 3), ExactPosterior()), V_DSM, {}),
+        (
+            lambda: (
+                DeepEBLVM.images(KEY, IMAGE, width=2, depth=1, latents=1),
+                GaussianPosterior.convolutional(KEY, IMAGE, 1, width=2),
+            ),
+            CORRECTED,
+            {"compute_dtype": jnp.bfloat16, "divergence": fisher},
+        ),
+        (lambda: (EBM.vectors(KEY, 2, width=2, depth=1), NoPosterior()), DSM(0.1, NoLatents()), {}),
+    ],
+)
+def test_what_is_right_passes_under_vmap_too(parts, objective, options, dtype):
+    """Of shapes alone, so that nothing is compiled."""
+    with jax.enable_x64(dtype == "float64"):
+        learner = make_learner(objective, learning_rate=1e-3, **options)
+        one = lambda key: learner.init(key, *parts(), batch=4)
+        eqx.filter_eval_shape(one, jax.random.key(0))
+        state = eqx.filter_eval_shape(eqx.filter_vmap(one), jax.random.split(jax.random.key(0)))
+    assert state.step.shape == (2,)

@@ -21,7 +21,7 @@ class Settings:
     """The sizes, by the images they are for, and how long cost is measured."""
 
     sizes: dict[str, tuple[DeepRecipe, tuple[int, int, int]]]
-    iterations: int = 12
+    iterations: int = 30
     rounds: int = 5
 
 
@@ -36,7 +36,7 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
     table, claims = {}, []
     for size, (recipe, shape) in settings.sizes.items():
         recipe = replace(recipe, seed=seed)
-        jobs = {name: job_of_deep(replace(recipe, **change), shape, rows=500) for name, change in METHODS.items()}
+        jobs = {name: job_of_deep(replace(recipe, **change), shape) for name, change in METHODS.items()}
         costs = iteration_costs(jobs, iterations=settings.iterations, rounds=settings.rounds)
         for name, cost in costs.items():
             row = {"ms": 1e3 * float(np.median(cost.seconds)), "GiB": cost.bytes / 2**30}

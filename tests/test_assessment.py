@@ -147,7 +147,6 @@ def untrained(recipe):
 SMALL = replace(DEEP_PRESETS["digits"], width=8, depth=1, latents=3, head_width=4, corrector_steps=2, sigma_base=0.2)
 
 
-@pytest.mark.slow
 def test_a_deep_run_is_assessed():
     names = [
         "denoising score matching loss",

@@ -93,7 +93,6 @@ def test_shifted_posteriors():
     assert exact.temperature == 0
 
 
-@pytest.mark.slow
 def test_a_small_experiment_of_levels(monkeypatch):
     """A hundred data sets tell a wrong model; the level itself is for the experiment to show."""
     small = replace(

@@ -160,7 +160,6 @@ def test_a_critic_has_to_beat_zero_by_two_errors(monkeypatch, spread, kept):
     assert found.last.mean == pytest.approx(1.5 - np.asarray(v, np.float64).sum(1).mean(), rel=1e-5)  # (1 − v)·1 − 3/2
 
 
-@pytest.mark.slow
 def test_chunks_change_nothing(monkeypatch):
     """How iterations are cut, into chunks and into blocks of noise, changes no more than round-off; keys do."""
     model = GRBM.init(KEY, 4, 3)

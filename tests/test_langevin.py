@@ -215,6 +215,7 @@ def test_neither_chunks_nor_batches_to_come_change_a_bit(float64):
     np.testing.assert_array_equal(more.v[:6], whole.v)
     np.testing.assert_array_equal(film(more)[:, :6], film(whole))
     np.testing.assert_array_equal(film(more)[-1], more.v)
+    assert len(np.unique(np.asarray(more.v)[:, 0].round(6))) == 11
     alike = sample_v(jax.random.key(0), model, np.tile(h[:1], (11, 1)), SHORT, record=4, batch=6)
     assert len(np.unique(np.asarray(alike.v)[:, 0].round(6))) == 11  # each batch has noise of its own
 
@@ -404,7 +405,7 @@ MODEL = gaussian()
             r"latents: expected shape \(n, 2\)",
         ),
         (
-            lambda h: sample_v(KEY, EnergyModel(lambda p, v, h: v, jnp.ones(()), (3,), (2,)), h, SHORT),
+            lambda h: sample_v(KEY, EnergyModel(lambda p, v, h: v, 1.0, (3,), (2,)), h, SHORT),
             ValueError,
             "log_joint: expected one floating number",
         ),

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vages import cli
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 (CODE,) = re.findall(r"```python\n(.*?)```", README, re.S)
@@ -31,6 +33,10 @@ def test_the_code_is_ten_lines_after_the_imports():
 def test_the_first_two_commands_are_to_try_and_to_test():
     commands = re.findall(r"```sh\n(.*?)\n```", README, re.S)
     assert commands[:2] == ["pip install . && vages train", "pip install -e '.[test]' && pytest"]
+    for line in "\n".join(commands[2:]).splitlines():
+        name = line.split()[1]
+        assert line.startswith("vages ")
+        assert callable(getattr(cli, name)), name
 
 
 def test_commands_of_results_are_those_of_the_results_page():

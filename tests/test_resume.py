@@ -124,9 +124,7 @@ def server():
     return context
 
 
-@pytest.mark.parametrize(
-    "many", [pytest.param(False, id="one seed"), pytest.param(True, id="two seeds", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("many", [False, True], ids=["one seed", "two seeds"])
 @pytest.mark.parametrize("method", METHODS)
 def test_killed_and_resumed_is_never_killed(server, tmp_path, method, many):
     """22 processes are killed, each at a random moment after its first checkpoint."""

@@ -287,11 +287,11 @@ def test_the_command_lines_choices_are_what_there_is():
 
 
 def test_what_an_iteration_costs():
-    """Memory is that of a training program, and the job keeps its own state."""
-    jobs = {"one": job_of(replace(SMALL, method="dsm", latents=4))}
+    """Memory is that of a training program: more for a larger state, of which the job keeps its own."""
+    jobs = {name: job_of(replace(SMALL, method="dsm", latents=n)) for name, n in (("small", 4), ("large", 14))}
     costs = iteration_costs(jobs, iterations=4, rounds=3)
-    assert costs["one"].seconds.shape == (3,)
-    assert (costs["one"].seconds > 0).all()
-    state = jax.tree.leaves(jobs["one"].state)
-    assert not any(leaf.is_deleted() for leaf in state)
-    assert costs["one"].bytes > sum(leaf.nbytes for leaf in state)
+    assert all(cost.seconds.shape == (3,) and (cost.seconds > 0).all() for cost in costs.values())
+    assert not any(leaf.is_deleted() for job in jobs.values() for leaf in jax.tree.leaves(job.state))
+    parameters = {name: sum(x.nbytes for x in jax.tree.leaves(job.state)) for name, job in jobs.items()}
+    assert costs["small"].bytes > parameters["small"]
+    assert costs["large"].bytes - costs["small"].bytes >= parameters["large"] - parameters["small"]

@@ -1,5 +1,6 @@
 """The house rules: run-time type checks, no silent dtype or rank promotion, no warnings (see pyproject.toml)."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -26,6 +27,7 @@ from jaxtyping import install_import_hook  # noqa: E402
 os.environ.setdefault("MPLBACKEND", "agg")
 install_import_hook("vages", "beartype.beartype")
 
+from compiling import compile_in_haste  # noqa: E402
 from vages.samplers import gibbs_sample  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -49,8 +51,13 @@ def pytest_runtest_setup(item):
     optimised = item.get_closest_marker("optimised") is not None
     if (item.path, optimised) != _compiled_for:
         _compiled_for = item.path, optimised
-        jax.clear_caches()
-        jax.config.update("jax_disable_most_optimizations", not optimised)
+        compile_in_haste(not optimised)
+
+
+def pytest_collection_finish():
+    """What was imported stays, and tracing makes much that goes again at once: garbage is looked for more rarely."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_unconfigure():

@@ -2,11 +2,14 @@
 
 import json
 import multiprocessing
+import os
 import random
 import signal
+import sys
 import time
 from dataclasses import replace
 from functools import cache
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import get_args
 
@@ -15,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from compiling import compile_in_haste
 from vages import cli
 from vages.cli.training import _given
 from vages.files import BadFile
@@ -56,8 +60,11 @@ def learner(method):
     return learner_of(recipe), parts_of(recipe, 2)
 
 
+DATA = np.random.default_rng(0).uniform(size=(70, 2)).astype(np.float32)
+
+
 def data():
-    return jnp.asarray(np.random.default_rng(0).uniform(size=(70, 2)), jnp.float32)
+    return jnp.asarray(DATA)
 
 
 def trained(method, many, path, steps, resume=False):
@@ -88,7 +95,7 @@ def trained(method, many, path, steps, resume=False):
 
 
 def until_killed(method, many, path):
-    jax.config.update("jax_disable_most_optimizations", True)  # as in this process: what is compared are bits
+    compile_in_haste()  # as in this process: what is compared are bits
     trained(method, many, path, 10**6)
 
 
@@ -121,6 +128,9 @@ def server():
     """Processes that have imported the library, and not yet started JAX: a child of theirs starts at once."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["test_resume"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # without which the server finds no test to import
+        forkserver.ensure_running()
     return context
 
 
@@ -270,7 +280,7 @@ def test_a_full_disk_stops_the_run_with_its_last_good_checkpoint(tmp_path, monke
     [
         ({"seed": (3, 5)}, r"another seeds \[3, 5\] in place of \[3, 4\]"),
         ({"batch": 10}, "another batch 10 in place of 20"),
-        ({"data": 1 + np.asarray(data())}, "another data .* in place of"),
+        ({"data": 1 + DATA}, "another data .* in place of"),
     ],
 )
 def test_another_run_is_refused(tmp_path, change, says):

@@ -1,11 +1,13 @@
 """How the tests' programs are compiled: in haste where each runs once, and as for users where bits or speed count."""
 
+import os
 from functools import cache
+from typing import Any
 
 import jax
 from jax._src import compiler
 
-# Kernels written out one by one, in one piece: a fifth of the time that a CPU's programs wait for the compiler.
+# Kernels by the plain emitter, in one piece: a fifth of the time that a CPU's programs wait for the compiler.
 HASTE = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 
 _options = compiler.get_compile_options
@@ -13,7 +15,7 @@ _hasty = False
 
 
 @cache
-def known() -> dict:
+def known() -> dict[str, Any]:
     """These options, if the compiler at hand knows them."""
     try:
         jax.jit(lambda: 0).lower().compile(HASTE)
@@ -22,14 +24,22 @@ def known() -> dict:
     return HASTE
 
 
-def _options_of_all(*args, env_options_overrides=None, **how):
-    given = env_options_overrides or {}
-    return _options(*args, env_options_overrides={**(known() if _hasty and not given else {}), **given}, **how)
+def _options_in_haste(*args, env_options_overrides=None, **how):
+    if _hasty and not env_options_overrides:  # a program with options of its own is left as it is
+        env_options_overrides = known()
+    return _options(*args, env_options_overrides=env_options_overrides, **how)
 
 
 def compile_in_haste(yes: bool = True):
     """What is compiled from now on is so, or as for users. What was compiled before is forgotten."""
     global _hasty
-    _hasty, compiler.get_compile_options = yes, _options_of_all
+    _hasty, compiler.get_compile_options = yes, _options_in_haste
     jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", yes)
+
+
+def environment(*flags: str) -> dict[str, str]:
+    """The environment of a command that compiles in haste, with more of the compiler's flags."""
+    haste = (f"--{name}={str(value).lower()}" for name, value in known().items())
+    own = os.environ.get("XLA_FLAGS", "")
+    return {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": " ".join((own, *haste, *flags))}

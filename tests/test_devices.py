@@ -13,16 +13,10 @@ import numpy as np
 import pytest
 
 import cluster_member
+from compiling import environment
 from vages.cli.training import make_mesh
 from vages.training import data_mesh
 from vages.training.checkpoint import checkpoints
-
-ENVIRONMENT = {
-    **os.environ,
-    "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-    "JAX_PLATFORMS": "cpu",
-    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-}
 
 
 def start_cluster(*jobs):
@@ -31,10 +25,11 @@ def start_cluster(*jobs):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     script = Path(__file__).with_name("cluster_member.py")
+    variables = {**environment("--xla_force_host_platform_device_count=2"), "JAX_PLATFORMS": "cpu"}
     return [
         subprocess.Popen(
             [sys.executable, script, str(port), "2", str(index), *jobs],
-            env=ENVIRONMENT,
+            env=variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -16,6 +16,7 @@ from scipy.optimize import root_scalar
 from scipy.special import expit, softmax
 
 import vages.data
+from compiling import environment
 from vages import cli
 from vages.data import Dataset, Images, Splits, load_digits
 from vages.evaluation import linear_probe, logistic_regression, majority_rate
@@ -474,7 +475,8 @@ def test_the_commands(monkeypatch, capsys, run, tmp_path):
 def test_the_command_itself(copied):
     code = "from vages.cli import main; main()"
     args = ["sample", str(copied), "--count", "4", "--latents", "joint"]
-    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True)
+    words = [sys.executable, "-c", code, *args]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=True)
     assert done.stderr == ""
     first, second, third = done.stdout.splitlines()
     assert first == "v and h jointly; averages of step 4"

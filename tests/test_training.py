@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from compiling import environment
 from vages.cli import options
 from vages.data import Batches
 from vages.recipes import CHECKERBOARD, PRESETS, Recipe, job_of, train
@@ -245,6 +246,7 @@ def command(*args):
 def test_ctrl_c_ends_cleanly_and_says_where_the_results_are(tmp_path):
     run = subprocess.Popen(
         command("train", "--steps", "10000000", "--out", str(tmp_path / "run")),
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -267,6 +269,7 @@ def test_ctrl_c_ends_cleanly_and_says_where_the_results_are(tmp_path):
 def test_a_diverging_run_stops_with_one_line_and_a_status(tmp_path):
     done = subprocess.run(
         command("train", "--steps", "2000", "--learning-rate", "1e6", "--out", str(tmp_path / "run")),
+        env=environment(),
         capture_output=True,
         text=True,
     )

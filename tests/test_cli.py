@@ -249,6 +249,13 @@ def test_reproduce_prints_a_line_a_claim(monkeypatch, capsys, tmp_path):
     assert out.count("fig1: holds") + out.count("fig1: does not hold") == len(claims)
 
 
+def test_a_claim_keeps_its_brackets(monkeypatch, capsys, tmp_path):
+    claim = Claim.at_most("a critic of [h] and E[h | v]", 0.0, 1.0)
+    monkeypatch.setattr(fig1, "run", lambda **_: Outcome({}, [claim], {}))
+    _, out, _ = run(monkeypatch, capsys, "reproduce", "fig1", "--quick", "--out", tmp_path)
+    assert claim.claim in out
+
+
 def test_reproduce_for_a_program(monkeypatch, capsys, tmp_path):
     claims = [Claim.at_least("a [h | v] is large", 2.0, 1.0)]
 

@@ -259,10 +259,12 @@ def test_nothing_in_the_files_becomes_part_of_the_page(tmp_path):
 
 
 def test_an_evaluation_is_on_the_page(tmp_path):
-    text = page_of(deep_run(tmp_path / "run")).text
+    page = page_of(deep_run(tmp_path / "run"))
+    text = page.text
     assert "Evaluation" in text
     assert "KSD p-value" in text
     assert "of a model that is right" in text
+    assert any("Numbers of the evaluation" in image.attrs["alt"] for image in page.all("img"))
 
 
 @pytest.fixture(scope="module")

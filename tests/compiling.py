@@ -5,12 +5,17 @@ from functools import cache
 from typing import Any
 
 import jax
-from jax._src import compiler
+
+try:  # options of one program are public, options of all that follow are not: without them tests only take longer
+    from jax._src import compiler
+
+    _options = compiler.get_compile_options
+except (ImportError, AttributeError):
+    compiler = None
 
 # Kernels by the plain emitter, in one piece: a fifth of the time that a CPU's programs wait for the compiler.
 HASTE = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 
-_options = compiler.get_compile_options
 _hasty = False
 
 
@@ -33,7 +38,9 @@ def _options_in_haste(*args, env_options_overrides=None, **how):
 def compile_in_haste(yes: bool = True):
     """What is compiled from now on is so, or as for users. What was compiled before is forgotten."""
     global _hasty
-    _hasty, compiler.get_compile_options = yes, _options_in_haste
+    _hasty = yes
+    if compiler is not None:
+        compiler.get_compile_options = _options_in_haste
     jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", yes)
 

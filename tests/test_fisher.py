@@ -208,7 +208,6 @@ def test_a_critic_that_reads_the_latents_is_exact_for_a_grbm(float64):
     np.testing.assert_allclose(other, b + weight @ jnp.full(2, 0.5), rtol=1e-12)
 
 
-@pytest.mark.slow
 def test_a_critic_that_reads_the_latents_gets_nearer():
     """A GRBM far from the data, steep in h: short training, the same for both; the network of v stays far below."""
     model = GRBM(3 * jnp.ones((4, 4)) - 6 * jnp.eye(4), 3 * jnp.ones(4), jnp.zeros(4), jnp.zeros(()))

@@ -11,6 +11,7 @@ import pytest
 from small_nets import filled, normal, quick
 from truth import relative_error
 from vages.nets import ConvEncoder, Network, Quadratic, Readout, ResidualMLP, ResNet
+from vages.nets.patches import convolve_patches
 from vages.nets.resnet import Block, average_pool
 
 
@@ -77,6 +78,28 @@ def test_encoder(float64):
         x = convolve(layer, x, stride=2)
         x = np.where(x > 0, x, 0.2 * x)
     assert relative_error(got, apply(net.readout.linear, x.reshape(-1))) < 1e-13
+
+
+@pytest.mark.parametrize(
+    ("channels", "kernel", "stride", "padding"),
+    [(3, 3, 2, 1), (1, 3, 1, 1), (8, 3, 2, 1), (2, (2, 4), (1, 3), (0, 2)), (16, 1, 1, 0)],
+)
+def test_a_convolution_by_patches_is_the_convolution_and_so_are_its_gradients(
+    float64, channels, kernel, stride, padding
+):
+    """Of numbers of columns that fill eights and that do not, with kernels and strides that are not square."""
+    layer = filled(lambda key: eqx.nn.Conv2d(channels, 5, kernel, stride, padding, key=key))
+    x = normal(1, channels, 7, 10)
+
+    def by_patches(layer, x):
+        return jnp.transpose(convolve_patches(layer, jnp.transpose(x, (1, 2, 0))), (2, 0, 1))
+
+    expected, pull = jax.vjp(lambda layer, x: layer(x), layer, x)
+    got, pull_patches = jax.vjp(by_patches, layer, x)
+    assert relative_error(got, expected) < 1e-13
+    back = normal(2, *expected.shape)
+    for one, other in zip(jax.tree.leaves(pull_patches(back)), jax.tree.leaves(pull(back)), strict=True):
+        assert relative_error(one, other) < 1e-13
 
 
 @pytest.mark.parametrize("shape", [3, (3,), (1, 2, 3)])

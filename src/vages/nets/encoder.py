@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.nets.network import check_image_shape, check_size
@@ -37,8 +38,7 @@ class ConvEncoder(eqx.Module):
 
     def __call__(self, v: Float[Array, "channels height width"]) -> Float[Array, "out"]:
         """The result for one image."""
-        first, *others = self.layers
-        x = jax.nn.leaky_relu(convolve_patches(first, v), 0.2)
-        for layer in others:
-            x = jax.nn.leaky_relu(layer(x), 0.2)
-        return self.readout(x.reshape(-1))
+        x = jnp.transpose(v, (1, 2, 0))
+        for layer in self.layers:
+            x = jax.nn.leaky_relu(convolve_patches(layer, x), 0.2)
+        return self.readout(jnp.transpose(x, (2, 0, 1)).reshape(-1))

@@ -68,7 +68,7 @@ class ResNet(eqx.Module):
 
     def __call__(self, v: Float[Array, "channels height width"]) -> Float[Array, "out"]:
         """The result for one image."""
-        x = convolve_patches(self.stem, v)
+        x = jnp.transpose(convolve_patches(self.stem, jnp.transpose(v, (1, 2, 0))), (2, 0, 1))
         for block in self.blocks:
             x = block(x)
         x = x.reshape(-1)

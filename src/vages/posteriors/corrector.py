@@ -10,6 +10,8 @@ from jaxtyping import Array, PRNGKeyArray
 from vages.distributions import flat_noise
 from vages.models import EBLVM
 
+_UNROLLED = 5  # steps in a turn of the loop, whose turns would take as long as a step of a small head
+
 
 @dataclass(frozen=True)
 class Corrector:
@@ -47,7 +49,7 @@ class Corrector:
         def step(h, noise):
             return h + 0.5 * self.step_size * force(features, h) + std * noise, None
 
-        return jax.lax.stop_gradient(jax.lax.scan(step, h, noise)[0])
+        return jax.lax.stop_gradient(jax.lax.scan(step, h, noise, unroll=_UNROLLED)[0])
 
 
 def langevin_corrector(

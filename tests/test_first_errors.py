@@ -410,3 +410,17 @@ def test_what_is_right_passes_under_vmap_too(parts, objective, options, dtype):
         eqx.filter_eval_shape(one, jax.random.key(0))
         state = eqx.filter_eval_shape(eqx.filter_vmap(one), jax.random.split(jax.random.key(0)))
     assert state.step.shape == (2,)
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "posterior_learning_rate"])
+@pytest.mark.parametrize("rate", ["1e-3", -1e-3, np.float32(np.nan), np.inf, (1e-3,)])
+def test_a_rate_that_nothing_descends_by(name, rate):
+    """A negative one would climb without a word, and a string fail deep inside the first iteration."""
+    refused(
+        ValueError, rf"^{name}: expected .*, got .*", lambda: make_learner(V_DSM, **{"learning_rate": 1, name: rate})
+    )
+
+
+@pytest.mark.parametrize("rate", [1, 0.0, np.float32(1e-3), jnp.asarray(1e-3), lambda count: 1e-3])
+def test_rates_that_are_fine(rate):
+    make_learner(V_DSM, learning_rate=rate, posterior_learning_rate=rate)

@@ -23,7 +23,7 @@ from vages.estimators import encode
 from vages.models import EBLVM, Mixed
 from vages.models.checks import check_kind
 from vages.objectives import DSM, KSD, NCE, ContrastiveDivergence, Objective, Problem
-from vages.optimisers import Rate, adam, apply
+from vages.optimisers import Rate, adam, apply, check_rate
 from vages.posteriors import (
     Divergence,
     ExactPosterior,
@@ -114,14 +114,11 @@ def make_learner(
             )
 
     check_dtype(objective)
+    posterior_rate = learning_rate if posterior_learning_rate is None else posterior_learning_rate
+    check_rate("learning_rate", learning_rate)
+    check_rate("posterior_learning_rate", posterior_rate)
     optimiser = adam(learning_rate, b1=b1, b2=b2, clip=clip)
-    posterior_optimiser = adam(
-        learning_rate if posterior_learning_rate is None else posterior_learning_rate,
-        b1=b1,
-        b2=b2,
-        clip=clip,
-        steps_per_iteration=max(posterior_steps, 1),
-    )
+    posterior_optimiser = adam(posterior_rate, b1=b1, b2=b2, clip=clip, steps_per_iteration=max(posterior_steps, 1))
 
     def low_model(model: EBLVM) -> EBLVM:
         return model if compute_dtype is None else Mixed(model, compute_dtype)

@@ -1,5 +1,7 @@
 """Adam as the learners use it: a learning rate that may warm up and decay, and clipped gradients."""
 
+import math
+from numbers import Real
 from typing import Any, Literal
 
 import equinox as eqx
@@ -27,6 +29,13 @@ def learning_rate(
     if steps is None or steps <= warmup:
         raise ValueError(f"steps: expected more than the {warmup} of the warm-up, to decay over, got {steps}")
     return optax.warmup_cosine_decay_schedule(0.0 if warmup else peak, peak, warmup, steps, final)
+
+
+def check_rate(name: str, rate: Any) -> None:
+    """Raise unless it is a schedule or a number along which one descends."""
+    number = isinstance(rate, Real) and 0 <= rate < math.inf
+    if not (number or callable(rate) or isinstance(rate, jax.Array)):
+        raise ValueError(f"{name}: expected a number, 0 or more, or a schedule, got {rate!r}; give 1e-3, say")
 
 
 def adam(

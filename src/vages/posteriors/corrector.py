@@ -10,7 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 from vages.distributions import flat_noise
 from vages.models import EBLVM
 
-_UNROLLED = 5  # steps in a turn of the loop, whose turns would take as long as a step of a small head
+_UNROLLED = 5  # steps in a turn of the loop; a turn costs a GPU nearly as much as a step
 
 
 @dataclass(frozen=True)

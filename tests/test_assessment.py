@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,15 +20,17 @@ from vages.cli import evaluate
 from vages.data import Images, Splits
 from vages.evaluation import VariationalScore, posterior_gap
 from vages.posteriors import Heads
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS, train
-from vages.recipes.deep import parts_of_deep
+from vages.recipes import CHECKERBOARD, DEEP_PRESETS, deep_training, train
+from vages.recipes.deep import parts_of_deep, start_deep
 from vages.report.assessments import assessment_figure
-from vages.runs import LoadedRun, assessment, config_of
+from vages.runs import LoadedRun, assessment, config_of, load_run, loaded_grbm
 from vages.runs.assessment import Assessment, Row, Sizes, assess
 from vages.runs.loaded_grbm import load_grbm_run
-from vages.training import RunFolder
+from vages.training import Checkpoints, RunFolder
+from vages.training.checkpoint import newest_checkpoint, write_checkpoint
 
 KEY = jax.random.key(0)
+SMALL = replace(DEEP_PRESETS["digits"], width=8, depth=1, latents=3, head_width=4, corrector_steps=2, sigma_base=0.2)
 
 
 def normal(seed, *shape):
@@ -135,6 +138,47 @@ def test_a_grbm_comes_back_and_is_assessed(grbm):
         load_grbm_run(path, 2)
 
 
+def test_until_a_model_was_judged_a_grbm_is_its_last_one(grbm, monkeypatch, tmp_path):
+    """Its `best` is then the one that training began with, which nobody asks for."""
+    path, trained = grbm
+    monkeypatch.setattr(loaded_grbm, "MAX_ENUMERATED", 0)
+    assert eqx.tree_equal(load_grbm_run(path, 1).model, trained.model(1))
+    later = shutil.copytree(path, tmp_path / "later")
+    found = newest_checkpoint(later / "checkpoints", pytest.fail)
+    parts = {
+        k.removeprefix("state/"): v for k, v in found.arrays.items() if k.startswith(("state/model/", "state/post"))
+    }
+    best = {f"best/{name}": array + 1 for name, array in parts.items()}
+    best["best_value"] = np.array([-100.0, -np.inf], np.float32)  # the first seed's was judged
+    write_checkpoint(later / "checkpoints", 5, found.arrays | best, found.about)
+    assert eqx.tree_equal(load_grbm_run(later, 1).model, trained.model(1))
+    np.testing.assert_array_equal(load_grbm_run(later, 0).model.weight, trained.model(0).weight + 1)
+
+
+def test_until_its_first_look_at_fid_a_deep_run_is_its_averages(monkeypatch, tmp_path):
+    """A process killed in that look leaves a checkpoint whose `best` is the untrained model."""
+
+    class Killed(BaseException):
+        pass
+
+    def look(state):
+        raise Killed
+
+    chosen = {"evaluate": look, "evaluate_every": 4, "select": "minus_fid_1k"}
+    monkeypatch.setattr(deep_training, "fid_selection", lambda *_, **__: chosen)
+    recipe = replace(SMALL, steps=4, batch=10, posterior_steps=1, corrector_steps=0, fid_every=4)
+    folder = RunFolder(tmp_path / "run", config_of(recipe))
+    with pytest.raises(Killed):
+        deep_training.train_deep(recipe, folder=folder, checkpoints=Checkpoints(2))
+    folder.close()
+    run, raw = load_run(folder.path), load_run(folder.path, raw=True)
+    assert (run.step, run.weights, raw.weights) == (2, "averages", "raw")
+    _, start = start_deep(recipe, (1, 8, 8))
+    for one in (run, raw):
+        assert not eqx.tree_equal(one.model, start.model)
+    assert not eqx.tree_equal(run.model, raw.model)
+
+
 def untrained(recipe):
     """A run as it is loaded, without the time to train it."""
     model, posterior = filled(parts_of_deep(recipe, IMAGE))
@@ -142,9 +186,6 @@ def untrained(recipe):
     images = np.random.default_rng(0).uniform(size=(90, *IMAGE)).astype(np.float32)
     run.__dict__["images"] = Images(Splits(images[:50], images[:0], images[50:]), None)
     return run
-
-
-SMALL = replace(DEEP_PRESETS["digits"], width=8, depth=1, latents=3, head_width=4, corrector_steps=2, sigma_base=0.2)
 
 
 def test_a_deep_run_is_assessed():

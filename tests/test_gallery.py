@@ -457,7 +457,7 @@ def test_the_most_frequent_class_is_that_of_the_training_examples():
 
 def test_the_commands(monkeypatch, capsys, run, tmp_path):
     for args, name, words in (
-        (("sample", "--count", COUNT, "--raw"), "samples", "raw of step 4"),
+        (("sample", "--count", COUNT, "--raw"), "samples", "raw, checkpoint of step 4"),
         (("interpolate", "--rows", COUNT, "--columns", 4), "interpolation", "one noise for all"),
         (("inpaint", "--count", 3, "--tries", 2, "--mask", "centre"), "inpainting", "given the known pixels"),
         (("embed",), "embedding", "linear probe on means: 0."),
@@ -479,7 +479,7 @@ def test_the_command_itself(copied):
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=True)
     assert done.stderr == ""
     first, second, third = done.stdout.splitlines()
-    assert first == "v and h jointly; averages of step 4"
+    assert first == "v and h jointly; averages, checkpoint of step 4"
     assert second == "0 of 4 chains diverged"
     assert third.endswith(f"s; results in {copied / 'samples-1'}")
 

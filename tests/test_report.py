@@ -143,7 +143,7 @@ def test_page_of_a_deep_run_with_all_that_was_made_of_it(tmp_path):
     headings = [x.text for x in page.all("h3")]
     assert [name for name in headings if name.startswith("samples")] == ["samples-11", "samples-2"]
     assert "In the folder are 1 more." in page.text
-    assert "protocol of 11; averages of step 3000; seed 7; 0 of 20 chains diverged." in page.text
+    assert "protocol of 11; averages, checkpoint of step 3000; seed 7; 0 of 20 chains diverged." in page.text
     assert "0.71234567" in page.numbers
     assert "checkpoint refused" in page.text
     assert "expected a SHA-256 sum" in page.text

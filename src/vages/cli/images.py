@@ -167,7 +167,7 @@ def _told(kept: "Kept", json: bool) -> int:
     if json:
         print_json({"folder": kept.folder, **result})
         return 0
-    print(f"{result['protocol']}; {result['weights']} of step {result['checkpoint']}")
+    print(f"{result['protocol']}; {result['weights']}, checkpoint of step {result['checkpoint']}")
     if (diverged := result.get("diverged chains")) is not None:
         print(f"{diverged['count']} of {diverged['of']} chains diverged")
     print(f"{result['seconds']:.1f} s; results in {kept.folder}")

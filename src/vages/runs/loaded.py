@@ -18,7 +18,7 @@ from vages.posteriors import Posterior
 from vages.recipes.deep import DeepRecipe, load_deep, parts_of_deep, training_images
 from vages.runs.config import recipe_of
 from vages.training.checkpoint import Checkpoint, newest_checkpoint
-from vages.training.keeping import fingerprint
+from vages.training.keeping import fingerprint, has_selected
 from vages.training.trees import with_arrays
 
 Weights = Literal["raw", "averages", "selected by FID"]
@@ -66,8 +66,8 @@ def load_run(
 ) -> LoadedRun:
     """The newest checkpoint of a deep run that can be verified; `refused` is told of each newer one that cannot.
 
-    Model and posterior are the selected ones where the run selects, the averages where it keeps them, unless they are
-    to be `raw`.
+    Model and posterior are the selected ones where the run has selected some, else the averages where it keeps them,
+    unless they are to be `raw`.
     """
     recipe = recipe_of(path)
     if not isinstance(recipe, DeepRecipe):
@@ -81,7 +81,8 @@ def load_run(
             f"run: expected a whole checkpoint in {path / 'checkpoints'}, got none; "
             f"go on with 'vages train --resume {path}'"
         )
-    kind: Weights = "raw" if raw else "selected by FID" if recipe.fid_every else "averages" if recipe.ema else "raw"
+    selected = recipe.fid_every and has_selected(found)
+    kind: Weights = "raw" if raw else "selected by FID" if selected else "averages" if recipe.ema else "raw"
     prefixes: dict[Weights, str] = {"raw": "state/", "averages": "state/averages/", "selected by FID": "best/"}
     parts = _restored(recipe, found, prefixes[kind])
     return LoadedRun(path, recipe, parts.model, parts.posterior, found.step, kind, found.about["data"])

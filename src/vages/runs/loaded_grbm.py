@@ -20,6 +20,7 @@ from vages.recipes.recipe import Recipe, load_data, parts_of
 from vages.runs.config import recipe_of
 from vages.training import one_seed
 from vages.training.checkpoint import newest_checkpoint
+from vages.training.keeping import has_selected
 from vages.training.trees import with_arrays
 
 
@@ -48,7 +49,8 @@ def load_grbm_run(
 ) -> GRBMRun:
     """The newest checkpoint that can be verified, of the run's seed number `seed`, counted from 0.
 
-    Where the latents can be enumerated it is the last model, or its average; else the best on validation data.
+    It is the best on validation data, where the latents are too many to be enumerated and one was judged by then; else
+    the last model, or its average.
     """
     recipe = recipe_of(path)
     if not isinstance(recipe, Recipe):
@@ -61,8 +63,8 @@ def load_grbm_run(
             f"run: expected a whole checkpoint in {path / 'checkpoints'}, got none; "
             f"go on with 'vages train --resume {path}'"
         )
-    exact = recipe.latents <= MAX_ENUMERATED
-    prefix = "best/" if not exact else "state/" if recipe.ema is None else "state/averages/"
+    selected = recipe.latents > MAX_ENUMERATED and has_selected(found, seed)
+    prefix = "best/" if selected else "state/" if recipe.ema is None else "state/averages/"
     weights = [array for name, array in found.arrays.items() if name == f"{prefix}model/visible_bias"]
     if len(weights) != 1 or weights[0].ndim != 2:
         raise ValueError(f"{found.path}: expected a checkpoint of GRBMs, got one of something else; is it a run's?")

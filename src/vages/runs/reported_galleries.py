@@ -122,7 +122,9 @@ def _provenance(about: dict[str, Any]) -> Markup:
     """How it was made, in a line."""
     told = [str(about["protocol"])[:300]] if "protocol" in about else []
     told += (
-        [f"{str(about.get('weights'))[:80]} of step {str(about['checkpoint'])[:20]}"] if "checkpoint" in about else []
+        [f"{str(about.get('weights'))[:80]}, checkpoint of step {str(about['checkpoint'])[:20]}"]
+        if "checkpoint" in about
+        else []
     )
     told += [f"seed {about['seed']}"] if is_number(about.get("seed")) else []
     chains = about.get("diverged chains")

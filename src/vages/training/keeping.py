@@ -55,6 +55,12 @@ class Run(NamedTuple):
     key: Array  # the random bits of the keys
 
 
+def has_selected(found: Checkpoint, seed: int = 0) -> bool:
+    """Whether a model was judged before this checkpoint; until then its `best` is what training began with."""
+    values = found.arrays.get("best_value")
+    return values is not None and bool(np.all(values[seed] > -np.inf))
+
+
 class Position(NamedTuple):
     """How far a run is."""
 

@@ -67,11 +67,11 @@ class Quality:
         if far is not None:
             sizes = ", ".join(f"{n:,}" for n in far.n)
             rows += [("FID∞, extrapolated", f"{far.value:.3f} (largest residual {far.residual:.3f}, from n = {sizes})")]
-        rows += [(metric_name("KID", self.n), _kid_told(self.kid))]
+        rows += [(metric_name("KID", self.n), _kid_told(self.kid, self.n))]
         if real is not None:
             rows += [
                 (f"{metric_name('FID', real.n)} of real images", f"{real.fid:.3f} ({real.images})"),
-                (f"{metric_name('KID', real.n)} of real images", _kid_told(real.kid)),
+                (f"{metric_name('KID', real.n)} of real images", _kid_told(real.kid, real.n)),
             ]
         rows += [
             ("images", f"{self.n:,} of {self.source['name']}"),
@@ -91,5 +91,8 @@ class Quality:
         return [*rows, ("minutes", f"{self.minutes:.1f} on {where}")]
 
 
-def _kid_told(value: KID) -> str:
+def _kid_told(value: KID, n: int) -> str:
+    """Subsets that all hold the same n images deviate by the reference's choice alone, which is no error of theirs."""
+    if value.size >= n:
+        return f"{value.mean:.5f} (mean of {value.subsets} subsets, all {n:,} images in each)"
     return f"{value.mean:.5f} ± {value.deviation:.5f} (deviation of {value.subsets} subsets of {value.size:,})"

@@ -346,6 +346,9 @@ def test_headers_that_others_write():
         ),
         (b"\x93NUMPY\x02\0\xff\xff\xff\xff" + bytes(50), "expected a header of at most 10000 bytes, got 4294967295"),
         (npy_header(" " * 10001), "expected a header of at most 10000 bytes, got 10001"),
+        (npy_header("")[:9], "expected 10 bytes up to the length of the header, got 9, a file cut short; save it"),
+        (npy_header("", version=2)[:11], "expected 12 bytes up to the length of the header, got 11, a file cut short"),
+        (npy_header(" " * 118)[:50], "expected a header of 118 bytes, got 40, a file cut short; save it again"),
     ],
 )
 def test_what_is_no_npy(content, message):

@@ -58,10 +58,19 @@ def _header(content: bytes | memoryview, name: str) -> tuple[str, int]:
             f"{name}: expected a NumPy file, got one that begins with {magic!r}; save the array with numpy.save"
         )
     form, at = ("<H", 10) if magic[6] == 1 else ("<I", 12)
-    length = struct.unpack_from(form, content, 8)[0] if len(content) >= at else _MAX_HEADER + 1
-    if length > _MAX_HEADER or at + length > len(content):
+    if len(content) < at:
         raise BadFile(
-            f"{name}: expected a header of at most {_MAX_HEADER} bytes, got {length} in a file of {len(content)}; "
+            f"{name}: expected {at} bytes up to the length of the header, got {len(content)}, a file cut short; "
+            "save it again with numpy.save"
+        )
+    (length,) = struct.unpack_from(form, content, 8)
+    if length > _MAX_HEADER:
+        raise BadFile(
+            f"{name}: expected a header of at most {_MAX_HEADER} bytes, got {length}; save it again with numpy.save"
+        )
+    if at + length > len(content):
+        raise BadFile(
+            f"{name}: expected a header of {length} bytes, got {len(content) - at}, a file cut short; "
             "save it again with numpy.save"
         )
     return bytes(content[at : at + length]).decode("latin-1"), at + length

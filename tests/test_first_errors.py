@@ -1,6 +1,9 @@
 """What a newcomer gets wrong is said in one line, by the first call that can know it, before anything is computed."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -43,7 +46,10 @@ from vages import (
     make_learner,
     vaes,
 )
+from vages.recipes import CHECKERBOARD, DEEP_PRESETS
+from vages.runs.config import config_of, recipe_of
 
+DIGITS = DEEP_PRESETS["digits"]
 KEY = jax.random.key(0)
 IMAGE = (1, 8, 8)
 V_DSM = DSM(0.1, Variational(2))
@@ -424,3 +430,50 @@ def test_a_rate_that_nothing_descends_by(name, rate):
 @pytest.mark.parametrize("rate", [1, 0.0, np.float32(1e-3), jnp.asarray(1e-3), lambda count: 1e-3])
 def test_rates_that_are_fine(rate):
     make_learner(V_DSM, learning_rate=rate, posterior_learning_rate=rate)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"corrector_size": 0.0}, "corrector_size: expected a positive number, got 0.0; corrector_steps 0 corrects"),
+        ({"corrector_size": np.nan}, "corrector_size: expected a positive number, got nan"),
+        ({"corrector_size": np.inf}, "corrector_size: expected a finite number, got inf"),
+        ({"corrector_noise": -1e-4}, "corrector_noise: expected zero or more, got -0.0001; 0 adds none"),
+        ({"head_width": 0}, "head_width: expected at least 1, got 0"),
+        ({"batch": 1}, "batch: expected at least 2, got 1; the noise levels are spread over the batch"),
+        ({"batch": 0}, "batch: expected at least 2, got 0"),
+        ({"method": "nosuch"}, "method: expected one of vages-mdsm, bimdsm, mdsm, got 'nosuch'; choose one"),
+        ({"network": "cnn"}, "network: expected one of resnet, mlp, got 'cnn'"),
+        ({"divergence": None}, "divergence: expected one of kl, fisher, got None"),
+        ({"spacing": "log"}, "spacing: expected one of linear, geometric, got 'log'"),
+        ({"decay": "step"}, "decay: expected one of constant, cosine, got 'step'"),
+        ({"precision": ["int8"]}, r"precision: expected one of float32, bfloat16, got \['int8'\]"),
+    ],
+)
+def test_a_deep_recipe_names_the_setting_that_cannot_be(settings, message):
+    refused(ValueError, f"^{message}", lambda: replace(DIGITS, **settings))
+
+
+def test_the_least_that_a_deep_recipe_may_have():
+    replace(DIGITS, batch=2, head_width=1, corrector_noise=0.0)
+
+
+def test_a_recipe_of_a_grbm_knows_its_choices():
+    for settings, message in (
+        ({"method": "mdsm"}, "^method: expected one of vages-dsm, dsm, .*, vnce, got 'mdsm'; choose one$"),
+        ({"method": 3, "control_variate": True}, "^method: expected one of .* got 3"),
+        ({"decay": "linear"}, "^decay: expected one of constant, cosine, got 'linear'"),
+    ):
+        refused(ValueError, message, partial(replace, CHECKERBOARD, **settings))
+
+
+def test_a_word_that_is_no_choice_is_named_with_its_file(tmp_path):
+    for recipe, word in (
+        (DIGITS, {"method": "nosuch"}),
+        (DIGITS, {"precision": "int8"}),
+        (CHECKERBOARD, {"method": "nosuch"}),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(config_of(recipe) | word))
+        ((name, value),) = word.items()
+        says = rf"^{tmp_path}/config.json: {name}: expected one of .*, got '{value}'; choose one$"
+        refused(ValueError, says, lambda: recipe_of(tmp_path))

@@ -16,7 +16,7 @@ from vages.nets.network import check_image_shape
 from vages.objectives import MDSM, BiMDSM, NoiseRange, Objective
 from vages.optimisers import Decay, learning_rate
 from vages.posteriors import Corrector, GaussianPosterior, NoLatents, NoPosterior, Posterior, Variational, fisher, kl
-from vages.recipes.recipe import check_finite_settings
+from vages.recipes.recipe import check_choices, check_finite_settings
 from vages.training import Job, init_seeds, one_seed
 
 DeepMethod = Literal["vages-mdsm", "bimdsm", "mdsm"]
@@ -39,7 +39,7 @@ class DeepRecipe:
     width: int = 128  # channels of the first convolution, or units of a layer
     depth: int = 3  # blocks at each resolution, or layers
     latents: int = 50
-    head_width: int | None = None  # None: half the network's last layer
+    head_width: int | None = None  # None: half a resnet's last layer, or the width of an mlp
     samples: int = 2  # L
     posterior_steps: int = 5  # K
     divergence: Gap = "fisher"
@@ -67,11 +67,24 @@ class DeepRecipe:
     fid_every: int = 0  # iterations between two looks at FID-1k, of which the best is kept; 0: the last model is
 
     def __post_init__(self):
-        least = dict.fromkeys(("width", "depth", "latents", "steps", "batch"), 1)
+        check_choices(self)
+        least = dict.fromkeys(("width", "depth", "latents", "steps"), 1)
         least |= dict.fromkeys(("posterior_steps", "corrector_steps", "unrolled", "warmup", "seed", "fid_every"), 0)
-        for name, bound in least.items():
+        for name, bound in (least if self.head_width is None else least | {"head_width": 1}).items():
             if getattr(self, name) < bound:
                 raise ValueError(f"{name}: expected at least {bound}, got {getattr(self, name)}")
+        if self.batch < 2:
+            raise ValueError(
+                f"batch: expected at least 2, got {self.batch}; the noise levels are spread over the batch, and a "
+                "single example has the first alone"
+            )
+        if not self.corrector_size > 0:
+            raise ValueError(
+                f"corrector_size: expected a positive number, got {self.corrector_size}; corrector_steps 0 corrects "
+                "nothing"
+            )
+        if not self.corrector_noise >= 0:
+            raise ValueError(f"corrector_noise: expected zero or more, got {self.corrector_noise}; 0 adds none")
         if not self.seed < 2**32:
             raise ValueError(f"seed: expected a seed below 2**32, got {self.seed}")
         if not 0 < self.sampling <= 10:
@@ -169,7 +182,7 @@ def parts_of_deep(
         if recipe.network == "resnet":
             model = DeepEBLVM.images(for_model, shape, **layers, **coupled)
             return model, GaussianPosterior.convolutional(for_posterior, shape, recipe.latents)
-        coupled["head_width"] = recipe.head_width or recipe.width
+        coupled["head_width"] = recipe.width if recipe.head_width is None else recipe.head_width
         model = DeepEBLVM.vectors(for_model, shape, **layers, **coupled)
         return model, GaussianPosterior.mlp(for_posterior, shape, recipe.latents, width=recipe.width, depth=2)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +49,7 @@ class Recipe:
     annealing: int = 2000  # chains and temperatures of AIS, where the latents cannot be enumerated
 
     def __post_init__(self):
+        check_choices(self)
         at_least_one = ("latents", "steps", "batch", "seeds", "evaluate_every", "chain_steps", "annealing")
         least = dict.fromkeys(at_least_one, 1) | {"posterior_steps": 0, "unrolled": 0, "seed": 0, "warmup": 0}
         for name, bound in (least if self.samples is None else least | {"samples": 1}).items():
@@ -67,6 +68,14 @@ class Recipe:
                 f"latents: expected at most {MAX_ENUMERATED} for the exact method {self.method}, which sums over all "
                 f"states, got {self.latents}; use vages-{self.method}"
             )
+
+
+def check_choices(recipe: Any) -> None:
+    """Raise where a setting that is a choice among words is none of them, as in a file that was edited by hand."""
+    for field in fields(recipe):
+        value, choices = getattr(recipe, field.name), get_args(field.type)
+        if get_origin(field.type) is Literal and value not in choices:
+            raise ValueError(f"{field.name}: expected one of {', '.join(choices)}, got {value!r}; choose one")
 
 
 def check_finite_settings(recipe: Any) -> None:

@@ -30,6 +30,8 @@ def recipe_of(path: Path) -> Recipe | DeepRecipe:
         return kind(**config)
     except TypeError as error:
         raise ValueError(f"{path / 'config.json'}: expected the settings of a recipe, got {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{path / 'config.json'}: {error}") from None
 
 
 def reopened(recipe: Recipe | DeepRecipe, path: Path) -> RunFolder:

@@ -238,6 +238,10 @@ def test_a_picture_shows_the_first_of_many(run, tmp_path, monkeypatch):
     monkeypatch.setattr(gallery, "SHOWN", 11)
     kept = inpaint(run, tmp_path / "b", count=3, tries=2)
     assert pixels(kept.folder / "inpainting.png").shape == (8 * 35, 8 * 17, 3)
+    monkeypatch.setattr(gallery, "SHOWN", 3)
+    kept = inpaint(run, tmp_path / "c", count=3, tries=2)
+    assert pixels(kept.folder / "inpainting.png").shape == (8 * 26, 8 * 8, 3)  # one image, with the first of its tries
+    assert arrays_of(kept)["v"].shape[:2] == (2, 3)
 
 
 def test_results_are_never_overwritten(copied):
@@ -368,7 +372,14 @@ def test_masks_that_are_none(tmp_path):
         (lambda run: sample_images(run, sampling=0.0), "sampling: expected a length above 0, up to 10, got 0.0"),
         (lambda run: interpolate(run, image=1437), "image: expected the number of a training image, 0 to 1436, got"),
         (lambda run: interpolate(run, rows=0), "rows: expected at least 1, got 0"),
-        (lambda run: interpolate(run, columns=STEPS), f"record: expected 1 to {STEPS - 1} snapshots"),
+        (
+            lambda run: interpolate(run, columns=STEPS),
+            f"^columns: expected 1 to {STEPS - 1} snapshots of {STEPS} steps, got {STEPS}; take fewer",
+        ),
+        *(
+            (lambda run, ratio=ratio: interpolate(run, ratio=ratio), f"^ratio: expected a finite float32, got {told}; ")
+            for ratio, told in ((np.inf, "inf"), (-np.inf, "-inf"), (np.nan, "nan"), (1e39, r"1e\+39"))
+        ),
         (lambda run: inpaint(run, count=181), "count: expected at most the 180 test images, got 181"),
         (lambda run: inpaint(run, tries=0), "tries: expected at least 1, got 0"),
     ],

@@ -85,11 +85,18 @@ def interpolate(
         raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none to walk in")
     _check(rows=rows, columns=columns)
     model, schedule, key = _sampler(run, "interpolation", seed, sampling)
+    if columns > (most := max(1, schedule.steps - 1)):
+        raise ValueError(
+            f"columns: expected 1 to {most} snapshots of {schedule.steps} steps, got {columns}; take fewer, or sample "
+            "for longer"
+        )
     train = run.images.splits.train
     row = int(np.random.default_rng(seed).integers(len(train))) if image is None else image
     if not 0 <= row < len(train):
         raise ValueError(f"image: expected the number of a training image, 0 to {len(train) - 1}, got {row}")
     ratio = RATIOS.get(run.recipe.data, 1.0) if ratio is None else ratio
+    if not abs(ratio) <= float(np.finfo(np.float32).max):
+        raise ValueError(f"ratio: expected a finite float32, got {ratio}; 1 begins at the image's own h")
     factors = np.linspace(ratio, -ratio, rows, dtype=np.float32)
     with new_folder(run, "interpolation", out) as folder:
         began = time.perf_counter()
@@ -142,7 +149,7 @@ def inpaint(
         protocol = f"hidden pixels {'and h jointly, ' if run.has_latents else ''}given the known pixels"
         about = {"mask": mask, "images": source, "tries": tries}
         kept = keep(folder, "inpainting", run, arrays, about | _about(protocol, seed, schedule, arrays, began))
-        sheet = np.stack([originals, masked, *arrays["v"]])[:, : SHOWN // (2 + tries)]
+        sheet = np.stack([originals, masked, *arrays["v"]])[:SHOWN, : max(1, SHOWN // (2 + tries))]
         save_sheet(folder / "inpainting.png", sheet.reshape(-1, *originals.shape[1:]), columns=sheet.shape[1])
         return kept
 

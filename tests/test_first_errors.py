@@ -35,6 +35,7 @@ from vages import (
     GaussianPosterior,
     Importance,
     LinearGaussian,
+    NoiseRange,
     NoLatents,
     NoPosterior,
     Posterior,
@@ -430,6 +431,51 @@ def test_a_rate_that_nothing_descends_by(name, rate):
 @pytest.mark.parametrize("rate", [1, 0.0, np.float32(1e-3), jnp.asarray(1e-3), lambda count: 1e-3])
 def test_rates_that_are_fine(rate):
     make_learner(V_DSM, learning_rate=rate, posterior_learning_rate=rate)
+
+
+LEVEL, NUMBER = "expected a finite noise level above 0, got", "expected a finite number above 0, got"
+WHOLE = "a whole number, got"
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: BiDSM(0.1, unrolled=-1), f"unrolled: expected at least 0, {WHOLE} -1; 0 takes q as it is"),
+        (lambda: BiDSM(0.1, unrolled=1.0), f"unrolled: expected at least 0, {WHOLE} 1.0;"),  # pyright: ignore
+        (lambda: BiDSM(0.1, samples=0), f"samples: expected at least 1, {WHOLE} 0; one will do"),
+        (lambda: BiDSM(None), f"sigma: {LEVEL} None; take 0.1, say"),  # pyright: ignore
+        (lambda: DSM("a", Variational(2)), f"sigma: {LEVEL} 'a'; take 0.1, say"),  # pyright: ignore
+        (lambda: DSM(np.inf, Variational(2)), f"sigma: {LEVEL} inf; take 0.1, say"),
+        (lambda: DSM(np.nan, Variational(2)), f"sigma: {LEVEL} nan; take 0.1, say"),
+        (lambda: DSM(np.ones((9, 9)), Variational(2)), f"sigma: {LEVEL} array.*; take"),  # pyright: ignore
+        (lambda: NoiseRange(0.1, np.inf), f"end: {LEVEL} inf; take 0.1, say"),
+        (lambda: NoiseRange(0.1, 1.0, base=None), f"base: {LEVEL} None; take 0.1, say"),  # pyright: ignore
+        (lambda: KSD("a", Variational(2)), f"bandwidth: {NUMBER} 'a'; take 0.1, say"),  # pyright: ignore
+        (lambda: KSD(0.0, Variational(2)), f"bandwidth: {NUMBER} 0.0; take 0.1, say"),
+        (lambda: Corrector(1, np.inf), f"step_size: {NUMBER} inf; take 0.01, say"),
+        (lambda: Corrector(2.5, 0.1), f"steps: expected at least 0, {WHOLE} 2.5; 0 corrects nothing"),  # pyright: ignore
+        (lambda: Corrector(1, 0.1, np.inf), "noise_std: expected a finite number, 0 or more, got inf; leave it out"),
+        (lambda: Corrector(1, 0.1, "a"), "noise_std: expected a finite number, 0 or more, got 'a'; leave"),  # pyright: ignore
+        (lambda: Variational(2.5), f"samples: expected at least 2, {WHOLE} 2.5; a covariance needs two"),  # pyright: ignore
+        (lambda: Variational(1), f"samples: expected at least 2, {WHOLE} 1; a covariance needs two"),
+        (lambda: Importance(0), f"samples: expected at least 1, {WHOLE} 0; the more"),
+        (lambda: VNCE(0), f"samples: expected at least 1, {WHOLE} 0; the more"),
+        (lambda: ContrastiveDivergence(0), f"steps: expected at least 1, {WHOLE} 0; one is usual"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused_where_it_is_given(make, says):
+    refused(ValueError, f"^{says}", make)
+
+
+def test_numbers_of_numpy_and_jax_are_fine():
+    two, tenth = np.int64(2), np.float32(0.1)
+    source = Variational(two, Corrector(np.int32(0), tenth, np.float16(0)))  # pyright: ignore
+    levels = NoiseRange(tenth, 1, base=tenth)  # pyright: ignore
+    for sigma in (1, tenth, np.asarray(0.1), jnp.asarray(0.1), jnp.bfloat16(0.1), levels):
+        DSM(sigma, source)  # pyright: ignore
+        BiDSM(sigma, two, two)  # pyright: ignore
+    KSD(tenth, Importance(np.int64(1)))  # pyright: ignore
+    VNCE(two), ContrastiveDivergence(two)  # pyright: ignore
 
 
 @pytest.mark.parametrize(

@@ -350,17 +350,17 @@ def test_the_control_variate_is_refused_with_a_corrector(objective):
 
 def test_what_cannot_work_says_so():
     for refused in (lambda: DSM(0.0, NoLatents()), lambda: BiDSM(-1.0)):
-        with pytest.raises(ValueError, match="sigma: expected a positive noise level, got"):
+        with pytest.raises(ValueError, match="sigma: expected a finite noise level above 0, got"):
             refused()
-    with pytest.raises(ValueError, match="begin: expected a positive noise level, got 0.0"):
+    with pytest.raises(ValueError, match="begin: expected a finite noise level above 0, got 0.0"):
         NoiseRange(0.0, 1.0)
-    with pytest.raises(ValueError, match="base: expected a positive noise level, got -0.1"):
+    with pytest.raises(ValueError, match="base: expected a finite noise level above 0, got -0.1"):
         NoiseRange(0.1, 1.0, base=-0.1)
-    with pytest.raises(ValueError, match="steps: expected none or more, got -1"):
+    with pytest.raises(ValueError, match="steps: expected at least 0, a whole number, got -1; 0 corrects nothing"):
         Corrector(-1, 0.1)
-    with pytest.raises(ValueError, match="step_size: expected a positive number, got 0.0"):
+    with pytest.raises(ValueError, match="step_size: expected a finite number above 0, got 0.0"):
         Corrector(1, 0.0)
-    with pytest.raises(ValueError, match="noise_std: expected zero or more, got -1.0"):
+    with pytest.raises(ValueError, match="noise_std: expected a finite number, 0 or more, got -1.0"):
         Corrector(1, 0.1, -1.0)
     grbm, v = filled(GRBM.init, 3, 2), normal(0, 1, 3)
     features = jax.vmap(grbm.features)(v)

@@ -18,6 +18,7 @@ from vages.objectives.dsm import posterior_log_prob
 from vages.objectives.noise import Noised, NoiseRange, check_level, perturb, scale
 from vages.objectives.objective import Direction, Problem
 from vages.posteriors import infer
+from vages.posteriors.corrector import check_count
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class BiDSM:
 
     def __post_init__(self):
         check_level(self.sigma)
+        check_count("unrolled", self.unrolled, 0, "0 takes q as it is")
+        check_count("samples", self.samples, 1, "one will do")
 
     def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[None, None]:
         return None, None

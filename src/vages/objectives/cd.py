@@ -13,6 +13,7 @@ from vages.distributions import Distribution, flat_noise, logistic
 from vages.models import GRBM
 from vages.models.checks import check_kind
 from vages.objectives.objective import Data, Direction, Problem
+from vages.posteriors.corrector import check_count
 from vages.samplers import GibbsNoise, gibbs_noise, gibbs_transition
 
 
@@ -23,6 +24,9 @@ class ContrastiveDivergence:
     steps: int = 1
     persistent: bool = False
     unrolled: int = field(default=0, init=False)
+
+    def __post_init__(self):
+        check_count("steps", self.steps, 1, "one is usual")
 
     def start(self, key: PRNGKeyArray, model: GRBM, batch: int) -> tuple[None, Any]:
         check_kind("ContrastiveDivergence", model, GRBM, "a GRBM, whose chains are Gibbs's", "use DSM")

@@ -18,6 +18,7 @@ from vages.models import EBLVM, check_inputs
 from vages.objectives.dsm import check_samples_of_q, check_source, posterior_log_prob
 from vages.objectives.objective import Data, Direction, Problem
 from vages.posteriors import LatentSource, infer
+from vages.posteriors.corrector import check_positive
 
 
 class Kernel(NamedTuple):
@@ -46,6 +47,7 @@ class KSD:
     unrolled: int = field(default=0, init=False)
 
     def __post_init__(self):
+        check_positive("bandwidth", self.bandwidth, "number", "take 0.1, say")
         check_source(self.latents)
         if self.control_variate:
             check_samples_of_q(self.latents)

@@ -16,6 +16,7 @@ from vages.distributions import Distribution, batch_noise, flat_noise, from_nois
 from vages.models import EBLVM
 from vages.objectives.objective import Data, Direction, Problem
 from vages.posteriors import infer
+from vages.posteriors.corrector import check_count
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,9 @@ class VNCE:
 
     samples: int = 5
     unrolled: int = field(default=0, init=False)
+
+    def __post_init__(self):
+        check_count("samples", self.samples, 1, "the more, the tighter the bound")
 
     def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[Array, None]:
         return jnp.zeros(()), None

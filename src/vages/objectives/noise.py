@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from vages.posteriors.corrector import check_positive
+
 
 @dataclass(frozen=True)
 class NoiseRange:
@@ -34,8 +36,8 @@ class NoiseRange:
 
 def check_level(sigma: float | NoiseRange, name: str = "sigma") -> None:
     """Raise unless it is a noise level, or several."""
-    if not isinstance(sigma, NoiseRange) and not sigma > 0:
-        raise ValueError(f"{name}: expected a positive noise level, got {sigma}; take 0.1, say")
+    if not isinstance(sigma, NoiseRange):
+        check_positive(name, sigma, "noise level", "take 0.1, say")
 
 
 class Noised(NamedTuple):

@@ -20,7 +20,7 @@ from jaxtyping import Array, PRNGKeyArray
 from vages.distributions import Distribution, batch_noise, from_noise
 from vages.models import EBLVM, binary_states
 from vages.models.grbm import MAX_ENUMERATED
-from vages.posteriors.corrector import Corrector
+from vages.posteriors.corrector import Corrector, check_count
 
 
 class Latents(NamedTuple):
@@ -51,8 +51,7 @@ class Variational:
     corrector: Corrector | None = None
 
     def __post_init__(self):
-        if self.samples < 2:
-            raise ValueError(f"samples: expected at least 2 (a covariance needs two), got {self.samples}")
+        check_count("samples", self.samples, 2, "a covariance needs two")
 
     def noise(self, key: PRNGKeyArray, q: Distribution) -> Any:
         if self.corrector is None:
@@ -89,6 +88,9 @@ class Importance:
     """L uniform binary states, weighted by p̃(v, h). It looks at no posterior."""
 
     samples: int = 2
+
+    def __post_init__(self):
+        check_count("samples", self.samples, 1, "the more, the less biased")
 
     def noise(self, key: PRNGKeyArray, q: Distribution) -> Array:
         return jnp.sign(batch_noise(q, key, self.samples))  # noise is symmetric about 0: signs are fair coins

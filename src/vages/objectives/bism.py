@@ -14,11 +14,11 @@ from jaxtyping import Array, PRNGKeyArray
 
 from vages.distributions import Distribution, batch_noise, flat_noise, from_noise
 from vages.models import EBLVM
+from vages.models.settings import check_count
 from vages.objectives.dsm import posterior_log_prob
 from vages.objectives.noise import Noised, NoiseRange, check_level, perturb, scale
 from vages.objectives.objective import Direction, Problem
 from vages.posteriors import infer
-from vages.posteriors.corrector import check_count
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from jaxtyping import Array, PRNGKeyArray
 from vages.distributions import Distribution, flat_noise, logistic
 from vages.models import GRBM
 from vages.models.checks import check_kind
+from vages.models.settings import check_count
 from vages.objectives.objective import Data, Direction, Problem
-from vages.posteriors.corrector import check_count
 from vages.samplers import GibbsNoise, gibbs_noise, gibbs_transition
 
 

@@ -15,10 +15,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.distributions import Distribution
 from vages.estimators import control_variate, encode, encoded_vaes, vages_surrogate
 from vages.models import EBLVM, check_inputs
+from vages.models.settings import check_positive
 from vages.objectives.dsm import check_samples_of_q, check_source, posterior_log_prob
 from vages.objectives.objective import Data, Direction, Problem
 from vages.posteriors import LatentSource, infer
-from vages.posteriors.corrector import check_positive
 
 
 class Kernel(NamedTuple):

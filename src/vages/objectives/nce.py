@@ -14,9 +14,9 @@ from jaxtyping import Array, PRNGKeyArray
 
 from vages.distributions import Distribution, batch_noise, flat_noise, from_noise
 from vages.models import EBLVM
+from vages.models.settings import check_count
 from vages.objectives.objective import Data, Direction, Problem
 from vages.posteriors import infer
-from vages.posteriors.corrector import check_count
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vages.posteriors.corrector import check_positive
+from vages.models.settings import check_positive
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,15 @@
 """The Langevin corrector: samples of q moved towards the posterior."""
 
-import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from vages.distributions import flat_noise
 from vages.models import EBLVM
+from vages.models.settings import check_count, check_positive, is_finite, told
 
 _UNROLLED = 5  # steps in a turn of the loop; a turn costs a GPU nearly as much as a step
 
@@ -33,7 +31,7 @@ class Corrector:
         check_positive("step_size", self.step_size, "number", "take 0.01, say")
         if self.noise_std is not None and not (is_finite(self.noise_std) and self.noise_std >= 0):
             raise ValueError(
-                f"noise_std: expected a finite number, 0 or more, got {_told(self.noise_std)}; "
+                f"noise_std: expected a finite number, 0 or more, got {told(self.noise_std)}; "
                 "leave it out for √step_size"
             )
 
@@ -69,25 +67,3 @@ def langevin_corrector(
     """h (batch, L, …) of continuous latents, corrected as `Corrector` says."""
     corrector = Corrector(steps, step_size, noise_std)
     return corrector(model, features, h, corrector.noise(key, h))
-
-
-def check_count(name: str, count: Any, least: int, advice: str) -> None:
-    """Raise unless it is a whole number, Python's or NumPy's, from `least` on."""
-    if not (isinstance(count, int | np.integer) and count >= least):
-        raise ValueError(f"{name}: expected at least {least}, a whole number, got {_told(count)}; {advice}")
-
-
-def check_positive(name: str, value: Any, kind: str, advice: str) -> None:
-    """Raise unless it is a finite number above 0; `kind` is what it is called."""
-    if not (is_finite(value) and value > 0):
-        raise ValueError(f"{name}: expected a finite {kind} above 0, got {_told(value)}; {advice}")
-
-
-def is_finite(value: Any) -> bool:
-    """Whether it is one finite number, Python's, NumPy's or JAX's."""
-    return (isinstance(value, Real) or getattr(value, "shape", None) == ()) and math.isfinite(value)
-
-
-def _told(value: Any) -> str:
-    """The value in one line, of an array the beginning."""
-    return " ".join(repr(value).split())[:80]

@@ -20,7 +20,8 @@ from jaxtyping import Array, PRNGKeyArray
 from vages.distributions import Distribution, batch_noise, from_noise
 from vages.models import EBLVM, binary_states
 from vages.models.grbm import MAX_ENUMERATED
-from vages.posteriors.corrector import Corrector, check_count
+from vages.models.settings import check_count
+from vages.posteriors.corrector import Corrector
 
 
 class Latents(NamedTuple):

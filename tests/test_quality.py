@@ -210,6 +210,17 @@ def test_bad_streams(network):
         feature_moments(network, [pixels[:1]], 20).statistics()
     with pytest.raises(ValueError, match="multiple of 5"):
         feature_moments(network, [pixels], 12, batch=12)
+    for most in (0, -1):
+        with pytest.raises(ValueError, match=f"most: expected at least 1 image, got {most}; say"):
+            feature_moments(network, [pixels], most)
+    for bad, got in (
+        (pixels / np.float32(255), "float32 of .12, 3, 8, 8."),
+        (pixels[:, :1], "uint8 of .12, 1, 8, 8."),
+        (pixels[:, 0], "uint8 of .12, 8, 8."),
+        (pixels[..., :0], "uint8 of .12, 3, 8, 0."),
+    ):
+        with pytest.raises(ValueError, match=rf"images: expected uint8 of shape .n, 3, height, width., got {got}"):
+            feature_moments(network, iter([bad]), 20)
 
 
 # Images at the door

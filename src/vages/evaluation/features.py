@@ -56,6 +56,8 @@ def feature_moments(
     """
     if batch < GROUPS or batch % GROUPS:
         raise ValueError(f"batch: expected a multiple of {GROUPS}, got {batch}")
+    if most < 1:
+        raise ValueError(f"most: expected at least 1 image, got {most}; say how many there are")
     batch = min(batch, -(-most // GROUPS) * GROUPS)
     keep = np.zeros(most, bool)
     keep[np.random.default_rng(0).permutation(most)[:kept]] = True
@@ -118,6 +120,11 @@ def _batches(pieces: Iterable[np.ndarray], batch: int) -> Iterator[tuple[np.ndar
     """Batches of one shape, the last filled up, and how many images in each are real."""
     waiting, held = [], 0
     for piece in pieces:
+        if piece.dtype != np.uint8 or piece.ndim != 4 or piece.shape[1] != 3 or 0 in piece.shape[2:]:
+            raise ValueError(
+                f"images: expected uint8 of shape (n, 3, height, width), got {piece.dtype} of {list(piece.shape)}; "
+                "as_pixels makes them so"
+            )
         if waiting and piece.shape[1:] != waiting[0].shape[1:]:
             raise ValueError(
                 f"images: expected one size, got {list(waiting[0].shape[1:])} and {list(piece.shape[1:])}; resize them"

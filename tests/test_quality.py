@@ -293,6 +293,35 @@ def test_sources(tmp_path):
             open_images(text)
 
 
+def test_samples_are_clipped_only_where_they_overshoot(tmp_path):
+    pixels, path = images(7), tmp_path / "samples.npz"
+    floats = pixels / np.float32(255)
+
+    def opened(v):
+        np.savez(path, v=v, diverged=np.zeros(len(v), bool))
+        return images_digest(pieces(open_images(str(path))))
+
+    # bytes are not floats: clipped to [0, 1] they would be black
+    assert opened(pixels) == opened(floats) == images_digest([pixels])
+    overshoot = np.where(RNG.random(floats.shape) < 0.5, -0.05, 1.05)  # all pixels are out, but barely
+    assert opened(overshoot) == images_digest([np.where(overshoot > 0, 255, 0).astype(np.uint8).reshape(pixels.shape)])
+    infinite = floats.copy()
+    infinite[0, 0, 0, 0] = np.inf
+    for bad, got in (
+        (np.float32(255) * floats, r"\d+ to 2\d\d"),
+        (np.broadcast_to(np.linspace(-1, 1, SIDE), floats.shape), "-1 to 1"),
+        (np.where(np.arange(SIDE) == 3, 255, 0) * np.ones_like(floats, np.float16), "0 to 255"),  # most are in
+        (infinite, "0 to inf"),
+    ):
+        with pytest.raises(BadFile, match=rf"samples.npz: expected floats from 0 to 1, got {got}.* rescale them"):
+            opened(bad)
+    floats[2, 0, 0, 0] = np.nan
+    with pytest.raises(ValueError, match="samples.npz: expected finite numbers, got NaN or infinity in image 2"):
+        opened(floats)
+    with pytest.raises(ValueError, match="samples.npz: expected uint8 .* got int64"):
+        opened(pixels.astype(np.int64))
+
+
 # Statistics on the disk
 
 

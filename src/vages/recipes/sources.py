@@ -16,6 +16,7 @@ from vages.files import BadFile, image_files, read_image
 _PIECE = 250
 _COUNT = 10**6
 _SAMPLES = {"v", "diverged"}  # arrays in what `vages sample` writes
+_CLIPPED = 0.1  # the most that clipping may move pixels on average: more than denoising's overshoot
 
 Pixels = UInt8[np.ndarray, "n 3 height width"]
 
@@ -49,8 +50,8 @@ def is_image_set(text: str) -> bool:
 def open_images(text: str, grey: Grey = "refuse") -> ImageSet:
     """A set such as cifar10 or cifar10:test (train unless it is said), a folder of images, or a .npy or .npz file.
 
-    A .npz file holds one array, or is what `vages sample` wrote: chains that diverged are then left out, and the rest
-    is clipped to [0, 1].
+    A .npz file holds one array, or is what `vages sample` wrote: chains that diverged are then left out, and floats
+    that denoising took a little out of [0, 1] are clipped to it.
     """
     path = Path(text)
     if is_image_set(text):
@@ -84,13 +85,27 @@ def _file(path: Path, grey: Grey) -> ImageSet:
         if diverged.dtype != bool or diverged.shape != arrays["v"].shape[:1]:
             raise BadFile(f"{path}: expected which chains diverged, one a sample, got others; sample again")
         told = f" without {int(diverged.sum())} diverged chains" if diverged.any() else ""
-        return _of_array(f"{path}{told}", np.clip(arrays["v"][~diverged], 0, 1), grey)
+        return _of_array(f"{path}{told}", _clipped(path, arrays["v"][~diverged]), grey)
     if len(arrays) != 1:
         raise BadFile(f"{path}: expected one array, or samples of vages, got {list_of(arrays)}; save it alone")
     (array,) = arrays.values()
     if array.ndim < 3:
         raise BadFile(f"{path}: expected an array of images, got the shape {list(array.shape)}; reshape it")
     return _of_array(str(path), array, grey)
+
+
+def _clipped(path: Path, v: np.ndarray) -> np.ndarray:
+    """Floats clipped to [0, 1], unless they are not of that range; anything else as it is."""
+    if v.dtype.kind != "f" or not v.size:
+        return v
+    clipped = np.clip(v, 0, 1)
+    moved = float(np.mean(np.abs(v - clipped), dtype=np.float64))
+    if moved > _CLIPPED:
+        raise BadFile(
+            f"{path}: expected floats from 0 to 1, got {float(v.min()):.4g} to {float(v.max()):.4g}, which clipping "
+            f"would move by {moved:.3g} on average; rescale them, or sample from a model that is trained for longer"
+        )
+    return clipped
 
 
 def _folder(folder: Path, grey: Grey) -> ImageSet:

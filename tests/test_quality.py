@@ -1,5 +1,6 @@
 """FID and KID against closed forms, the streams they are computed from, and reports that say what a number is of."""
 
+import inspect
 import json
 from dataclasses import replace
 from typing import get_args
@@ -40,7 +41,7 @@ from vages.recipes.samples import PROTOCOLS
 from vages.recipes.selection import fid_selection
 from vages.recipes.sources import ImageSet, open_images, pieces
 from vages.runs import config_of, load_run
-from vages.runs.judging import evaluate_images, evaluate_run, sample_moments
+from vages.runs.judging import evaluate_images, evaluate_run, sample_moments, samples_of
 from vages.samplers import LangevinSamples
 from vages.training import RunFolder
 
@@ -404,6 +405,27 @@ def test_quality_of_images(network):
     for n, message in ((1, "at least two images, got 1"), (21, "count: expected 20")):
         with pytest.raises(ValueError, match=message):
             evaluate_images(far, reference, count=n, network=network)
+    with pytest.raises(ValueError, match="seed: expected a seed from 0 to below 2..32, got -1; choose another"):
+        evaluate_images(far, reference, seed=-1, network=network)
+    for n in (19, 21, 1):
+        with pytest.raises(ValueError, match=f"count: expected 20, all images of the saved statistics far, got {n};"):
+            evaluate_images(statistics_of(far, network), reference, count=n, network=network)
+
+
+def test_sets_of_too_few_images_are_named(network, tmp_path):
+    fine = ImageSet("fine", 20, lambda rows: images(20)[rows])
+    np.save(tmp_path / "empty.npy", images(0))
+    np.save(tmp_path / "one.npy", images(1))
+    np.savez(tmp_path / "samples.npz", v=np.full((8, 3, SIDE, SIDE), np.nan), diverged=np.ones(8, bool))
+    for name, told in (
+        ("empty.npy", "empty.npy: expected at least two images, got 0"),
+        ("one.npy", "one.npy: expected at least two images, got 1"),
+        ("samples.npz", "samples.npz without 8 diverged chains: expected at least two images, got 0"),
+    ):
+        opened = open_images(str(tmp_path / name))
+        for asked in ((opened, fine), (fine, opened)):
+            with pytest.raises(ValueError, match=told):
+                evaluate_images(*asked, network=network)
 
 
 RECIPE = replace(
@@ -505,6 +527,24 @@ def test_protocols(run, network, monkeypatch):
     assert paper.images == images_digest([pixels])
     joint, _ = sample_moments(run, **how, protocol="unconditional")
     assert joint.images == images_digest([np.where(pixels == 51, np.uint8(153), pixels)])
+
+
+def test_a_run_is_asked_rightly_before_anything_is_computed(run, network, monkeypatch):
+    monkeypatch.setattr("vages.runs.judging.statistics_of", lambda *a, **k: pytest.fail("the reference is computed"))
+    monkeypatch.setattr("vages.runs.judging.load_inception", lambda: pytest.fail("the network is read"))
+    for wrong, message in (
+        ({"count": -5}, "count: expected at least two images, got -5"),
+        ({"count": 1}, "count: expected at least two images, got 1"),
+        ({"sampling": -1.0}, "sampling: expected a length above 0, up to 10, got -1.0"),
+        ({"sampling": float("nan")}, "sampling: expected a length above 0, up to 10, got nan"),
+        ({"seed": -1}, "seed: expected a seed from 0 to below 2..32, got -1"),
+        ({"seed": 2**32}, "seed: expected a seed from 0 to below 2..32, got 4294967296"),
+        ({"grey": "refuse"}, "samples: expected colour images, got grey ones"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            evaluate_run(run, **{"grey": "replicate", **wrong})
+    with pytest.raises(ValueError, match="protocol: expected one of paper, unconditional, got 'papers'"):
+        inspect.unwrap(samples_of)(run, 20, "papers", None, 0, "replicate")
 
 
 def test_diverged_chains_are_left_out(run, reference, network):

@@ -16,7 +16,7 @@ def statistics_of(
     """The statistics of all images, computed once and then found beside the network's weights."""
     if isinstance(images, Statistics):
         return images
-    check_count(images.count)
+    check_count(images.count, images.name)
     key = cache_key(images_digest(pieces(images)), network.sha256)
     path = data_folder() / "inception" / "statistics" / f"{key}.safetensors"
     with suppress(FileNotFoundError, BadFile):  # a damaged one is made anew
@@ -28,7 +28,7 @@ def statistics_of(
     return statistics
 
 
-def check_count(n: int) -> None:
-    """Raise unless there are two images or more."""
+def check_count(n: int, name: str = "count") -> None:
+    """Raise unless there are two images or more; `name` is for the error."""
     if n < 2:
-        raise ValueError(f"count: expected at least two images, got {n}; one has no covariance")
+        raise ValueError(f"{name}: expected at least two images, got {n}; fewer have no covariance")

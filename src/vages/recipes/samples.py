@@ -24,6 +24,12 @@ PROTOCOLS = {
 _BLOCK = 500  # chains that run together
 
 
+def check_seed(seed: int) -> None:
+    """Raise unless a seed is one for JAX and NumPy alike."""
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed: expected a seed from 0 to below 2**32, got {seed}; choose another")
+
+
 class Samples:
     """Images drawn from a deep model, a block at a time; `diverged` counts the chains that have none."""
 
@@ -38,8 +44,7 @@ class Samples:
         grey: Grey = "refuse",
         use: str = "quality",
     ):
-        if not 0 <= seed < 2**32:
-            raise ValueError(f"seed: expected a seed from 0 to below 2**32, got {seed}")
+        check_seed(seed)
         as_pixels(np.zeros((1, *model.v_shape), np.uint8), "samples", grey)  # refused here, not after hours of chains
         self.model, self.posterior, self.train, self.seed = model, posterior, train, seed
         self.grey: Grey = grey

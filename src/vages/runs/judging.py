@@ -22,7 +22,7 @@ from vages.evaluation import (
     metric_name,
 )
 from vages.recipes.reference import check_count, statistics_of
-from vages.recipes.samples import PROTOCOLS, Protocol, Samples
+from vages.recipes.samples import PROTOCOLS, Protocol, Samples, check_seed
 from vages.recipes.sources import ImageSet, pieces, random_rows, split_of
 from vages.runs.loaded import LoadedRun
 from vages.runs.quality import Quality, Real, Sampling
@@ -44,6 +44,7 @@ def evaluate_run(
 ) -> tuple[Quality, Statistics]:
     """The quality of a run's samples against its training images, or others; and the samples' statistics."""
     began = time.perf_counter()
+    samples_of(run, count, protocol, sampling, seed, grey)  # what is wrong is found before anything is computed
     network = load_inception() if network is None else network
     train = split_of(run.images, run.recipe.data, "train", grey)
     if reference is None:
@@ -70,12 +71,9 @@ def evaluate_images(
     progress: Progress | None = None,
 ) -> tuple[Quality, Statistics]:
     """The quality of images against others, of all of them or of a random choice; and their statistics."""
-    began = time.perf_counter()
-    moments, have = None, images.n if isinstance(images, Statistics) else images.count
-    n = have if count is None else count
-    check_count(n)
-    if n > have or (n < have and isinstance(images, Statistics)):
-        raise ValueError(f"count: expected {have}, those of {images.name}, or fewer images, got {n}; leave it out")
+    began, moments = time.perf_counter(), None
+    n = count_of(images, count)
+    check_seed(seed)
     rows = np.arange(0) if isinstance(images, Statistics) else random_rows(images, n, seed)
     if isinstance(images, ImageSet):
         images_digest(pieces(images, rows))  # so that a bad image is found before anything is computed
@@ -100,10 +98,7 @@ def sample_moments(
     progress: Progress | None = None,
 ) -> tuple[Moments, Sampling]:
     """The features of a run's samples, and how these came about."""
-    check_count(count)
-    recipe = run.recipe if sampling is None else replace(run.recipe, sampling=sampling)
-    given = run.images.splits.train if run.has_latents and protocol == "paper" else None
-    drawn = Samples(recipe, run.model, run.posterior, given, seed=seed, grey=grey)
+    drawn = samples_of(run, count, protocol, sampling, seed, grey)
     moments = feature_moments(network, drawn.draw(count, _part(progress, "samples")), count)
     if moments.n < 2:
         raise ValueError(f"count: expected two images or more, got {moments.n}: {drawn.diverged} chains diverged")
@@ -119,6 +114,35 @@ def sample_moments(
         of=count,
     )
     return moments, how
+
+
+def samples_of(
+    run: LoadedRun, count: int, protocol: Protocol, sampling: float | None, seed: int, grey: Grey
+) -> Samples:
+    """What draws a run's samples; nothing is drawn yet, but all that is wrong with how they are asked for is said."""
+    check_count(count)
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}; choose one")
+    recipe = run.recipe if sampling is None else replace(run.recipe, sampling=sampling)
+    given = run.images.splits.train if run.has_latents and protocol == "paper" else None
+    return Samples(recipe, run.model, run.posterior, given, seed=seed, grey=grey)
+
+
+def count_of(images: ImageSet | Statistics, count: int | None) -> int:
+    """How many of these images are judged: all, or so many of them as are asked for."""
+    if isinstance(images, Statistics):
+        if count not in (None, images.n):
+            raise ValueError(
+                f"count: expected {images.n}, all images of the saved statistics {images.name}, got {count}; leave it "
+                "out, or give the images themselves"
+            )
+        return images.n
+    check_count(images.count, images.name)
+    n = images.count if count is None else count
+    check_count(n)
+    if n > images.count:
+        raise ValueError(f"count: expected {images.count}, those of {images.name}, or fewer, got {n}; leave it out")
+    return n
 
 
 def _quality(

@@ -3,6 +3,7 @@
 import inspect
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import jax
@@ -588,6 +589,10 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     np.save(tmp_path / "a.npy", images(20))
     assert cli.evaluate(str(tmp_path / "a.npy"), against=str(own)) == 0
     capsys.readouterr()
+    drawn = {"count": 20, "grey": "replicate", "seed": 2**32 - 1, "json": True}  # the seed after it is 0
+    assert cli.evaluate(str(tmp_path / "a.npy"), against=str(run.path), **drawn) == 0
+    told = json.loads(capsys.readouterr().out)["images"]
+    assert told["reference"]["name"] == f"samples of {run.path}, {PROTOCOLS['paper']}, seed 0"
     for arguments, message in {
         (str(own), None): "against: expected images",
         (str(tmp_path / "a.npy"), "nothing"): "expected a set",
@@ -595,3 +600,90 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     }.items():
         with pytest.raises(ValueError, match=message):
             cli.evaluate(arguments[0], against=arguments[1])
+
+
+@pytest.fixture
+def at_hand(run, reference, network, tmp_path, monkeypatch):
+    """The network is there; a run, images and statistics to name; whatever computes or writes is an error."""
+    there = tmp_path / "weights"
+    there.touch()
+    monkeypatch.setattr(vages.evaluation, "load_inception", lambda: network)
+    monkeypatch.setattr(vages.evaluation, "inception_file", lambda: there)
+    for name in ("assess", "evaluate_run", "evaluate_images"):
+        monkeypatch.setattr(vages.runs, name, lambda *a, name=name, **k: pytest.fail(f"{name} is called"))
+    monkeypatch.setattr("vages.runs.judging.sample_moments", lambda *a, **k: pytest.fail("samples are drawn"))
+    np.save(tmp_path / "a.npy", images(20))
+    np.save(tmp_path / "grey.npy", images(20)[:, 0])
+    np.save(tmp_path / "nan.npy", np.where(np.arange(400)[:, None, None, None] == 399, np.nan, images(400) / 255))
+    reference.save(tmp_path / "st.safetensors")
+    return {"RUN": str(run.path), **{path.name: str(path) for path in tmp_path.iterdir()}, "TMP": f"{tmp_path}/"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"against": "nosuch"}, "images: expected a set .* got 'nosuch'"),
+        ({"against": "TMPno.npy"}, "no.npy"),
+        ({"against": "TMPno.safetensors"}, "no.safetensors"),
+        ({"against": "weights"}, "images: expected a set"),
+        ({"against": "nan.npy"}, "nan.npy: expected finite numbers"),
+        ({"against": "a.npy", "count": -5}, "count: expected at least two images, got -5"),
+        ({"count": 1}, "count: expected at least two images, got 1"),
+        ({"seed": -1}, "seed: expected a seed from 0 to below 2..32, got -1; choose another"),
+        ({"sampling": -4.0}, "sampling: expected a length above 0, up to 10, got -4.0"),
+        ({"save": "a.npy"}, "save: expected a name that ends in .safetensors, got 'a.npy'"),
+        ({"save": "st.safetensors"}, "save: expected a new file"),
+        ({"save": "TMPa.npy/x/y.safetensors"}, "save: expected a folder that can be written, got .*a.npy; choose"),
+        ({"source": "a.npy", "against": "RUN", "count": 21}, "count: expected 20, those of .*a.npy, or fewer, got 21"),
+        ({"source": "nan.npy", "against": "RUN"}, "nan.npy: expected finite numbers"),
+        ({"source": "nosuch", "against": "RUN"}, "images: expected a set"),
+        ({"source": "a.npy", "against": "a.npy", "seed": -1}, "seed: expected a seed"),
+        ({"source": "st.safetensors", "against": "a.npy", "count": 2}, "count: expected 20, all images of the saved"),
+    ],
+)
+def test_the_command_finds_what_is_wrong_first(at_hand, options, message):
+    given = {"source": "RUN", "grey": "replicate", **options}
+    given |= {name: at_hand.get(x, x.replace("TMP", at_hand["TMP"])) for name, x in given.items() if type(x) is str}
+    if "save" in given:
+        given["save"] = Path(given["save"])
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        cli.evaluate(given.pop("source"), **given)
+    assert not (Path(at_hand["RUN"]) / "evaluation-1").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"save": Path("zz.safetensors")},
+            "save: expected no such option, got zz.safetensors, but the images are grey",
+        ),
+        ({"count": 20}, "count: .* but the images are grey; --grey replicate"),
+        (
+            {"measure": "model", "against": "nosuch", "count": -9, "sampling": -4.0},
+            "against: .* --measure model judges",
+        ),
+        ({"measure": "model", "count": 9}, "count: expected no such option, got 9, but --measure model"),
+        ({"measure": "model", "sampling": 0.1}, "sampling: "),
+        ({"measure": "model", "protocol": "unconditional"}, "protocol: "),
+        ({"measure": "model", "grey": "replicate"}, "grey: "),
+        ({"measure": "images", "grey": "replicate", "examples": 20}, "examples: .* but --measure images leaves"),
+        ({"source": "a.npy", "against": "a.npy", "noise": 0.1}, "noise: .*a.npy is no run"),
+        ({"source": "a.npy", "against": "a.npy", "measure": "model"}, "measure: .*a.npy is no run"),
+        ({"source": "a.npy", "against": "a.npy", "sampling": 0.1}, "sampling: .* but nothing is drawn from a run"),
+        ({"source": "a.npy", "against": "a.npy", "raw": True}, "raw: .* but nothing is drawn from a run"),
+    ],
+)
+def test_options_without_effect_are_refused(at_hand, options, message):
+    given = {"source": "RUN", **options}
+    with pytest.raises(ValueError, match=f"^{message}"):
+        cli.evaluate(at_hand.get(given["source"], given["source"]), **{k: v for k, v in given.items() if k != "source"})
+
+
+def test_images_are_judged_where_they_can_be(at_hand, monkeypatch, capsys):
+    """Of grey images the model alone is assessed, and that is said."""
+    monkeypatch.setattr(cli, "_assessed", lambda *_: cli.Section({"assessed": True}, [("model", "assessed")]))
+    assert cli.evaluate(at_hand["RUN"], json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["model"] == {"assessed": True}
+    assert told["images"]["not measured"].startswith("the images are grey")

@@ -1,6 +1,7 @@
 """`vages evaluate`: is a model right, and how good are images; `vages inception`, which installs what judges images."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -11,8 +12,7 @@ from vages.cli.options import given
 from vages.cli.telling import print_json
 
 if TYPE_CHECKING:
-    from vages.evaluation import Inception, Statistics
-    from vages.recipes.sources import ImageSet
+    from vages.evaluation import Statistics
     from vages.runs.quality import Quality
 
 Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")]
@@ -70,26 +70,40 @@ def evaluate(
         save: keep the statistics of the source, to be compared again.
         json: print one JSON object.
     """
-    if save is not None and save.suffix != ".safetensors":
-        raise ValueError(f"save: expected a name that ends in .safetensors, got {save.name!r}; change it")
-    if save is not None and save.exists():
-        raise ValueError(f"save: expected a new file, got {save}, which is there; choose another name")
-    if against is None and not _is_run(source):
+    from vages.recipes.samples import check_seed
+
+    run = _is_run(source)
+    check_seed(seed)
+    if save is not None:
+        _check_new(save)
+    if against is None and not run:
         raise ValueError(
             f"against: expected images to judge {source} by, where no run is, got none; mend the name or give --against"
         )
+    unjudged = _unjudged(source, measure, grey)
+    special = {"protocol": None if protocol == "paper" else protocol, "sampling": sampling}
+    replicated = None if grey == "refuse" else grey
+    _refuse(unjudged, against=against, count=count, **special, grey=replicated, save=save)
+    unassessed = None if measure != "images" else "--measure images leaves the model out"
+    unassessed = unassessed if run else f"{source} is no run"
+    _refuse(unassessed, examples=None if examples == 1000 else examples, noise=noise)
+    if not run:
+        _refuse(unassessed, measure="model" if measure == "model" else None)
+    if not run and not _is_run(against or ""):
+        _refuse("nothing is drawn from a run", **special, raw=raw or None)
     sections: dict[str, Section] = {}
-    if _is_run(source) and measure != "images":
+    how = {"count": count, "protocol": protocol, "sampling": sampling, "seed": seed, "grey": grey, "raw": raw}
+    judge = _judge(source, against, how) if unjudged is None else None
+    if run and measure != "images":
         sections["model"] = _assessed(Path(source), examples, noise, seed, raw)
-    if measure == "both" and (missing := _unjudgeable(source, grey)):
-        sections["images"] = Section({"not measured": missing}, [("FID and KID", f"not measured: {missing}")])
-    elif not _is_run(source) or measure != "model":
-        how = {"count": count, "protocol": protocol, "sampling": sampling, "seed": seed, "grey": grey, "raw": raw}
+    if judge is not None:
         with bar() as progress:
-            quality, statistics = _image_quality(source, against, how, lambda name, done, total: progress(done, total))
+            quality, statistics = judge(lambda name, done, total: progress(done, total))
         if save is not None:
             statistics.save(save)
         sections["images"] = Section(quality.as_json(), quality.rows())
+    elif measure == "both":
+        sections["images"] = Section({"not measured": unjudged}, [("FID and KID", f"not measured: {unjudged}")])
     if json:
         print_json({name: section.record for name, section in sections.items()})
     else:
@@ -126,10 +140,30 @@ def _assessed(path: Path, examples: int, noise: float | None, seed: int, raw: bo
     return Section(assessment.record(), [*assessment.table(), ("kept in", "", str(folder))])
 
 
-def _unjudgeable(source: str, grey: Grey) -> str | None:
-    """Why the images of a run cannot be judged."""
-    if not _is_run(source):
+def _check_new(path: Path) -> None:
+    """Raise unless statistics can be written there."""
+    if path.suffix != ".safetensors":
+        raise ValueError(f"save: expected a name that ends in .safetensors, got {path.name!r}; change it")
+    if os.path.lexists(path):
+        raise ValueError(f"save: expected a new file, got {path}, which is there; choose another name")
+    above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise ValueError(f"save: expected a folder that can be written, got {above}; choose another")
+
+
+def _refuse(why: str | None, **options: object) -> None:
+    """Raise where an option is given that has no effect, if there is a reason why it has none."""
+    for name, value in options.items():
+        if why is not None and value is not None:
+            raise ValueError(f"{name}: expected no such option, got {value}, but {why}; leave it out or change that")
+
+
+def _unjudged(source: str, measure: Measure, grey: Grey) -> str | None:
+    """Why no images are judged, if none are."""
+    if not _is_run(source) or measure == "images":
         return None
+    if measure == "model":
+        return "--measure model judges no images"
     from vages.evaluation import inception_file
     from vages.recipes import DeepRecipe
     from vages.runs import load_run, recipe_of
@@ -143,45 +177,52 @@ def _unjudgeable(source: str, grey: Grey) -> str | None:
     return None
 
 
-def _image_quality(
-    source: str, against: str | None, how: dict[str, Any], progress: Any
-) -> "tuple[Quality, Statistics]":
-    from vages.evaluation import load_inception
-    from vages.runs import evaluate_images, evaluate_run, load_run
-
-    run = load_run(Path(source), raw=how["raw"]) if _is_run(source) else None
-    network = load_inception()
-    common = {"seed": how["seed"], "grey": how["grey"], "network": network, "progress": progress}
-    reference = None if against is None else _images(against, how, network, progress)
-    if run is not None:
-        drawn = {"count": _count(how), "protocol": how["protocol"], "sampling": how["sampling"]}
-        return evaluate_run(run, reference, **drawn, **common)
-    assert reference is not None
-    return evaluate_images(_images(source, how, network, progress), reference, count=how["count"], **common)
-
-
-def _images(text: str, how: dict[str, Any], network: "Inception", progress: Any) -> "ImageSet | Statistics":
-    """What can be compared with other images."""
+def _judge(source: str, against: str | None, how: dict[str, Any]) -> "Callable[[Any], tuple[Quality, Statistics]]":
+    """What judges the images, given how to show progress; all that is wrong with them is said here, before that."""
     from dataclasses import replace
 
-    from vages.evaluation import load_statistics
+    from vages.evaluation import images_digest, load_inception, load_statistics
     from vages.recipes import open_images
-    from vages.runs import load_run
-    from vages.runs.judging import sample_moments
+    from vages.recipes.reference import check_count
+    from vages.recipes.sources import ImageSet, pieces
+    from vages.runs import evaluate_images, evaluate_run, load_run
+    from vages.runs.judging import count_of, sample_moments, samples_of
 
-    if text.endswith(".safetensors"):
-        return load_statistics(Path(text), network.sha256)
-    if _is_run(text):
-        run, count = load_run(Path(text), raw=how["raw"]), _count(how)
-        moments, told = sample_moments(
-            run, network, count, how["protocol"], how["sampling"], how["seed"] + 1, how["grey"], progress
-        )
-        return replace(moments.statistics(), name=f"samples of {text}, {told.protocol}, seed {told.seed}")
-    return open_images(text, how["grey"])
+    texts = [source] if against is None else [source, against]
+    runs = {text: load_run(Path(text), raw=how["raw"]) for text in texts if _is_run(text)}
+    drawn: dict[str, Any] = {name: how[name] for name in ("count", "protocol", "sampling", "grey")}
+    drawn["count"] = 10_000 if how["count"] is None else how["count"]
+    for run in runs.values():
+        samples_of(run, seed=how["seed"], **drawn)
+    network = load_inception()
+    others: dict[str, ImageSet | Statistics] = {}
+    for text in texts:
+        if text in runs:
+            continue
+        if text.endswith(".safetensors"):
+            others[text] = load_statistics(Path(text), network.sha256)
+        else:
+            others[text] = images = open_images(text, how["grey"])
+            check_count(images.count, images.name)
+            if runs:  # with none, they are read before anything else anyway
+                images_digest(pieces(images))
+    if source in others:
+        count_of(others[source], how["count"])
 
+    def judge(progress: Any) -> "tuple[Quality, Statistics]":
+        common = {"seed": how["seed"], "network": network, "progress": progress}
+        reference = None if against is None else others.get(against)
+        if against in runs:
+            seed = (how["seed"] + 1) % 2**32  # a run against itself is other samples
+            moments, told = sample_moments(runs[against], network, seed=seed, progress=progress, **drawn)
+            name = f"samples of {against}, {told.protocol}, seed {told.seed}"
+            reference = replace(moments.statistics(), name=name)
+        if source in runs:
+            return evaluate_run(runs[source], reference, **drawn, **common)
+        assert reference is not None
+        return evaluate_images(others[source], reference, count=how["count"], grey=how["grey"], **common)
 
-def _count(how: dict[str, Any]) -> int:
-    return 10_000 if how["count"] is None else how["count"]
+    return judge
 
 
 def _is_run(text: str) -> bool:

@@ -580,6 +580,7 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     told = json.loads(capsys.readouterr().out)["images"]
     assert told["metric"] == "FID-20"
     assert told["reference"]["name"] == "twenty digits"
+    fid_of_run = told["fid"]
     with pytest.raises(ValueError, match="save: expected a new file, got .*own.safetensors, which is there"):
         cli.evaluate(str(run.path), measure="images", against=str(saved), **common, save=own)
     assert cli.evaluate(str(own), against=str(saved)) == 0
@@ -593,6 +594,12 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     assert cli.evaluate(str(tmp_path / "a.npy"), against=str(run.path), **drawn) == 0
     told = json.loads(capsys.readouterr().out)["images"]
     assert told["reference"]["name"] == f"samples of {run.path}, {PROTOCOLS['paper']}, seed 0"
+    monkeypatch.setattr(cli, "_assessed", lambda *_: cli.Section({"assessed": True}, [("model", "assessed")]))
+    monkeypatch.setattr(vages.evaluation, "inception_file", lambda: saved)
+    assert cli.evaluate(str(run.path), against=str(saved), **common, json=True) == 0
+    both = json.loads(capsys.readouterr().out)
+    assert both["model"] == {"assessed": True}
+    assert both["images"]["fid"] == fid_of_run
     for arguments, message in {
         (str(own), None): "against: expected images",
         (str(tmp_path / "a.npy"), "nothing"): "expected a set",

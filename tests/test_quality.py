@@ -620,7 +620,6 @@ def at_hand(run, reference, network, tmp_path, monkeypatch):
         monkeypatch.setattr(vages.runs, name, lambda *a, name=name, **k: pytest.fail(f"{name} is called"))
     monkeypatch.setattr("vages.runs.judging.sample_moments", lambda *a, **k: pytest.fail("samples are drawn"))
     np.save(tmp_path / "a.npy", images(20))
-    np.save(tmp_path / "grey.npy", images(20)[:, 0])
     np.save(tmp_path / "nan.npy", np.where(np.arange(400)[:, None, None, None] == 399, np.nan, images(400) / 255))
     reference.save(tmp_path / "st.safetensors")
     return {"RUN": str(run.path), **{path.name: str(path) for path in tmp_path.iterdir()}, "TMP": f"{tmp_path}/"}

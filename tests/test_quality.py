@@ -494,6 +494,8 @@ def test_quality_of_a_run(run, reference, network):
     assert ("samples", 20, 20) in told
     rows = dict(paper.rows())
     assert rows["protocol"] == PROTOCOLS["paper"]
+    assert rows["KID-20"].endswith("(mean of 100 subsets, all 20 images in each)")  # no ±: they are always the same
+    assert "±" in dict(replace(paper, n=5000).rows())["KID-5k"]
     assert rows["diverged chains"] == "0 of 20, left out"
     assert "grey replicated" in rows["input"]
     json.dumps(paper.as_json(), allow_nan=False)

@@ -1,19 +1,16 @@
 """`vages evaluate`: is a model right, and how good are images; `vages inception`, which installs what judges images."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
 from vages.cli.images import Sampling, bar
+from vages.cli.judging import is_run, judge_of, why_unjudged
 from vages.cli.options import given
 from vages.cli.telling import print_json
-
-if TYPE_CHECKING:
-    from vages.evaluation import Statistics
-    from vages.runs.quality import Quality
 
 Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")]
 File = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
@@ -72,7 +69,7 @@ def evaluate(
     """
     from vages.recipes.samples import check_seed
 
-    run = _is_run(source)
+    run = is_run(source)
     check_seed(seed)
     if save is not None:
         _check_new(save)
@@ -80,20 +77,26 @@ def evaluate(
         raise ValueError(
             f"against: expected images to judge {source} by, where no run is, got none; mend the name or give --against"
         )
-    unjudged = _unjudged(source, measure, grey)
-    special = {"protocol": None if protocol == "paper" else protocol, "sampling": sampling}
-    replicated = None if grey == "refuse" else grey
-    _refuse(unjudged, against=against, count=count, **special, grey=replicated, save=save)
-    unassessed = None if measure != "images" else "--measure images leaves the model out"
-    unassessed = unassessed if run else f"{source} is no run"
-    _refuse(unassessed, examples=None if examples == 1000 else examples, noise=noise)
+    left_out = why_unjudged(source, measure, grey)
+    of_samples = {"protocol": None if protocol == "paper" else protocol, "sampling": sampling}
+    of_images = {
+        "against": against,
+        "count": count,
+        **of_samples,
+        "grey": None if grey == "refuse" else grey,
+        "save": save,
+    }
+    of_model = {"examples": None if examples == 1000 else examples, "noise": noise}
+    _refuse(left_out, of_images)
     if not run:
-        _refuse(unassessed, measure="model" if measure == "model" else None)
-    if not run and not _is_run(against or ""):
-        _refuse("nothing is drawn from a run", **special, raw=raw or None)
+        _refuse(f"{source} is no run", of_model | {"measure": "model" if measure == "model" else None})
+    elif measure == "images":
+        _refuse("--measure images leaves the model out", of_model)
+    if not run and not is_run(against or ""):
+        _refuse("nothing is drawn from a run", of_samples | {"raw": raw or None})
     sections: dict[str, Section] = {}
     how = {"count": count, "protocol": protocol, "sampling": sampling, "seed": seed, "grey": grey, "raw": raw}
-    judge = _judge(source, against, how) if unjudged is None else None
+    judge = judge_of(source, against, how) if left_out is None else None
     if run and measure != "images":
         sections["model"] = _assessed(Path(source), examples, noise, seed, raw)
     if judge is not None:
@@ -103,7 +106,7 @@ def evaluate(
             statistics.save(save)
         sections["images"] = Section(quality.as_json(), quality.rows())
     elif measure == "both":
-        sections["images"] = Section({"not measured": unjudged}, [("FID and KID", f"not measured: {unjudged}")])
+        sections["images"] = Section({"not measured": left_out}, [("FID and KID", f"not measured: {left_out}")])
     if json:
         print_json({name: section.record for name, section in sections.items()})
     else:
@@ -151,82 +154,11 @@ def _check_new(path: Path) -> None:
         raise ValueError(f"save: expected a folder that can be written, got {above}; choose another")
 
 
-def _refuse(why: str | None, **options: object) -> None:
+def _refuse(why: str | None, options: dict[str, object]) -> None:
     """Raise where an option is given that has no effect, if there is a reason why it has none."""
     for name, value in options.items():
         if why is not None and value is not None:
             raise ValueError(f"{name}: expected no such option, got {value}, but {why}; leave it out or change that")
-
-
-def _unjudged(source: str, measure: Measure, grey: Grey) -> str | None:
-    """Why no images are judged, if none are."""
-    if not _is_run(source) or measure == "images":
-        return None
-    if measure == "model":
-        return "--measure model judges no images"
-    from vages.evaluation import inception_file
-    from vages.recipes import DeepRecipe
-    from vages.runs import load_run, recipe_of
-
-    if not isinstance(recipe_of(Path(source)), DeepRecipe):
-        return "a GRBM draws no samples that the network could judge"
-    if not inception_file().exists():
-        return "the network's weights are not there, see vages inception --help"
-    if load_run(Path(source)).model.v_shape[0] == 1 and grey == "refuse":
-        return "the images are grey; --grey replicate gives the network their channel three times"
-    return None
-
-
-def _judge(source: str, against: str | None, how: dict[str, Any]) -> "Callable[[Any], tuple[Quality, Statistics]]":
-    """What judges the images, given how to show progress; all that is wrong with them is said here, before that."""
-    from dataclasses import replace
-
-    from vages.evaluation import images_digest, load_inception, load_statistics
-    from vages.recipes import open_images
-    from vages.recipes.reference import check_count
-    from vages.recipes.sources import ImageSet, pieces
-    from vages.runs import evaluate_images, evaluate_run, load_run
-    from vages.runs.judging import count_of, sample_moments, samples_of
-
-    texts = [source] if against is None else [source, against]
-    runs = {text: load_run(Path(text), raw=how["raw"]) for text in texts if _is_run(text)}
-    drawn: dict[str, Any] = {name: how[name] for name in ("count", "protocol", "sampling", "grey")}
-    drawn["count"] = 10_000 if how["count"] is None else how["count"]
-    for run in runs.values():
-        samples_of(run, seed=how["seed"], **drawn)
-    network = load_inception()
-    others: dict[str, ImageSet | Statistics] = {}
-    for text in texts:
-        if text in runs:
-            continue
-        if text.endswith(".safetensors"):
-            others[text] = load_statistics(Path(text), network.sha256)
-        else:
-            others[text] = images = open_images(text, how["grey"])
-            check_count(images.count, images.name)
-            if runs:  # with none, they are read before anything else anyway
-                images_digest(pieces(images))
-    if source in others:
-        count_of(others[source], how["count"])
-
-    def judge(progress: Any) -> "tuple[Quality, Statistics]":
-        common = {"seed": how["seed"], "network": network, "progress": progress}
-        reference = None if against is None else others.get(against)
-        if against in runs:
-            seed = (how["seed"] + 1) % 2**32  # a run against itself is other samples
-            moments, told = sample_moments(runs[against], network, seed=seed, progress=progress, **drawn)
-            name = f"samples of {against}, {told.protocol}, seed {told.seed}"
-            reference = replace(moments.statistics(), name=name)
-        if source in runs:
-            return evaluate_run(runs[source], reference, **drawn, **common)
-        assert reference is not None
-        return evaluate_images(others[source], reference, count=how["count"], grey=how["grey"], **common)
-
-    return judge
-
-
-def _is_run(text: str) -> bool:
-    return (Path(text) / "config.json").is_file()
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:

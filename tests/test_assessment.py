@@ -145,6 +145,7 @@ def test_until_a_model_was_judged_a_grbm_is_its_last_one(grbm, monkeypatch, tmp_
     assert eqx.tree_equal(load_grbm_run(path, 1).model, trained.model(1))
     later = shutil.copytree(path, tmp_path / "later")
     found = newest_checkpoint(later / "checkpoints", pytest.fail)
+    assert found is not None
     parts = {
         k.removeprefix("state/"): v for k, v in found.arrays.items() if k.startswith(("state/model/", "state/post"))
     }

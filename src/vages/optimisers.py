@@ -33,7 +33,7 @@ def learning_rate(
 
 def check_rate(name: str, rate: Any) -> None:
     """Raise unless it is a schedule or a number along which one descends."""
-    number = isinstance(rate, Real) and 0 <= rate < math.inf
+    number = isinstance(rate, Real) and 0 <= float(rate) < math.inf
     if not (number or callable(rate) or isinstance(rate, jax.Array)):
         raise ValueError(f"{name}: expected a number, 0 or more, or a schedule, got {rate!r}; give 1e-3, say")
 

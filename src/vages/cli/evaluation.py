@@ -1,7 +1,7 @@
 """`vages evaluate`: is a model right, and how good are images; `vages inception`, which installs what judges images."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -154,7 +154,7 @@ def _check_new(path: Path) -> None:
         raise ValueError(f"save: expected a folder that can be written, got {above}; choose another")
 
 
-def _refuse(why: str | None, options: dict[str, object]) -> None:
+def _refuse(why: str | None, options: Mapping[str, object]) -> None:
     """Raise where an option is given that has no effect, if there is a reason why it has none."""
     for name, value in options.items():
         if why is not None and value is not None:

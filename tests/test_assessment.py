@@ -134,6 +134,8 @@ def test_a_grbm_comes_back_and_is_assessed(grbm):
     assert assess(run, sizes=SIZES).rows == got.rows
     with pytest.raises(ValueError, match="noise: expected a standard deviation of 0 or more, got -1.0"):
         assess(run, noise=-1.0)
+    with pytest.raises(ValueError, match="seed: expected a seed from 0 to below 2"):
+        assess(run, seed=-1)
     with pytest.raises(ValueError, match="seed: expected one of the 2 seeds"):
         load_grbm_run(path, 2)
 

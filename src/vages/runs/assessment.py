@@ -46,6 +46,7 @@ from vages.models import EBLVM, GRBM, TractableEBLVM
 from vages.models.grbm import MAX_ENUMERATED
 from vages.posteriors import Corrector, NoPosterior, Posterior
 from vages.recipes.deep import DeepRecipe
+from vages.recipes.samples import check_seed
 from vages.report import assessment_figure, number_with_error
 from vages.runs.loaded import LoadedRun
 from vages.runs.loaded_grbm import GRBMRun
@@ -131,8 +132,7 @@ def assess(
     progress: Progress | None = None,
 ) -> Assessment:
     """Likelihood where it can be had, score matching loss, Fisher divergence, KSD with its p-value, posterior's gap."""
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed: expected a seed from 0 to below 2**32, got {seed}")
+    check_seed(seed)
     if noise is not None and not noise >= 0:
         raise ValueError(f"noise: expected a standard deviation of 0 or more, got {noise}")
     began, sizes = time.perf_counter(), Sizes() if sizes is None else sizes

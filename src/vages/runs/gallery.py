@@ -13,6 +13,7 @@ from vages.files import read_image, read_npy
 from vages.models import EBLVM
 from vages.posteriors import posterior_means
 from vages.recipes.chains import chains_of
+from vages.recipes.samples import check_seed
 from vages.report import save_sheet, trajectory_figure
 from vages.runs.kept import Kept, keep, new_folder
 from vages.runs.loaded import LoadedRun
@@ -188,8 +189,7 @@ def hidden_pixels(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "channe
 
 def _sampler(run: LoadedRun, use: str, seed: int, sampling: float | None) -> tuple[EBLVM, Schedule, PRNGKeyArray]:
     """The model, the schedule and the key of chains for one use."""
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed: expected a seed from 0 to below 2**32, got {seed}")
+    check_seed(seed)
     recipe = run.recipe if sampling is None else replace(run.recipe, sampling=sampling)
     return *chains_of(recipe, run.model), seed_keys((seed,), use)[0]
 

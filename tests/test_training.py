@@ -168,7 +168,10 @@ def test_a_folder_that_holds_something_is_refused(tmp_path):
     with pytest.raises(ValueError, match="out: expected a new or empty folder"):
         RunFolder(tmp_path, {})
     (tmp_path / "run-1").mkdir()
-    assert numbered_folder(tmp_path, "run") == tmp_path / "run-2"
+    with numbered_folder(tmp_path, "run") as path:
+        assert path == tmp_path / "run-2"
+        assert path.is_dir()
+    assert not path.exists()  # nothing came to lie in it
 
 
 def test_blocks_of_noise_add_up_and_none_is_of_one():

@@ -78,4 +78,6 @@ def judge_of(source: str, against: str | None, how: dict[str, Any]) -> "Callable
 
 def is_run(text: str) -> bool:
     """Whether there is the folder of a run."""
-    return (Path(text) / "config.json").is_file()
+    from vages.files.directory import Directory
+
+    return Directory(Path(text)).has_file("config.json")

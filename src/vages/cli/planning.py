@@ -14,12 +14,14 @@ import numpy as np
 from vages.cli.telling import waiting
 from vages.data import IMAGE_SETS, TOYS, Batches, Dataset, datasets
 from vages.experiments.catalogue import EXPERIMENTS
+from vages.files.directory import Directory
 from vages.nets.network import check_image_shape
 from vages.recipes import DeepRecipe, Recipe, learner_of
 from vages.recipes.deep import learner_of_deep, load_deep, parts_of_deep
 from vages.recipes.recipe import load_data, parts_of
 from vages.runs import config_of, recipe_of
-from vages.training.checkpoint import checkpoints, step_of
+from vages.training.checkpoint import last_step
+from vages.training.folder import check_new
 
 
 def plan_training(recipe: Recipe | DeepRecipe, folder: Path, *, resume: bool) -> dict[str, Any]:
@@ -27,13 +29,16 @@ def plan_training(recipe: Recipe | DeepRecipe, folder: Path, *, resume: bool) ->
     plan: dict[str, Any] = {"folder": folder, "settings": config_of(recipe)}
     problems = []
     if resume:
-        plan["from step"] = max(map(step_of, checkpoints(folder / "checkpoints")), default=0)
+        plan["from step"] = last_step(Directory(folder) / "checkpoints")
         before = config_of(recipe_of(folder))
         plan["changed settings"] = {
             name: [before.get(name), now] for name, now in plan["settings"].items() if before.get(name) != now
         }
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        problems.append(f"out: expected a new or empty folder, got {folder}, which holds something; choose another")
+    else:
+        try:
+            check_new(folder)
+        except (ValueError, OSError) as error:
+            problems.append(str(error))
     with waiting("looking at the data"):
         data, shape, problem = _data(recipe)
     plan["data"] = data

@@ -1,6 +1,7 @@
 """`vages train`."""
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -158,14 +159,13 @@ def train(
         raise ValueError(f"out: expected nothing beside --resume, which goes on in {resume}, got {out}; leave it out")
     from vages.recipes import DEEP_PRESETS, PRESETS, DeepRecipe
     from vages.runs import recipe_of
-    from vages.training import Checkpoints, Guard, numbered_folder
+    from vages.training import Checkpoints, Guard
 
     start = recipe_of(resume) if resume is not None else {**PRESETS, **DEEP_PRESETS}[preset]
     recipe = _with(start, settings)
-    source = Path(data).stem if data else preset
-    folder = resume or out or numbered_folder(Path("runs"), f"{source}-{recipe.method}")
+    name = f"{Path(data).stem if data else preset}-{recipe.method}"
     if dry_run:
-        return _planned(recipe, folder, resume is not None, json)
+        return _planned(recipe, resume or out or _next(name), resume is not None, json)
     how: dict[str, Any] = {
         "checkpoints": Checkpoints(checkpoint_every, keep_last=keep_last, keep_every=keep_every),
         "guard": Guard(guard),
@@ -173,10 +173,29 @@ def train(
         "resume": resume is not None,
         "progress": True,
     }
-    with _tensorboard(folder) if tensorboard else nullcontext() as log:
-        if log is not None:
-            how["log"] = log
-        return (_deep if isinstance(recipe, DeepRecipe) else _grbm)(recipe, folder, how, json)
+    with nullcontext(resume or out) if resume or out else _new_folder(name) as folder:
+        with _tensorboard(folder) if tensorboard else nullcontext() as log:
+            if log is not None:
+                how["log"] = log
+            return (_deep if isinstance(recipe, DeepRecipe) else _grbm)(recipe, folder, how, json)
+
+
+@contextmanager
+def _new_folder(name: str) -> Iterator[Path]:
+    """The folder of a new run, which the first process of a cluster makes."""
+    from vages.training import by_writer, numbered_folder
+
+    with ExitStack() as stack:
+        made = by_writer(lambda: stack.enter_context(numbered_folder(Path("runs"), name)))
+        yield Path("runs") / name if made is None else made
+
+
+def _next(name: str) -> Path:
+    """The folder that a run would have if it were started now."""
+    from itertools import count
+
+    paths = (Path("runs") / f"{name}-{number}" for number in count(1))
+    return next(path for path in paths if not path.exists())
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -224,14 +243,14 @@ def _deep(recipe: Any, folder: Path, how: dict[str, Any], json: bool) -> int:
 
 
 def _told(fitted: Any, recipe: Any, folder: Path, json: bool, line: str) -> int:
-    from vages.files.objects import read_json
     from vages.training import is_writer
+    from vages.training.folder import read_object
 
     status = Status.STOPPED if fitted.interrupted else Status.DONE
     if not is_writer():
         return status
     if json:
-        print_json({"folder": folder, **read_json(folder / "result.json", 2**24)})
+        print_json({"folder": folder, **read_object(folder, "result.json")})
         return status
     if fitted.interrupted:
         print(
@@ -256,9 +275,10 @@ def _tensorboard(folder: Path) -> Any:
 
     if find_spec("tensorboardX") is None:
         raise ValueError("tensorboard: expected tensorboardX, which is not installed; pip install 'vages[tensorboard]'")
+    from vages.files.directory import Directory
     from vages.training.tensorboard import EventLog
 
-    return EventLog(folder / "tensorboard")
+    return EventLog(Directory(folder) / "tensorboard")
 
 
 def make_mesh(devices: int, cluster: str | None) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vages.experiments.claims import Claim, Outcome, Say
-from vages.experiments.kept_runs import kept_runs
+from vages.experiments.kept_runs import kept_arrays, kept_runs
 from vages.recipes import DeepRecipe
 from vages.recipes.deep import CELEBA, CIFAR10, DIGITS, MNIST
 from vages.report import trajectory_figure
@@ -35,8 +35,8 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
     for model in kept_runs(recipes, runs, say):
         name = model.recipe.data
         kept = interpolate(model, rows=settings.rows, columns=settings.columns, seed=seed)
-        with np.load(kept.folder / "interpolation.npz", allow_pickle=False) as arrays:
-            images, trajectory, factors = arrays["v"], arrays["trajectory"], arrays["factors"]
+        arrays = kept_arrays(kept, "interpolation")
+        images, trajectory, factors = arrays["v"], arrays["trajectory"], arrays["factors"]
         step, span = walk(images)
         typical = typical_distance(model.images.splits.train, seed)
         measurements[name] = {

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from vages.data import Images
 from vages.evaluation import logistic_regression
 from vages.experiments.claims import Claim, Outcome, Say
-from vages.experiments.kept_runs import kept_runs
+from vages.experiments.kept_runs import kept_arrays, kept_runs
 from vages.recipes import DeepRecipe
 from vages.recipes.deep import CELEBA, CIFAR10, DIGITS, MNIST
 from vages.report import image_grid
@@ -41,8 +41,8 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
         panels = {"data": images.splits.test[:100]}
         for way, title in WAYS.items():
             kept = sample_images(model, count=settings.count, latents=way, seed=seed)
-            with np.load(kept.folder / "samples.npz", allow_pickle=False) as arrays:
-                samples, diverged = arrays["v"], arrays["diverged"]
+            arrays = kept_arrays(kept, "samples")
+            samples, diverged = arrays["v"], arrays["diverged"]
             panels[title] = samples[:100]
             found = {} if diverged.all() else compare(samples[~diverged], images, by_class=name in DIGITS_OF_SOME_KIND)
             found |= {"diverged": float(diverged.mean()), "seconds": kept.result["seconds"]}

@@ -2,10 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from vages.experiments.claims import Say
+from vages.files import parse_npz
+from vages.files.directory import Directory
 from vages.recipes import DeepRecipe
 from vages.recipes.deep import load_deep
-from vages.runs import LoadedRun, load_run, recipe_of, run_deep
+from vages.runs import Kept, LoadedRun, load_run, recipe_of, run_deep
+from vages.training.folder import is_run
+
+_LARGEST = 2**34  # bytes of arrays
 
 
 def kept_runs(recipes: tuple[DeepRecipe, ...], runs: Path, say: Say) -> list[LoadedRun]:
@@ -18,8 +25,14 @@ def kept_runs(recipes: tuple[DeepRecipe, ...], runs: Path, say: Say) -> list[Loa
     return [_kept_run(recipe, runs / f"{recipe.data}-{recipe.seed}", say) for recipe in recipes]
 
 
+def kept_arrays(kept: Kept, name: str) -> dict[str, np.ndarray]:
+    """The arrays in what was made of a run."""
+    with Directory(kept.folder) as folder:
+        return parse_npz(folder.read_bytes(f"{name}.npz", _LARGEST), str(kept.folder), _LARGEST)
+
+
 def _kept_run(recipe: DeepRecipe, path: Path, say: Say) -> LoadedRun:
-    there = path.exists()
+    there = is_run(path)
     own = recipe_of(path) if there else recipe
     if not isinstance(own, DeepRecipe):
         raise ValueError(f"runs: expected the run of a deep model in {path}, got that of a GRBM; move it away")

@@ -10,6 +10,8 @@ from pathlib import Path
 from vages.environment import environment
 from vages.experiments.catalogue import EXPERIMENTS
 from vages.experiments.claims import Outcome, Say
+from vages.files.directory import Directory
+from vages.report import figure_png
 from vages.runs import write_report
 
 
@@ -43,8 +45,8 @@ def reproduce(
     outcome: Outcome = module.run(quick=quick, seed=seed, say=say, **kept)
     minutes = (time.perf_counter() - start) / 60
 
-    moved = _move_aside(folder)
-    folder.mkdir()
+    moved, results = _move_aside(folder), Directory(folder)
+    results.create()
     sound = all(math.isfinite(claim.value) for claim in outcome.claims)
     record = {
         "experiment": name,
@@ -55,9 +57,9 @@ def reproduce(
         "environment": environment(),
         "minutes": minutes,
     }
-    (folder / "result.json").write_text(json.dumps(record, indent=2) + "\n")
+    results.write_bytes("result.json", (json.dumps(record, indent=2) + "\n").encode())
     for title, figure in outcome.figures.items():
-        figure.savefig(folder / f"{title}.png", dpi=150)
+        results.write_bytes(f"{title}.png", figure_png(figure))
     write_report(folder)
     return Reproduction(folder, outcome, minutes, sound, moved)
 

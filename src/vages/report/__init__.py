@@ -3,7 +3,7 @@
 from vages.report.assessments import assessment_figure, number_with_error
 from vages.report.curves import GridPanel, curves_figure, grid_figure
 from vages.report.figures import COLOURS, MARKERS, Series, proportionality_figure
-from vages.report.images import image_grid, save_png, save_sheet, tile
+from vages.report.images import figure_png, image_grid, save_png, save_sheet, sheet_png, tile
 from vages.report.pictures import Extent, density_figure, grid_points, scatter_figure
 from vages.report.trajectories import trajectory_figure, trajectory_sheet
 
@@ -16,6 +16,7 @@ __all__ = [
     "assessment_figure",
     "curves_figure",
     "density_figure",
+    "figure_png",
     "grid_figure",
     "grid_points",
     "image_grid",
@@ -24,6 +25,7 @@ __all__ = [
     "save_png",
     "save_sheet",
     "scatter_figure",
+    "sheet_png",
     "tile",
     "trajectory_figure",
     "trajectory_sheet",

@@ -1,5 +1,6 @@
 """Images as sheets of pixels: grey or colour, in [0, 1], and what is not a number in a colour that cries out."""
 
+import io
 import math
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def image_grid(sets: dict[str, GreyOrColour], columns: int = 10) -> Figure:
 
 def save_sheet(path: str | Path, images: GreyOrColour, columns: int) -> Path:
     """Write images as one sheet of tiles, small ones enlarged to be seen."""
-    return save_png(path, tile(images, columns), scale=max(1, 64 // images.shape[-1]))
+    return save_png(path, tile(images, columns), _enlarged(images))
 
 
 def save_png(path: str | Path, sheet: Float[np.ndarray, "y x 3"], scale: int = 1) -> Path:
@@ -56,10 +57,33 @@ def save_png(path: str | Path, sheet: Float[np.ndarray, "y x 3"], scale: int = 1
     path = Path(path)
     if path.suffix != ".png":
         raise ValueError(f"path: expected a name that ends in .png, got {path.name}; rename it")
+    path.write_bytes(png_bytes(sheet, scale))
+    return path
+
+
+def sheet_png(images: GreyOrColour, columns: int) -> bytes:
+    """The PNG file that `save_sheet` writes."""
+    return png_bytes(tile(images, columns), _enlarged(images))
+
+
+def png_bytes(sheet: Float[np.ndarray, "y x 3"], scale: int = 1) -> bytes:
+    """The PNG file that `save_png` writes."""
     if scale < 1:
         raise ValueError(f"scale: expected a whole number of at least 1, got {scale}")
     pixels = np.rint(255 * np.clip(sheet, 0, 1)).astype(np.uint8)
     pixels = pixels.repeat(scale, axis=0).repeat(scale, axis=1)
     grey = bool((pixels == pixels[..., :1]).all())
-    Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if grey else pixels).save(path, optimize=True)
-    return path
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if grey else pixels).save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+def figure_png(figure: Figure) -> bytes:
+    """A figure as a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=150)
+    return file.getvalue()
+
+
+def _enlarged(images: GreyOrColour) -> int:
+    return max(1, 64 // images.shape[-1])

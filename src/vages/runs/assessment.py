@@ -41,17 +41,16 @@ from vages.evaluation import (
     score_matching_loss,
     sliced_score_matching_loss,
 )
-from vages.files.durable import replace_durably
+from vages.files.directory import Directory
 from vages.models import EBLVM, GRBM, TractableEBLVM
 from vages.models.grbm import MAX_ENUMERATED
 from vages.posteriors import Corrector, NoPosterior, Posterior
 from vages.recipes.deep import DeepRecipe
 from vages.recipes.samples import check_seed
-from vages.report import assessment_figure, number_with_error
+from vages.report import assessment_figure, figure_png, number_with_error
 from vages.runs.loaded import LoadedRun
 from vages.runs.loaded_grbm import GRBMRun
 from vages.samplers.program import Progress
-from vages.training import numbered_folder
 
 LONG = 1000  # dimensions, above which traces are estimated
 LOSS = "the Fisher divergence up to a constant of the data"
@@ -146,12 +145,12 @@ def assess(
 
 def keep_assessment(run: LoadedRun | GRBMRun, assessment: Assessment) -> Path:
     """Write the assessment and its figure to the first free RUN/evaluation-NUMBER."""
-    folder = numbered_folder(run.path, "evaluation")
-    folder.mkdir()
     record = assessment.record()
-    assessment_figure(record["rows"], str(run.path)).savefig(folder / "evaluation.png", dpi=150)
-    replace_durably(folder / "result.json", (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
-    return folder
+    picture = figure_png(assessment_figure(record["rows"], str(run.path)))
+    with Directory(run.path).make_numbered("evaluation") as folder:
+        folder.write_bytes("evaluation.png", picture)
+        folder.write_bytes("result.json", (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+        return folder.path
 
 
 def assess_subject(key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: Progress | None) -> list[Row]:

@@ -4,10 +4,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from vages.files.directory import Directory
 from vages.recipes.deep import DeepRecipe
 from vages.recipes.recipe import Recipe
 from vages.training import RunFolder
-from vages.training.checkpoint import checkpoints, step_of
+from vages.training.checkpoint import last_step
 
 _KINDS = {"grbm": Recipe, "deep": DeepRecipe}
 
@@ -35,7 +36,7 @@ def recipe_of(path: Path) -> Recipe | DeepRecipe:
 
 
 def reopened(recipe: Recipe | DeepRecipe, path: Path) -> RunFolder:
-    """The folder of a run that this recipe can go on with; its config is brought up to date."""
+    """The folder of a run that this recipe can go on with; its config is brought up to date as it goes on."""
     earlier = recipe_of(path)
     before, now = config_of(earlier), config_of(recipe)
     free = {"sampling"} if any(map(_rate_depends_on_steps, (earlier, recipe))) else {"sampling", "steps"}
@@ -43,7 +44,7 @@ def reopened(recipe: Recipe | DeepRecipe, path: Path) -> RunFolder:
     if refused := [name for name in changed if name not in free]:
         told = ", ".join(f"{name} ({before.get(name)} before, {now.get(name)} now)" for name in refused)
         raise ValueError(f"resume: expected the settings that {path} was started with, got another {told}; start anew")
-    done = max(map(step_of, checkpoints(path / "checkpoints")), default=0)
+    done = last_step(Directory(path) / "checkpoints")
     if recipe.steps < done:
         raise ValueError(f"steps: expected at least the {done} already made, got {recipe.steps}; ask for more")
     folder = RunFolder.reopen(path)

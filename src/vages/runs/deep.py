@@ -11,7 +11,7 @@ from vages.posteriors import posterior_means
 from vages.recipes.chains import chains_of
 from vages.recipes.deep import DeepRecipe, learner_of_deep, load_deep
 from vages.recipes.deep_training import DeepTrained, train_deep
-from vages.report import curves_figure, save_sheet
+from vages.report import curves_figure, figure_png, sheet_png
 from vages.runs.config import config_of, reopened
 from vages.runs.reports import reported
 from vages.samplers import LangevinSamples, sample_v
@@ -33,11 +33,11 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
         trained = train_deep(recipe, images, folder=folder, resume=resume, **how)
         fitted = trained.fitted
         samples = first_look(trained, visible=how.get("progress", False))
-        save_sheet(folder.path / "samples.png", np.asarray(samples.v), columns=10)
+        folder.directory.write_bytes("samples.png", sheet_png(np.asarray(samples.v), columns=10))
         steps, loss = fitted.curve("loss")
         if len(steps):  # a finished run that goes on without its log has none
             figure = curves_figure({recipe.method: (steps, np.log10(loss)[:, None])}, "loss, log10")
-            figure.savefig(folder.path / "curve.png", dpi=150)
+            folder.directory.write_bytes("curve.png", figure_png(figure))
         folder.save(
             "result",
             {

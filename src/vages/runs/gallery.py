@@ -14,7 +14,7 @@ from vages.models import EBLVM
 from vages.posteriors import posterior_means
 from vages.recipes.chains import chains_of
 from vages.recipes.samples import check_seed
-from vages.report import save_sheet, trajectory_figure
+from vages.report import figure_png, sheet_png, trajectory_figure
 from vages.runs.kept import Kept, keep, new_folder
 from vages.runs.loaded import LoadedRun
 from vages.samplers import LangevinSamples, Schedule, sample_joint, sample_v
@@ -61,7 +61,7 @@ def sample_images(
         arrays |= _arrays(samples)
         kept = keep(folder, "samples", run, arrays, _about(protocol, seed, schedule, arrays, began))
         shown = arrays["v"][:SHOWN]
-        save_sheet(folder / "samples.png", shown, columns=math.ceil(math.sqrt(len(shown))))
+        folder.write_bytes("samples.png", sheet_png(shown, columns=math.ceil(math.sqrt(len(shown)))))
         return kept
 
 
@@ -110,7 +110,7 @@ def interpolate(
         about = {"training_row": row, "ratio": ratio, "snapshots": steps}
         kept = keep(folder, "interpolation", run, arrays, about | _about(protocol, seed, schedule, arrays, began))
         labels = [f"{factor:+.2f} m" for factor in factors], [str(step) for step in steps]
-        trajectory_figure(arrays["trajectory"], *labels).savefig(folder / "interpolation.png", dpi=150)
+        folder.write_bytes("interpolation.png", figure_png(trajectory_figure(arrays["trajectory"], *labels)))
         return kept
 
 
@@ -151,7 +151,8 @@ def inpaint(
         about = {"mask": mask, "images": source, "tries": tries}
         kept = keep(folder, "inpainting", run, arrays, about | _about(protocol, seed, schedule, arrays, began))
         sheet = np.stack([originals, masked, *arrays["v"]])[:SHOWN, : max(1, SHOWN // (2 + tries))]
-        save_sheet(folder / "inpainting.png", sheet.reshape(-1, *originals.shape[1:]), columns=sheet.shape[1])
+        sheet, columns = sheet.reshape(-1, *originals.shape[1:]), sheet.shape[1]
+        folder.write_bytes("inpainting.png", sheet_png(sheet, columns=columns))
         return kept
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from vages.recipes.pictures import draw
 from vages.recipes.recipe import Recipe, check_recipe
 from vages.recipes.training import Trained, train
+from vages.report import figure_png
 from vages.runs.config import config_of, reopened
 from vages.runs.reports import reported
 from vages.training import RunFolder, by_writer, check_batch
@@ -35,5 +36,5 @@ def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) 
             },
         )
         for name, figure in draw(trained).items():
-            figure.savefig(folder.path / f"{name}.png", dpi=150)
+            folder.directory.write_bytes(f"{name}.png", figure_png(figure))
         return trained

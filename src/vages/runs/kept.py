@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from vages.environment import environment
-from vages.files.durable import replace_durably
+from vages.files.directory import Directory
 from vages.runs.loaded import LoadedRun
-from vages.training.folder import numbered_folder
 
 
 class Kept(NamedTuple):
@@ -22,22 +21,25 @@ class Kept(NamedTuple):
 
 
 @contextmanager
-def new_folder(run: LoadedRun, name: str, out: Path | None) -> Iterator[Path]:
+def new_folder(run: LoadedRun, name: str, out: Path | None) -> Iterator[Directory]:
     """The folder `out`, or the first free RUN/NAME-NUMBER; it goes again where nothing came to lie in it."""
-    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"out: expected a new or empty folder, got {out}, which holds something; choose another")
-    folder = numbered_folder(run.path, name) if out is None else out
-    folder.mkdir(parents=True, exist_ok=out is not None)
+    if out is None:
+        folder = Directory(run.path).make_numbered(name)
+    else:
+        folder = Directory(out)
+        if folder.names() or (out.exists() and not out.is_dir()):
+            raise ValueError(f"out: expected a new or empty folder, got {out}, which holds something; choose another")
+        folder.create()
     try:
         yield folder
     finally:
-        with suppress(OSError):
-            folder.rmdir()
+        folder.remove_empty()
 
 
-def keep(folder: Path, name: str, run: LoadedRun, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> Kept:
+def keep(folder: Directory, name: str, run: LoadedRun, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> Kept:
     """Write NAME.npz, and last of all result.json, which says what the arrays were made of, and with."""
-    np.savez(folder / f"{name}.npz", allow_pickle=False, **arrays)
+    with folder.writing(f"{name}.npz") as file:
+        np.savez(file, allow_pickle=False, **arrays)
     result = {
         "run": str(run.path),
         "checkpoint": run.step,
@@ -45,5 +47,5 @@ def keep(folder: Path, name: str, run: LoadedRun, arrays: dict[str, np.ndarray],
         **about,
         "environment": environment(),
     }
-    replace_durably(folder / "result.json", (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())
-    return Kept(folder, result)
+    folder.write_bytes("result.json", (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())
+    return Kept(folder.path, result)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from vages.data import Images
+from vages.files.directory import Directory
 from vages.learners import Averages
 from vages.models import EBLVM
 from vages.posteriors import Posterior
@@ -75,7 +76,7 @@ def load_run(
             f"run: expected the run of a deep model, got {path}, that of a GRBM; 'vages train' has drawn its samples "
             "in that folder"
         )
-    found = newest_checkpoint(path / "checkpoints", refused)
+    found = newest_checkpoint(Directory(path) / "checkpoints", refused)
     if found is None:
         raise ValueError(
             f"run: expected a whole checkpoint in {path / 'checkpoints'}, got none; "

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from vages.data import Splits
+from vages.files.directory import Directory
 from vages.learners import Averages
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
@@ -57,7 +58,7 @@ def load_grbm_run(
         raise ValueError(f"run: expected the run of a GRBM, got {path}, that of a deep model; use load_run")
     if not 0 <= seed < recipe.seeds:
         raise ValueError(f"seed: expected one of the {recipe.seeds} seeds of {path}, counted from 0, got {seed}")
-    found = newest_checkpoint(path / "checkpoints", refused)
+    found = newest_checkpoint(Directory(path) / "checkpoints", refused)
     if found is None:
         raise ValueError(
             f"run: expected a whole checkpoint in {path / 'checkpoints'}, got none; "

@@ -1,7 +1,6 @@
 """What was made of a run since, for its page: samples, a walk through h, completions, an embedding, evaluations."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,24 +19,23 @@ _MEANS = 10_000  # of an embedding, at most
 
 def gallery_sections(reader: Reader) -> list[Section]:
     """The newest of each kind, from RUN/KIND-NUMBER; what cannot be read is added to the run's problems."""
-    kinds: dict[str, list[tuple[int, Path]]] = {}
-    for path in reader.folder.iterdir():
-        if (found := _FOLDER.fullmatch(path.name)) and (path / "result.json").is_file():
-            kinds.setdefault(found[1], []).append((int(found[2]), path))
+    kinds: dict[str, list[tuple[int, Reader]]] = {}
+    for name in reader.directory.names():
+        if (found := _FOLDER.fullmatch(name)) and (inner := reader.inner(name)) is not None:
+            kinds.setdefault(found[1], []).append((int(found[2]), inner))
     sections = []
     for kind, (title, most, build) in _KINDS.items():
-        newest = sorted(kinds.get(kind, []), reverse=True)
+        newest = sorted(kinds.get(kind, []), key=lambda numbered: numbered[0], reverse=True)
         parts = []
-        for _, path in newest[:most]:
-            own = Reader(path)
-            about = own.object("result.json")
+        for _, own in newest[:most]:
+            about, name = own.object("result.json"), own.folder.name
             try:
-                body = build(own, about, path.name)
+                body = build(own, about, name)
             except ValueError as error:
                 own.problems.append(str(error))
                 body = Markup("")
-            parts.append(element("div", element("h3", path.name), body, _provenance(about)))
-            reader.problems += [f"{path.name}: {problem}" for problem in own.problems]
+            parts.append(element("div", element("h3", name), body, _provenance(about)))
+            reader.problems += [f"{name}: {problem}" for problem in own.problems]
         more = len(newest) - len(parts)
         told = element("p", f"In the folder are {more} more.", class_="note") if more else ""
         if parts:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vages.files.durable import replace_durably
+from vages.files.directory import Directory
 from vages.report.page.document import Header, Section, page
 from vages.report.page.embedded import figure
 from vages.report.page.markup import Markup, as_float, duration, element, is_number, joined, number
@@ -20,6 +20,7 @@ from vages.report.page.tables import claims_list, events_list, key_figures, reco
 from vages.runs.commands import reproduce_command, train_command
 from vages.runs.reported_galleries import gallery_sections
 from vages.training import Diverged, RunFolder
+from vages.training.checkpoint import last_step
 
 NAME = "report.html"
 ALARMING = frozenset({"checkpoint refused", "recovered", "diverged", "interrupted", "log incomplete"})
@@ -48,23 +49,28 @@ def reported(folder: RunFolder) -> Iterator[None]:
 def write_report(folder: Path, out: Path | None = None) -> Path:
     """Write the page of a run's folder, or of an experiment's results, to `out`, by default its report.html.
 
-    Files that cannot be read are named on the page. The page is a function of the folder's name and files.
+    Files that cannot be read are named on the page, and so are links, which are not followed. The page is a function
+    of the folder's name and files.
     """
     out = folder / NAME if out is None else out
     if out.suffix != ".html" or out.is_dir():
         raise ValueError(f"out: expected a file that ends in .html, got {out}; rename it")
-    content = build_report(folder).encode()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    replace_durably(out, content)
+    with Directory(out.parent) as place:
+        place.check_file(out.name)
+        content = build_report(folder).encode()
+        place.create()
+        place.write_bytes(out.name, content)
     return out
 
 
 def build_report(folder: Path) -> str:
     """The same page as text."""
-    if (folder / "config.json").is_file():
-        return _run_page(Reader(folder))
-    if (folder / "result.json").is_file():
-        return _experiment_page(Reader(folder))
+    directory = Directory(folder)
+    if directory.has_file("config.json"):
+        last_step(directory / "checkpoints")  # a run of a newer version is refused
+        return _run_page(Reader(directory))
+    if directory.has_file("result.json"):
+        return _experiment_page(Reader(directory))
     raise ValueError(
         f"run: expected the folder of a run or of an experiment's results, got {folder}, which holds neither "
         "config.json nor result.json; check it"

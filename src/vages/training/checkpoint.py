@@ -4,15 +4,16 @@
     checkpoints/step-000000100000/manifest.json        what they are, and SHA-256 sums of the arrays and of itself
 
 A process killed at any moment leaves either no folder of that name or a complete one. What is read is verified first;
-nothing is ever unpickled.
+nothing is ever unpickled. What cannot be read is never removed: it may be somebody else's, or of a newer version.
 """
 
 import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,16 +22,21 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from vages.files.bad import BadFile, read_bytes
-from vages.files.durable import sync_folder, write_durably
-from vages.files.objects import read_json
+from vages.files.bad import BadFile
+from vages.files.directory import FOLDER, Directory, UnsafeFile
+from vages.files.objects import parse_json
 
 FORMAT = 1
 ARRAYS, MANIFEST = "state.safetensors", "manifest.json"
 _LARGEST = {ARRAYS: 2**37, MANIFEST: 2**24}  # bytes that are read at most
 _NAME = re.compile(r"step-(\d{12})")
+_ASIDE = re.compile(r"\.step-\d{12}\.(old\.)?\d+")
 _BITS = {"bfloat16": np.uint16}  # kept as its bits: NumPy has no such type
 Arrays = dict[str, np.ndarray]
+
+
+class NewerFormat(BadFile):
+    """A checkpoint that a newer version has written."""
 
 
 class Checkpoint(NamedTuple):
@@ -42,10 +48,10 @@ class Checkpoint(NamedTuple):
     about: dict[str, Any]
 
 
-def write_checkpoint(folder: Path, step: int, arrays: Arrays, about: dict[str, Any]) -> Path:
+def write_checkpoint(folder: Directory | Path, step: int, arrays: Arrays, about: dict[str, Any]) -> Path:
     """Write `folder/step-…` durably, or leave nothing of that name."""
-    path = folder / f"step-{step:012d}"
-    aside = folder / f".{path.name}.{os.getpid()}"
+    folder, name = Directory.of(folder), f"step-{step:012d}"
+    aside = f".{name}.{os.getpid()}"
     kept = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     content = safetensors.numpy.save(
         {name: array.view(_BITS.get(array.dtype.name, array.dtype)) for name, array in kept.items()}
@@ -58,29 +64,169 @@ def write_checkpoint(folder: Path, step: int, arrays: Arrays, about: dict[str, A
         "about": about,
     }
     manifest = json.dumps({"manifest": body, "sha256": _digest(body)}, indent=1, allow_nan=False).encode()
+    folder.create()
     try:
-        if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            sync_folder(folder.parent)
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
-        write_durably(aside / ARRAYS, content)
-        write_durably(aside / MANIFEST, manifest)
-        sync_folder(aside)
-        if path.exists():  # of a run that went back before it; a whole one takes its place
-            _remove(path)
-        aside.rename(path)
-        sync_folder(folder)
-    except OSError:
-        shutil.rmtree(aside, ignore_errors=True)
+        folder.remove(aside)
+        with folder.make(aside) as new:
+            new.create_file(ARRAYS, content)
+            new.create_file(MANIFEST, manifest)
+            new.sync()
+        _make_way(folder, name)
+        folder.rename(aside, name)
+        folder.sync()
+    except BaseException:
+        with suppress(OSError):
+            folder.remove(aside)
         raise
-    return path
+    return folder.path / name
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint in this folder, if every byte of it is as it was written."""
-    body = _read_manifest(path)
-    content = read_bytes(path / ARRAYS, min(body["files"][ARRAYS]["bytes"], _LARGEST[ARRAYS]))
+    with Directory(path.parent) / path.name as directory:
+        return _read_arrays(directory, _read_manifest(directory))
+
+
+def newest_checkpoint(folder: Directory | Path, refused: Callable[[str], None]) -> Checkpoint | None:
+    """The newest checkpoint that can be verified; `refused` is told of each one that was found not to be.
+
+    `NewerFormat` where any is of a newer version, `UnsafeFile` where a link or the like is in the place of a file.
+    """
+    folder, found = Directory.of(folder), None
+    for path, body in reversed(_manifests(folder)):
+        try:
+            if isinstance(body, Exception):
+                raise body
+            if found is None:
+                with folder / path.name as directory:
+                    found = _read_arrays(directory, body)
+        except UnsafeFile:
+            raise
+        except (BadFile, OSError) as error:
+            refused(_line(error))
+    return found
+
+
+def last_step(folder: Directory | Path) -> int:
+    """The last step of which there is a checkpoint, by its manifest alone; 0 where there is none."""
+    bodies = [body for _, body in _manifests(Directory.of(folder)) if isinstance(body, dict)]
+    return max((body["step"] for body in bodies), default=0)
+
+
+def has_checkpoints(folder: Directory | Path) -> bool:
+    """Whether any is there, damaged or not; a folder of such a name that holds no part of a checkpoint is none."""
+    folder = Directory.of(folder)
+    return any(
+        folder.kind(path.name) == FOLDER and {ARRAYS, MANIFEST} & set((folder / path.name).names())
+        for path in checkpoints(folder)
+    )
+
+
+def checkpoints(folder: Directory | Path) -> list[Path]:
+    """The checkpoints in a folder by their names, oldest first."""
+    folder = Directory.of(folder)
+    return [folder.path / name for name in folder.names() if _NAME.fullmatch(name)]
+
+
+def prune(folder: Directory | Path, step: int, last: int, every: int | None) -> None:
+    """Of the checkpoints up to `step`, remove all but the `last` newest and those of steps that `every` divides.
+
+    Later ones are of a run that went back before them, because they could not be verified: they push out no other.
+    What has no readable manifest neither counts nor is removed.
+    """
+    folder, newest = Directory.of(folder), 0
+    for path in reversed(checkpoints(folder)):
+        if step_of(path) > step or (newest >= last and every is not None and step_of(path) % every == 0):
+            continue
+        with suppress(BadFile, OSError):
+            with folder / path.name as directory:
+                _read_manifest(directory)
+            newest += 1
+            if newest > last and (every is None or step_of(path) % every):
+                _remove(folder, path.name)
+
+
+def sweep(folder: Directory | Path) -> None:
+    """Remove what interrupted writes and removals left."""
+    folder = Directory.of(folder)
+    for name in folder.names():
+        if _ASIDE.fullmatch(name) and folder.kind(name) == FOLDER:
+            with suppress(OSError):
+                folder.remove(name)
+
+
+def _make_way(folder: Directory, name: str) -> None:
+    """Free the name of a checkpoint: an earlier one of that step goes, anything else gets another name."""
+    if folder.kind(name) is None:
+        return
+    try:
+        with folder / name as directory:
+            _read_manifest(directory)
+    except (BadFile, OSError):
+        others = (f"unreadable-{name}-{number}" for number in count(1))
+        folder.rename(name, next(other for other in others if folder.kind(other) is None))
+    else:  # of a run that went back before it; a whole one takes its place
+        _remove(folder, name)
+
+
+def _remove(folder: Directory, name: str) -> None:
+    aside = f".{name}.old.{os.getpid()}"  # so that no half-removed one bears the name
+    with suppress(OSError):
+        folder.remove(aside)
+    folder.rename(name, aside)
+    with suppress(OSError):
+        folder.remove(aside)
+
+
+def step_of(path: Path) -> int:
+    """The step in a checkpoint's name."""
+    return int(path.name.removeprefix("step-"))
+
+
+def _manifests(folder: Directory) -> list[tuple[Path, dict[str, Any] | Exception]]:
+    """What each checkpoint says of itself, oldest first, or why that cannot be read; one of a newer format is refused.
+
+    Such a one is refused wherever it stands: an older one in its place would be a step back that nobody asked for.
+    """
+    found: list[tuple[Path, dict[str, Any] | Exception]] = []
+    for path in checkpoints(folder):
+        try:
+            with folder / path.name as directory:
+                found.append((path, _read_manifest(directory)))
+        except (NewerFormat, UnsafeFile):
+            raise
+        except (BadFile, OSError) as error:
+            found.append((path, error))
+    return found
+
+
+def _read_manifest(directory: Directory) -> dict[str, Any]:
+    where = directory.path / MANIFEST
+    content = parse_json(directory.read_bytes(MANIFEST, _LARGEST[MANIFEST]), str(where))
+    body = content.get("manifest")
+    version = body.get("format") if isinstance(body, dict) else None
+    if type(version) is int and version > FORMAT:
+        raise NewerFormat(
+            f"{where}: expected a checkpoint of format {FORMAT} or earlier, got format {str(version)[:40]}, of a newer "
+            "vages; update vages to read it"
+        )
+    if set(content) != {"manifest", "sha256"} or not isinstance(body, dict):
+        raise BadFile(f"{where}: expected a manifest and its sum, got something else; is it a checkpoint of vages?")
+    if version != FORMAT:
+        raise BadFile(f"{where}: expected format {FORMAT}, got {str(version)[:40]}; is it a checkpoint of vages?")
+    if content["sha256"] != _digest(body):
+        raise BadFile(f"{where}: expected its own SHA-256 sum, got another; it was changed or cut")
+    if (problem := _problem(body)) is not None:
+        raise BadFile(f"{where}: expected {problem}, got something else; is it a checkpoint of vages?")
+    path = directory.path
+    if _NAME.fullmatch(path.name) and step_of(path) != body["step"]:
+        raise BadFile(f"{where}: expected step {step_of(path)}, as its folder says, got {body['step']}; was it moved?")
+    return body
+
+
+def _read_arrays(directory: Directory, body: dict[str, Any]) -> Checkpoint:
+    path = directory.path
+    content = directory.read_bytes(ARRAYS, min(body["files"][ARRAYS]["bytes"], _LARGEST[ARRAYS]))
     if hashlib.sha256(content).hexdigest() != body["files"][ARRAYS]["sha256"]:
         raise BadFile(f"{path / ARRAYS}: expected the SHA-256 sum of its manifest, got another; it was changed or cut")
     try:
@@ -103,65 +249,6 @@ def read_checkpoint(path: Path) -> Checkpoint:
             )
         arrays[name] = array
     return Checkpoint(path, body["step"], arrays, body["about"])
-
-
-def newest_checkpoint(folder: Path, refused: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint that can be verified; `refused` is told of each newer one that cannot."""
-    for path in reversed(checkpoints(folder)):
-        try:
-            return read_checkpoint(path)
-        except (BadFile, OSError) as error:
-            refused(_line(error))
-    return None
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first."""
-    return sorted(path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)) if folder.is_dir() else []
-
-
-def prune(folder: Path, step: int, last: int, every: int | None) -> None:
-    """Of the checkpoints up to `step`, remove all but the `last` newest and those of steps that `every` divides.
-
-    Later ones are of a run that went back before them, because they could not be verified: they push out no other.
-    """
-    for path in [path for path in checkpoints(folder) if step_of(path) <= step][:-last]:
-        if every is None or step_of(path) % every:
-            _remove(path)
-
-
-def sweep(folder: Path) -> None:
-    """Remove what interrupted writes and removals left."""
-    for path in folder.glob(".step-*"):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _remove(path: Path) -> None:
-    aside = path.with_name(f".{path.name}.old.{os.getpid()}")  # so that no half-removed one bears the name
-    path.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def step_of(path: Path) -> int:
-    """The step in a checkpoint's name."""
-    return int(path.name.removeprefix("step-"))
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    where = path / MANIFEST
-    content = read_json(where, _LARGEST[MANIFEST])
-    body = content.get("manifest")
-    if set(content) != {"manifest", "sha256"} or not isinstance(body, dict):
-        raise BadFile(f"{where}: expected a manifest and its sum, got something else; is it a checkpoint of vages?")
-    if body.get("format") != FORMAT:
-        raise BadFile(f"{where}: expected format {FORMAT}, got {str(body.get('format'))[:40]}; update vages to read it")
-    if content["sha256"] != _digest(body):
-        raise BadFile(f"{where}: expected its own SHA-256 sum, got another; it was changed or cut")
-    if (problem := _problem(body)) is not None:
-        raise BadFile(f"{where}: expected {problem}, got something else; is it a checkpoint of vages?")
-    if _NAME.fullmatch(path.name) and step_of(path) != body["step"]:
-        raise BadFile(f"{where}: expected step {step_of(path)}, as its folder says, got {body['step']}; was it moved?")
-    return body
 
 
 def _problem(body: dict[str, Any]) -> str | None:

@@ -125,9 +125,7 @@ def fit(
     run, position = keeper.restore(first) if resume else (first, Position())
     if position.step > steps:
         raise ValueError(f"steps: expected at least the {position.step} already made, got {steps}; ask for more")
-    history = keeper.rewind(position.step) if resume else []
-    if resume:
-        keeper.tell("resumed", step=position.step)
+    history = keeper.resume(position.step) if resume else []
 
     start_size = largest_parameter(state, many=many)
     program = compile_chunk(learner, many=many, own_data=own_data, mesh=mesh, donate=True)

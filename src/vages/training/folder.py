@@ -1,78 +1,117 @@
 """A run's folder, which describes itself: config, environment, metrics, events, checkpoints, figures."""
 
-import fcntl
 import json
 import os
+import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from vages.environment import environment
-from vages.files.bad import read_bytes
-from vages.files.durable import replace_durably
-from vages.files.objects import read_json
+from vages.files.directory import Directory
+from vages.files.objects import parse_json
 
 _LARGEST = 2**30  # bytes of a log that are read at most
+_LOCK, _LOGS = ".lock", ("events.jsonl", "metrics.jsonl")
+_FILES = re.compile(r".*\.(json|jsonl|png|html)")  # that are read or written when a run is resumed
+_FOLDERS = ("checkpoints", "tensorboard")
+_BEGUN = ("events.jsonl", "config.json", "environment.json", _LOCK)  # what a start writes, the last first
 
 
 class RunFolder:
     """`config.json`, `environment.json`, a line of `metrics.jsonl` a chunk, and whatever is saved beside them.
 
     `events.jsonl` tells what happened to the run: started, resumed, recovered, finished. One process at a time has a
-    folder.
+    folder. A start that fails leaves nothing behind.
     """
 
     def __init__(self, path: Path, config: dict[str, Any]):
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ValueError(f"out: expected a new or empty folder, got {path}, which holds something; choose another")
-        path.mkdir(parents=True, exist_ok=True)
-        self.path, self.config = path, config
-        self._held: int | None = _hold(path)
-        self.save("environment", environment())
-        self.save("config", config)
-        self.tell("started")
+        check_new(path)
+        self._open(path, config)
+        made = self.directory.create()
+        self._hold(create=True)
+        try:
+            check_new(path)  # again, as nobody else writes it now
+        except BaseException:
+            self.close()
+            raise
+        try:
+            self.save("environment", environment())
+            self.save("config", config)
+            self.tell("started")
+        except BaseException:
+            with suppress(OSError):
+                for name in _BEGUN:
+                    self.directory.remove(name)
+            self.close()
+            if made:
+                self.directory.remove_empty()
+            raise
 
     @classmethod
     def reopen(cls, path: Path) -> "RunFolder":
-        """The folder of a run that began earlier."""
+        """The folder of a run that began earlier; nothing in it changes before `begin`."""
         folder = cls.__new__(cls)
-        folder.path, folder.config = path, cls.peek(path)
-        folder._held = _hold(path)
+        folder._open(path, cls.peek(path))
+        folder._check()
+        folder._hold(create=False)
+        folder._waiting = []
         return folder
 
     @staticmethod
     def peek(path: Path) -> dict[str, Any]:
         """The config of a run, whoever may be writing it."""
-        if not (path / "config.json").is_file():
+        if not is_run(path):
             raise ValueError(f"run: expected the folder of a run, got {path}, which holds no config.json; check it")
-        return read_json(path / "config.json", 2**24)
+        return read_object(path, "config.json")
+
+    def _open(self, path: Path, config: dict[str, Any]) -> None:
+        self.path, self.config, self.directory = path, config, Directory(path)
+        self.checkpoints = self.directory / "checkpoints"
+        self._held: int | None = None
+        self._waiting: list[tuple[str, dict[str, Any]]] | None = None
+        self._reconfigured = False
 
     def configure(self, config: dict[str, Any]) -> None:
-        """Take other settings from now on."""
-        self.config = config
-        self.save("config", config)
+        """Take other settings from now on; a folder that was reopened gets them with `begin`."""
+        self.config, self._reconfigured = config, True
+        if self._waiting is None:
+            self.begin()
 
-    @property
-    def checkpoints(self) -> Path:
-        """Where the run's checkpoints are."""
-        return self.path / "checkpoints"
+    def begin(self) -> None:
+        """Write what waits: all is known to be well with a run that was reopened, and it goes on."""
+        if self._held is None:
+            self._hold(create=True)
+        if self._reconfigured:
+            self.save("config", self.config)
+            self._reconfigured = False
+        waiting, self._waiting = self._waiting or [], None
+        for event, about in waiting:
+            self.tell(event, **about)
 
     def log(self, record: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl."""
-        _append(self.path / "metrics.jsonl", record)
+        self.directory.append("metrics.jsonl", _line(record))
 
     def tell(self, event: str, **about: Any) -> None:
-        """Append a line to events.jsonl."""
+        """Append a line to events.jsonl; in a folder that was reopened, with `begin`."""
+        if self._waiting is not None:
+            self._waiting.append((event, about))
+            return
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        _append(self.path / "events.jsonl", {"time": now, "event": event, **about})
+        self.directory.append("events.jsonl", _line({"time": now, "event": event, **about}))
 
     def rewind(self, step: int) -> list[dict[str, Any]]:
         """Forget what was logged after `step`, or was not wholly written; the rest."""
-        path = self.path / "metrics.jsonl"
-        if not path.exists():
+        there = self.directory.check_file("metrics.jsonl")
+        content = self.directory.read_bytes("metrics.jsonl", _LARGEST) if there else b""
+        self.begin()
+        if not there:
             return []
         whole, rows, bad = [], [], 0
-        for line in read_bytes(path, _LARGEST).splitlines(keepends=True):
+        for line in content.splitlines(keepends=True):
             try:
                 row = json.loads(line)
                 late = row["step"] > step
@@ -84,42 +123,84 @@ class RunFolder:
                 rows.append(row)
         if bad or (rows[-1]["step"] if rows else 0) != step:
             self.tell("log incomplete", step=step, last=rows[-1]["step"] if rows else 0, unreadable=bad)
-        replace_durably(path, b"".join(whole))
+        self.directory.write_bytes("metrics.jsonl", b"".join(whole))
         return rows
 
     def save(self, name: str, value: dict[str, Any]) -> None:
         """Write `name`.json."""
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-        replace_durably(self.path / f"{name}.json", (text + "\n").encode())
+        self.directory.write_bytes(f"{name}.json", (text + "\n").encode())
 
     def close(self) -> None:
         """Let another process have the folder."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
+        self.checkpoints.close()
+        self.directory.close()
+
+    def _check(self) -> None:
+        """Refuse what a resume would open and what is no regular file, or no folder, before anything is written."""
+        for name in self.directory.names():
+            if name in _FOLDERS:
+                self.directory.check_folder(name)
+            elif name == _LOCK or _FILES.fullmatch(name):
+                self.directory.check_file(name, appended=name == _LOCK or name in _LOGS)
+
+    def _hold(self, *, create: bool) -> None:
+        try:
+            self._held = self.directory.lock(_LOCK, create=create)
+        except BlockingIOError:
+            raise ValueError(
+                f"{self.path}: expected a run that is not being written, got one in use; wait or stop it"
+            ) from None
 
 
-def numbered_folder(parent: Path, name: str) -> Path:
-    """`parent/name-1`, or the first number that is free."""
-    number = 1
-    while (path := parent / f"{name}-{number}").exists():
-        number += 1
-    return path
+@contextmanager
+def numbered_folder(parent: Path, name: str) -> Iterator[Path]:
+    """The new folder `parent/name-1`, or with the first number that is free, of this process alone.
 
-
-def _hold(path: Path) -> int:
-    """The handle of a lock that the system lets go when the process ends, however it ends."""
-    handle = os.open(path / ".lock", os.O_WRONLY | os.O_CREAT, 0o644)
+    It goes again if nothing comes to lie in it, and so does `parent` if it was not there before.
+    """
+    above, new, made = Directory(parent), None, False
+    while new is None:
+        made = above.create() or made
+        with suppress(FileNotFoundError):  # another process may remove the empty folder above
+            new = above.make_numbered(name)
+        above.close()
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise ValueError(f"{path}: expected a run that is not being written, got one in use; wait or stop it") from None
-    except OSError:  # a file system without locks
-        pass
-    return handle
+        yield new.path
+    finally:
+        new.remove_empty()
+        if made:
+            above.remove_empty()
 
 
-def _append(path: Path, record: dict[str, Any]) -> None:
-    with open(path, "a") as file:
-        file.write(json.dumps(record) + "\n")
+def is_run(path: Path) -> bool:
+    """Whether there is the folder of a run."""
+    with Directory(path) as directory:
+        return directory.has_file("config.json")
+
+
+def read_object(path: Path, name: str) -> dict[str, Any]:
+    """The JSON object in a file of a run."""
+    with Directory(path) as directory:
+        return parse_json(directory.read_bytes(name, 2**24), str(path / name))
+
+
+def check_new(path: Path) -> None:
+    """Raise unless a run can be started there: in a new or empty folder, or in what a start that failed has left."""
+    with Directory(path) as directory:
+        names = directory.names()
+        if not names and (directory.exists() or not os.path.lexists(path)):
+            return
+        parts = {name for name in names if not re.fullmatch(r"\.(config|environment)\.json\.[0-9a-f-]+", name)}
+        failed = _LOCK in parts and parts <= set(_BEGUN) and ("config.json" not in parts or "environment.json" in parts)
+        if failed and (not directory.has_file("events.jsonl") or not directory.read_bytes("events.jsonl", _LARGEST)):
+            return  # it has not even told that it started
+    hint = f"resume it with --resume {path}, or choose another" if "config.json" in names else "choose another"
+    raise ValueError(f"out: expected a new or empty folder, got {path}, which holds something; {hint}")
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return (json.dumps(record) + "\n").encode()

@@ -4,7 +4,6 @@ In a cluster the first process reads and writes; the others are told what it rea
 """
 
 import hashlib
-import os
 import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +16,15 @@ from jaxtyping import Array
 from vages.environment import environment
 from vages.files import BadFile
 from vages.learners import LearnerState
-from vages.training.checkpoint import Checkpoint, checkpoints, newest_checkpoint, prune, sweep, write_checkpoint
+from vages.training.checkpoint import (
+    Checkpoint,
+    checkpoints,
+    has_checkpoints,
+    newest_checkpoint,
+    prune,
+    sweep,
+    write_checkpoint,
+)
 from vages.training.devices import by_writer, from_writer, is_writer
 from vages.training.folder import RunFolder
 from vages.training.trees import named_arrays, with_arrays
@@ -79,17 +86,16 @@ class Keeper:
         self.seconds = 0.0  # spent here
 
     def open(self, resume: bool) -> None:
-        """Sweep up what earlier processes left; refuse the folder of another run."""
+        """Refuse the folder of another run."""
 
-        def prepare() -> None:
-            if self._folder is None:
+        def check() -> None:
+            if self._folder is None or resume:
                 return
-            path = self._folder.path
-            if not resume and (checkpoints(self._folder.checkpoints) or (path / "metrics.jsonl").exists()):
+            if checkpoints(self._folder.checkpoints) or self._folder.directory.kind("metrics.jsonl") is not None:
+                path = self._folder.path
                 raise ValueError(f"folder: expected one without a run, got {path}; resume it or take another")
-            sweep(self._folder.checkpoints)
 
-        by_writer(prepare)
+        by_writer(check)
 
     def restore(self, template: Run) -> tuple[Run, Position]:
         """The run at its newest checkpoint that can be verified, or at its start; the same in every process."""
@@ -100,6 +106,19 @@ class Keeper:
             arrays, static = eqx.partition(run, eqx.is_array)
             run = eqx.combine(from_writer(arrays), static)
         return run, position
+
+    def resume(self, step: int) -> list[dict[str, Any]]:
+        """Go on from `step`: the first change to the folder, once nothing is left that could be refused; the log."""
+
+        def write() -> list[dict[str, Any]]:
+            if self._folder is None:
+                return []
+            rows = self._folder.rewind(step)
+            sweep(self._folder.checkpoints)
+            self._folder.tell("resumed", step=step)
+            return rows
+
+        return by_writer(write) or []
 
     def rewind(self, step: int) -> list[dict[str, Any]]:
         """Forget what was logged after `step`; the rest."""
@@ -135,7 +154,10 @@ class Keeper:
         """A sentence that names the last good checkpoint."""
         if self._folder is None:
             return ""
-        found = newest_checkpoint(self._folder.checkpoints, lambda why: None)
+        try:
+            found = newest_checkpoint(self._folder.checkpoints, lambda why: None)
+        except BadFile as error:
+            return str(error)
         return "There is no earlier checkpoint." if found is None else f"The last good checkpoint is {found.path}."
 
     def _timed(self, write: Any) -> None:
@@ -156,7 +178,7 @@ class Keeper:
         if self._folder is None or self._saved == position.step:
             return
         start, where = time.monotonic(), self._folder.checkpoints
-        _sync(self._folder.path / "metrics.jsonl")
+        self._folder.directory.sync_file("metrics.jsonl")
         about = {**self._about, **position._asdict(), "config": self._folder.config, "versions": environment()}
         about["data"] = {**self._about["data"], "position": position.step * self._about["batch"]}
         try:
@@ -172,11 +194,16 @@ class Keeper:
 
     def _load(self, template: Run) -> tuple[Run, Position] | None:
         self._saved = None
-        if self._folder is None or not checkpoints(where := self._folder.checkpoints):
+        if self._folder is None:
             return None
-        found = newest_checkpoint(where, lambda why: self.tell("checkpoint refused", why=why))
+        where, refused = self._folder.checkpoints, []
+        found = newest_checkpoint(where, refused.append)
+        if found is None and has_checkpoints(where):
+            raise BadFile(f"{where}: expected a checkpoint that can be verified, found none; the newest: {refused[0]}")
+        for why in refused:
+            self.tell("checkpoint refused", why=why)
         if found is None:
-            raise BadFile(f"{where}: expected a checkpoint that can be verified, found none; events.jsonl says why")
+            return None
         self._check(found)
         self._saved = found.step
         position = Position(found.step, int(found.about["retries"]), float(found.about["seconds"]))
@@ -207,9 +234,3 @@ def fingerprint(data: Any) -> dict[str, Any]:
         "dtype": host.dtype.name,
         "sha256": hashlib.sha256(host.data if host.size else b"").hexdigest(),
     }
-
-
-def _sync(path: Any) -> None:
-    if path.exists():
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())

@@ -1,10 +1,15 @@
 """The numbers of a run for TensorBoard, which the extra `tensorboard` installs what is needed to write."""
 
+import socket
+import struct
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
+
+from vages.files.directory import Directory
 
 
 class EventLog:
@@ -15,9 +20,9 @@ class EventLog:
     earlier ones.
     """
 
-    def __init__(self, folder: Path):
-        self._folder, self._last = folder, 0
-        self._writer: Any = None
+    def __init__(self, folder: Directory | Path):
+        self._folder, self._last = Directory.of(folder), 0
+        self._file: str | None = None
 
     def __enter__(self) -> "EventLog":
         return self
@@ -29,29 +34,42 @@ class EventLog:
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Write a record: its `step`, and numbers by name."""
-        step = record["step"]
-        writer = self._restarted(step) if self._writer is None or step <= self._last else self._writer
+        from tensorboardX.summary import scalar
+
+        step, content = record["step"], b""
+        if self._file is None or step <= self._last:
+            self._file, content = self._restarted(step)
         self._last = step
         for name, value in record.items():
             if name == "step":
                 continue
             seeds = np.atleast_1d(np.asarray(value, np.float64))
             for i in np.flatnonzero(np.isfinite(seeds)):
-                writer.add_scalar(name if len(seeds) == 1 else f"{name}/seed_{i}", float(seeds[i]), step)
-        writer.flush()
+                tag = name if len(seeds) == 1 else f"{name}/seed_{i}"
+                content += _record(step=step, summary=scalar(tag, float(seeds[i])))
+        self._folder.append(self._file, content)
 
     def close(self) -> None:
         """End the file."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        self._file = None
+        self._folder.close()
 
-    def _restarted(self, step: int) -> Any:
+    def _restarted(self, step: int) -> tuple[str, bytes]:
         """A file of its own, which says that what was written of `step` and later holds no more."""
-        from tensorboardX import SummaryWriter
+        from tensorboardX.proto.event_pb2 import SessionLog
 
-        self.close()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        number = sum(1 for _ in self._folder.iterdir())
-        self._writer = SummaryWriter(str(self._folder), purge_step=step, filename_suffix=f".{number}")
-        return self._writer
+        self._folder.create()
+        number = len(self._folder.names())
+        begin = _record(file_version="brain.Event:2")
+        begin += _record(step=step, session_log=SessionLog(status=SessionLog.START))
+        return f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{number}", begin
+
+
+def _record(**event: Any) -> bytes:
+    """An event as TensorBoard's files hold it: its length, the event, and a checksum of each."""
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.record_writer import masked_crc32c
+
+    data = Event(wall_time=time.time(), **event).SerializeToString()
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))

@@ -22,6 +22,7 @@ from compiling import compile_in_haste
 from vages import cli
 from vages.cli.training import _given
 from vages.files import BadFile
+from vages.files.directory import Directory
 from vages.learners import make_learner
 from vages.models import DeepEBLVM
 from vages.objectives import MDSM, NoiseRange
@@ -256,18 +257,16 @@ def test_a_torn_last_line_of_the_log_is_written_again(tmp_path):
 
 
 def test_a_full_disk_stops_the_run_with_its_last_good_checkpoint(tmp_path, monkeypatch):
-    from vages.training import checkpoint
+    write = Directory.create_file
 
-    write = checkpoint.write_durably
-
-    def full(path, content):
-        if "000000000020" in str(path) and path.name == ARRAYS:
-            write(path, content[: len(content) // 2])
+    def full(folder, name, content):
+        if "000000000020" in str(folder) and name == ARRAYS:
+            write(folder, name, content[: len(content) // 2])
             raise OSError(28, "No space left on device")
-        write(path, content)
+        write(folder, name, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_durably", full)
+        patch.setattr(Directory, "create_file", full)
         says = r"expected to write step 20 .*No space left.*The last good checkpoint is .*step-000000000015"
         with pytest.raises(OSError, match=says):
             trained("vages-dsm", True, tmp_path / "a", 40)

@@ -41,13 +41,13 @@ from vages.evaluation import (
     score_matching_loss,
     sliced_score_matching_loss,
 )
-from vages.files.directory import Directory
 from vages.models import EBLVM, GRBM, TractableEBLVM
 from vages.models.grbm import MAX_ENUMERATED
 from vages.posteriors import Corrector, NoPosterior, Posterior
 from vages.recipes.deep import DeepRecipe
 from vages.recipes.samples import check_seed
 from vages.report import assessment_figure, figure_png, number_with_error
+from vages.runs.kept import new_folder
 from vages.runs.loaded import LoadedRun
 from vages.runs.loaded_grbm import GRBMRun
 from vages.samplers.program import Progress
@@ -147,7 +147,7 @@ def keep_assessment(run: LoadedRun | GRBMRun, assessment: Assessment) -> Path:
     """Write the assessment and its figure to the first free RUN/evaluation-NUMBER."""
     record = assessment.record()
     picture = figure_png(assessment_figure(record["rows"], str(run.path)))
-    with Directory(run.path).make_numbered("evaluation") as folder:
+    with new_folder(run, "evaluation", None) as folder:
         folder.write_bytes("evaluation.png", picture)
         folder.write_bytes("result.json", (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
         return folder.path

@@ -1,4 +1,4 @@
-"""What is made of a deep run: a new folder for it, and its arrays there with what they were made of."""
+"""What is made of a run: a new folder for it, and its arrays there with what they were made of."""
 
 import json
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ import numpy as np
 from vages.environment import environment
 from vages.files.directory import Directory
 from vages.runs.loaded import LoadedRun
+from vages.runs.loaded_grbm import GRBMRun
 
 
 class Kept(NamedTuple):
@@ -21,7 +22,7 @@ class Kept(NamedTuple):
 
 
 @contextmanager
-def new_folder(run: LoadedRun, name: str, out: Path | None) -> Iterator[Directory]:
+def new_folder(run: LoadedRun | GRBMRun, name: str, out: Path | None) -> Iterator[Directory]:
     """The folder `out`, or the first free RUN/NAME-NUMBER; it goes again where nothing came to lie in it."""
     if out is None:
         folder = Directory(run.path).make_numbered(name)

@@ -30,20 +30,17 @@ class RunFolder:
     def __init__(self, path: Path, config: dict[str, Any]):
         check_new(path)
         self._open(path, config)
-        made = self.directory.create()
-        self._hold(create=True)
+        made, begun = self.directory.create(), ()
         try:
+            self._hold(create=True)
             check_new(path)  # again, as nobody else writes it now
-        except BaseException:
-            self.close()
-            raise
-        try:
+            begun = _BEGUN
             self.save("environment", environment())
             self.save("config", config)
             self.tell("started")
         except BaseException:
             with suppress(OSError):
-                for name in _BEGUN:
+                for name in begun:
                     self.directory.remove(name)
             self.close()
             if made:

@@ -1,0 +1,562 @@
+"""A run folder is data: nothing in it leads out, what is refused changes nothing, what cannot be read is kept."""
+
+import ast
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audited import opened_by_path
+from fake_runs import deep_run, grbm_run
+from vages import cli
+from vages.files import BadFile
+from vages.files import directory as directories
+from vages.files.directory import Directory, UnsafeFile
+from vages.recipes import CHECKERBOARD
+from vages.recipes import pictures as recipe_pictures
+from vages.runs import load_grbm_run, run_recipe, write_report
+from vages.runs.assessment import Assessment, Row, Sizes, keep_assessment
+from vages.runs.kept import new_folder
+from vages.samplers import gibbs_sample
+from vages.training import Checkpoints, RunFolder, numbered_folder
+from vages.training.checkpoint import (
+    ARRAYS,
+    MANIFEST,
+    checkpoints,
+    newest_checkpoint,
+    prune,
+    read_checkpoint,
+    step_of,
+    write_checkpoint,
+)
+
+SMALL = replace(CHECKERBOARD, steps=20, evaluate_every=10, posterior_steps=1)
+LAST = "checkpoints/step-000000000020"
+SECRET = b"what is outside\n"
+ASSESSED = Assessment("run", 20, [Row("a number", 1.0, 0.1, "nothing")], 20, 0.1, Sizes(), 0, 0.1)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe_pictures, "gibbs_sample", lambda *args: gibbs_sample(*args, steps=10))
+        with opened_by_path(path) as seen:
+            run_recipe(SMALL, path, checkpoints=Checkpoints(every=10))
+    return path, seen
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    return shutil.copytree(trained[0], tmp_path / "run")
+
+
+@pytest.fixture(autouse=True)
+def in_time():
+    """What blocks fails: on a pipe that nobody writes to, a process waits for ever."""
+
+    def too_late(number, frame):
+        raise TimeoutError("blocked")
+
+    before = signal.signal(signal.SIGALRM, too_late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def resume(run, **change):
+    return run_recipe(replace(SMALL, **{"steps": 30, **change}), run, resume=True, checkpoints=Checkpoints(every=10))
+
+
+def contents(folder):
+    """Names, kinds, times and bytes of all that is there."""
+    found = {}
+    for path in [folder, *sorted(folder.rglob("*"))]:
+        status = path.lstat()
+        content = path.read_bytes() if path.is_file() and not path.is_symlink() else None
+        found[path] = (status.st_mode, status.st_mtime_ns, status.st_ino, content)
+    return found
+
+
+def events(run):
+    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+
+
+def in_place_of(path, kind, outside):
+    """A link, a pipe or a socket in the place of a file or folder, whose content goes outside."""
+    if kind == "link" and path.is_dir():
+        shutil.copytree(path, outside)
+        shutil.rmtree(path)
+        path.symlink_to(outside)
+        return
+    content = path.read_bytes() if path.exists() else SECRET
+    path.unlink(missing_ok=True)
+    if kind in ("link", "hard link"):
+        outside.write_bytes(content)
+        path.symlink_to(outside) if kind == "link" else path.hardlink_to(outside)
+    elif kind == "dangling link":
+        path.symlink_to(outside)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(os.path.relpath(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *[(name, "link") for name in ("events.jsonl", "metrics.jsonl", "config.json", "environment.json", ".lock")],
+        *[(name, "link") for name in ("result.json", "curve.png", "samples.png", "report.html", "checkpoints", LAST)],
+        *[(name, "link") for name in (f"{LAST}/{ARRAYS}", f"{LAST}/{MANIFEST}", "tensorboard")],
+        *[(name, "dangling link") for name in ("events.jsonl", ".lock", "curve.png", "report.html", "tensorboard")],
+        *[(name, "pipe") for name in ("events.jsonl", "metrics.jsonl", ".lock", "config.json", "curve.png")],
+        *[(name, "pipe") for name in ("checkpoints/step-000000000015", f"{LAST}/{ARRAYS}", f"{LAST}/{MANIFEST}")],
+        *[(name, "hard link") for name in ("events.jsonl", "metrics.jsonl", ".lock")],
+        *[(name, "socket") for name in ("events.jsonl", ".lock")],
+    ],
+)
+def test_what_leads_out_of_a_run_is_refused_before_anything_is_written(run, tmp_path, monkeypatch, name, kind):
+    monkeypatch.chdir(tmp_path)
+    outside = tmp_path / "outside"
+    if name == "tensorboard" and kind == "link":
+        (run / name).mkdir()
+    in_place_of(run / name, kind, outside)
+    before = contents(tmp_path)
+    with pytest.raises(UnsafeFile, match=f"{run / name}: expected .*, got .*; ") as error:
+        resume(run)
+    assert "\n" not in str(error.value)
+    assert contents(tmp_path) == before
+
+
+def test_a_hard_link_is_read_and_replaced(run, tmp_path):
+    """As backups make them: it is the appending that would change the other file."""
+    for name in ("config.json", "metrics.jsonl"):
+        (tmp_path / name).hardlink_to(run / name)
+    before = {name: (tmp_path / name).read_bytes() for name in ("config.json", "metrics.jsonl")}
+    directory = Directory(run)
+    assert directory.read_bytes("config.json", 2**20) == before["config.json"]
+    directory.write_bytes("config.json", b"{}")
+    with pytest.raises(UnsafeFile, match="got a hard link, through which another file would be written"):
+        directory.append("metrics.jsonl", b"more")
+    assert before == {name: (tmp_path / name).read_bytes() for name in before}
+
+
+def test_the_path_of_a_run_may_be_a_link(run, tmp_path):
+    (tmp_path / "latest").symlink_to(run)
+    assert load_grbm_run(tmp_path / "latest").step == 20
+    RunFolder.reopen(tmp_path / "latest").close()
+
+
+def test_a_page_leaves_out_what_leads_elsewhere(tmp_path):
+    run, outside = deep_run(tmp_path / "run"), tmp_path / "outside.png"
+    shutil.copy(run / "samples.png", outside)
+    page = write_report(run).read_text()
+    for name in ("secret.png", "samples.png"):
+        (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to(outside)
+    in_place_of(run / "environment.json", "link", tmp_path / "outside.json")
+    in_place_of(run / "metrics.jsonl", "pipe", outside)
+    in_place_of(run / "samples-11", "link", tmp_path / "elsewhere")
+    in_place_of(run / "interpolation-1" / "interpolation.npz", "link", tmp_path / "outside.npz")
+    after = write_report(run).read_text()
+    assert after.count("data:image/png") < page.count("data:image/png")
+    assert "protocol of 11" not in after
+    for name, kind in (
+        *[(name, "a symbolic link") for name in ("secret.png", "samples.png", "environment.json", "samples-11")],
+        ("interpolation.npz", "a symbolic link"),
+        ("metrics.jsonl", "a pipe"),
+    ):
+        assert f"{name}: expected a " in after, name
+        assert f"got {kind}" in after
+
+
+@pytest.mark.parametrize("name", ["report.html", "config.json"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_no_page_is_written_through_a_link(tmp_path, name, kind):
+    run, outside = grbm_run(tmp_path / "run"), tmp_path / "outside"
+    in_place_of(run / name, kind, outside)
+    before = contents(tmp_path)
+    with pytest.raises(UnsafeFile, match="expected a regular file, got a"):
+        write_report(run)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("handles", [True, False])
+def test_names_are_names(tmp_path, monkeypatch, handles):
+    monkeypatch.setattr(directories, "HANDLES", handles)
+    (tmp_path / "outside").write_bytes(SECRET)
+    folder = Directory(tmp_path / "run")
+    assert not folder.exists()
+    assert folder.names() == []
+    assert folder.create()
+    assert not folder.create()
+    for name in ("../outside", "..", ".", "", "a/b", str(tmp_path / "outside"), "a\0b"):
+        for action in (
+            lambda name: folder.read_bytes(name, 100),
+            lambda name: folder.write_bytes(name, b"x"),
+            lambda name: folder.append(name, b"x"),
+            lambda name: folder.remove(name),
+            lambda name: folder.rename("a", name),
+            lambda name: folder / name,
+        ):
+            with pytest.raises(ValueError, match="name: expected the name of a file in a folder"):
+                action(name)
+    assert (tmp_path / "outside").read_bytes() == SECRET
+    inner = folder / "inner"
+    inner.create()
+    inner.write_bytes("a", b"1")
+    inner.append("a", b"2")
+    assert inner.read_bytes("a", 2) == b"12"
+    with pytest.raises(BadFile, match="expected at most 1 bytes, got 2"):
+        inner.read_bytes("a", 1)
+    with pytest.raises(FileExistsError):
+        inner.create_file("a", b"")
+    (tmp_path / "run" / "way out").symlink_to(tmp_path)
+    (tmp_path / "run" / "inner" / "link").symlink_to(tmp_path / "outside")
+    with pytest.raises(UnsafeFile, match="expected a folder, got a symbolic link"):
+        (folder / "way out").read_bytes("outside", 100)
+    with pytest.raises(UnsafeFile, match="expected a regular file, got a symbolic link"):
+        inner.read_bytes("link", 100)
+    with pytest.raises(UnsafeFile, match="expected a regular file, got a symbolic link"):
+        inner.append("link", b"x")
+    folder.remove("inner")
+    folder.remove("way out")
+    assert folder.names() == []
+    assert (tmp_path / "outside").read_bytes() == SECRET
+
+
+def test_a_folder_that_becomes_a_link_is_not_followed(tmp_path):
+    """The handle is that of the folder itself, wherever its name leads since."""
+    folder = Directory(tmp_path) / "run"
+    folder.create()
+    folder.write_bytes("a", b"own")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "outside")
+    folder.write_bytes("b", b"own")
+    assert sorted(path.name for path in (tmp_path / "moved").iterdir()) == ["a", "b"]
+    assert not list((tmp_path / "outside").iterdir())
+
+
+# checkpoints that this version did not write
+
+
+def newer(path, version=2):
+    manifest = json.loads((path / MANIFEST).read_text())
+    manifest["manifest"]["format"] = version
+    (path / MANIFEST).write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("step", [10, 20, 25])
+def test_a_checkpoint_of_a_newer_format_is_refused(run, monkeypatch, capsys, step):
+    path = run / "checkpoints" / f"step-{step:012d}"
+    if step == 25:
+        shutil.copytree(run / LAST, path)
+    newer(path)
+    before = contents(run)
+    for action in (resume, load_grbm_run, write_report):
+        with pytest.raises(ValueError, match=f"{path}.*got format 2, of a newer vages; update vages to read it"):
+            action(run)
+        assert contents(run) == before
+    prune(run / "checkpoints", 30, 1, None)
+    assert path in checkpoints(run / "checkpoints")
+
+
+def test_empty_and_foreign_folders_do_not_block_a_resume(run, monkeypatch):
+    """Nor are they removed, where a checkpoint of that step is due or where they are old."""
+    monkeypatch.setattr("vages.runs.grbm.draw", lambda trained: {})
+    where = run / "checkpoints"
+    for step in (5, 30, 999_999_999_999):
+        (where / f"step-{step:012d}").mkdir()
+    (where / "step-000000000030" / "thesis.txt").write_text("mine")
+    (where / "step-000000000006").write_text("a file")
+    assert resume(run).fitted.step == 30
+    assert read_checkpoint(where / "step-000000000030").step == 30
+    assert (where / "unreadable-step-000000000030-1" / "thesis.txt").read_text() == "mine"
+    assert {5, 6, 999_999_999_999} <= set(map(step_of, checkpoints(where)))
+    why = [event["why"] for event in events(run) if event["event"] == "checkpoint refused"]
+    assert sorted(line.partition("/checkpoints/")[2][:17] for line in why) == [
+        f"step-{step:012d}" for step in (5, 6, 30, 999_999_999_999)
+    ]
+
+
+def test_a_run_with_none_but_foreign_folders_begins_again(run, monkeypatch):
+    monkeypatch.setattr("vages.runs.grbm.draw", lambda trained: {})
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints" / "step-000000000020").mkdir(parents=True)
+    assert resume(run).fitted.step == 30
+
+
+def test_retention_removes_only_what_it_can_read(tmp_path):
+    for step in range(1, 6):
+        write_checkpoint(tmp_path, step, {"a": np.zeros(1)}, {})
+    (tmp_path / "step-000000000001" / MANIFEST).write_bytes(b"{")
+    newer(tmp_path / "step-000000000002")
+    shutil.rmtree(tmp_path / "step-000000000004")
+    (tmp_path / "step-000000000004").mkdir()
+    prune(tmp_path, 5, 1, None)
+    assert [step_of(path) for path in checkpoints(tmp_path)] == [1, 2, 4, 5]
+
+
+def test_what_stands_in_the_place_of_a_checkpoint_is_moved_aside(tmp_path):
+    for number in (1, 2):
+        (tmp_path / "step-000000000007").mkdir()
+        (tmp_path / "step-000000000007" / "mine").write_text(str(number))
+        write_checkpoint(tmp_path, 7, {"a": np.zeros(1)}, {})
+        assert (tmp_path / f"unreadable-step-000000000007-{number}" / "mine").read_text() == str(number)
+        shutil.rmtree(tmp_path / "step-000000000007")
+    (tmp_path / "step-000000000007").symlink_to(tmp_path / "elsewhere")
+    write_checkpoint(tmp_path, 7, {"a": np.zeros(1)}, {})
+    write_checkpoint(tmp_path, 7, {"a": np.ones(1)}, {})
+    found = newest_checkpoint(tmp_path, pytest.fail)
+    assert found is not None
+    assert found.arrays["a"] == 1
+    assert (tmp_path / "unreadable-step-000000000007-3").is_symlink()
+
+
+# a resume that is refused
+
+
+def damage(run):
+    for path in checkpoints(run / "checkpoints"):
+        (path / ARRAYS).write_bytes(b"damaged")
+
+
+def other_data(run):
+    """Checkpoints that say they are of other data, with right sums."""
+    for path in checkpoints(run / "checkpoints"):
+        found = read_checkpoint(path)
+        found.about["data"]["sha256"] = "0" * 64
+        write_checkpoint(run / "checkpoints", found.step, found.arrays, found.about)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "change", "says"),
+    [
+        (lambda run: None, {"learning_rate": 0.5}, "resume: expected the settings"),
+        (lambda run: None, {"steps": 15}, "steps: expected at least the 20 already made"),
+        (other_data, {}, "resume: expected the run as it was, got another data"),
+        (damage, {}, r"checkpoints: expected a checkpoint that can be verified, found none; the newest: .*SHA-256"),
+        (lambda run: newer(run / LAST, 7), {}, "got format 7, of a newer vages"),
+        (lambda run: (run / "metrics.jsonl").unlink() or (run / "metrics.jsonl").mkdir(), {}, "got a folder"),
+        (lambda run: shutil.rmtree(run / LAST), {"latents": 5}, "resume: expected the settings"),
+    ],
+)
+@pytest.mark.parametrize("lock", [True, False])
+def test_a_resume_that_fails_changes_nothing(run, prepare, change, says, lock):
+    prepare(run)
+    if not lock:  # as in a copy without hidden files
+        (run / ".lock").unlink()
+    half = run / "checkpoints" / ".step-000000000030.123"
+    half.mkdir()
+    before = contents(run)
+    with pytest.raises(ValueError, match=says) as error:
+        resume(run, **change)
+    assert "\n" not in str(error.value)
+    assert contents(run) == before
+
+
+def test_a_resume_of_a_run_in_use_changes_nothing(run):
+    other = RunFolder.reopen(run)
+    before = contents(run)
+    with pytest.raises(ValueError, match="got one in use; wait or stop it"):
+        resume(run)
+    assert contents(run) == before
+    other.close()
+
+
+def test_other_settings_are_written_when_the_run_goes_on(run):
+    folder = RunFolder.reopen(run)
+    before = contents(run)
+    folder.tell("a note")
+    folder.configure({**folder.config, "steps": 30})
+    assert contents(run) == before
+    folder.begin()
+    folder.close()
+    assert json.loads((run / "config.json").read_text())["steps"] == 30
+    assert events(run)[-1]["event"] == "a note"
+
+
+# many at once, and a full disk
+
+
+def at_once(count, action):
+    """The action in as many threads, which begin together."""
+    barrier = threading.Barrier(count)
+
+    def one(number):
+        barrier.wait()
+        return action()
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
+
+
+def test_starts_at_once_have_a_folder_each(tmp_path):
+    barrier = threading.Barrier(8)
+
+    def start():
+        with numbered_folder(tmp_path / "runs", "digits-dsm") as path:
+            barrier.wait()  # all have chosen, none has begun
+            RunFolder(path, {}).close()
+        return path
+
+    paths = at_once(8, start)
+    assert {path.name for path in paths} == {f"digits-dsm-{number}" for number in range(1, 9)}
+    assert all((path / "config.json").exists() for path in paths)
+
+
+def test_the_command_chooses_and_makes_its_folder_in_one(tmp_path, monkeypatch, capsys):
+    """Four commands that begin to train together; before, three of them chose the folder of the first."""
+    monkeypatch.chdir(tmp_path)
+    barrier, chosen = threading.Barrier(4), []
+
+    def run(recipe, path, **how):
+        barrier.wait()
+        chosen.append(path)
+        RunFolder(path, {}).close()
+        raise ValueError("enough")
+
+    monkeypatch.setattr("vages.runs.run_recipe", run)
+
+    def one():
+        with pytest.raises(ValueError, match="enough"):
+            cli.train(steps=5)
+
+    at_once(4, one)
+    assert sorted(chosen) == [Path("runs") / f"checkerboard-vages-dsm-{number}" for number in range(1, 5)]
+
+
+def test_a_command_that_fails_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="steps"):
+        cli.train(steps=0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_results_made_at_once_have_a_folder_each(run, monkeypatch):
+    loaded = load_grbm_run(run)
+    monkeypatch.setattr("vages.runs.assessment.figure_png", lambda figure: b"")  # matplotlib is not for threads
+    folders = at_once(4, lambda: keep_assessment(loaded, ASSESSED))
+    assert sorted(folder.name for folder in folders) == [f"evaluation-{number}" for number in range(1, 5)]
+    assert all((folder / "result.json").exists() for folder in folders)
+
+    def sample():
+        with new_folder(loaded, "samples", None) as folder:
+            folder.write_bytes("result.json", b"{}")
+            return folder.path
+
+    assert sorted(path.name for path in at_once(4, sample)) == [f"samples-{number}" for number in range(1, 5)]
+
+
+@pytest.mark.parametrize("room", [0, 1, 200, 600])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_start_that_failed_for_lack_of_space_can_be_made_again(tmp_path, room, there):
+    path, config = tmp_path / "run", {"a": "x" * 400}
+    if there:
+        path.mkdir()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+        with pytest.raises(OSError, match="File too large"):
+            RunFolder(path, config | {"b": "x" * room})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert path.exists() == there
+    assert not there or not list(path.iterdir())
+    RunFolder(path, config).close()
+
+
+@pytest.mark.parametrize("left", [(), ("environment.json",), ("environment.json", "config.json", "events.jsonl")])
+def test_what_a_killed_start_left_can_be_started_again(tmp_path, left):
+    for name in (".lock", *left):
+        (tmp_path / name).write_bytes(b"")
+    RunFolder(tmp_path, {"a": 1}).close()
+    assert json.loads((tmp_path / "config.json").read_text()) == {"a": 1}
+    with pytest.raises(ValueError, match=f"resume it with --resume {tmp_path}, or choose another"):
+        RunFolder(tmp_path, {"a": 2})
+
+
+@pytest.mark.parametrize(
+    "names", [("config.json",), (".lock", "config.json"), (".lock", "mine"), ("environment.json",)]
+)
+def test_what_is_not_left_by_a_start_is_not_overwritten(tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_bytes(b"{}")
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match="out: expected a new or empty folder"):
+        RunFolder(tmp_path, {})
+    assert contents(tmp_path) == before
+
+
+def test_a_line_is_appended_whole_or_not_at_all(tmp_path):
+    folder = Directory(tmp_path)
+    folder.append("log", b"first\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (9, before[1]))
+        with pytest.raises(OSError, match="File too large"):
+            folder.append("log", b"second\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert (tmp_path / "log").read_bytes() == b"first\n"
+
+
+# nothing else opens files of a run
+
+
+@pytest.mark.usefixtures("short_chains")
+def test_one_module_opens_the_files_of_a_run(trained, run):
+    with opened_by_path(run) as seen:
+        resume(run)
+        loaded = load_grbm_run(run)
+        keep_assessment(loaded, ASSESSED)
+        write_report(run)
+    for path, opened in ((trained[0], trained[1]), (run, seen)):
+        assert {(name, where) for _, name, where in opened} == {(str(path), "files/directory.py")}
+
+
+def test_no_room_above_has_another_way_to_files():
+    """What opens, lists or changes files by their paths, in rooms that have to do with runs."""
+    package = Path(directories.__file__).parent.parent
+    banned = {"open", "read_text", "write_text", "mkdir", "unlink", "rmdir", "touch", "iterdir", "glob", "rglob"}
+    banned |= {
+        "rmtree",
+        "copytree",
+        "listdir",
+        "scandir",
+        "savez",
+        "savefig",
+        "replace_durably",
+        "read_json",
+        "read_npz",
+    }
+    found = set()
+    for room in ("training", "recipes", "runs", "report", "experiments", "explore", "cli"):
+        for path in (package / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+                if called.rpartition(".")[2] in banned:
+                    found.add((path.relative_to(package).as_posix(), called))
+    assert found == {
+        ("experiments/reproduce.py", "out.mkdir"),  # the folder above the results
+        ("report/images.py", "figure.savefig"),  # to memory
+        ("report/page/document.py", "files('vages.report.page').joinpath(name).read_text"),  # of the library
+        ("runs/kept.py", "np.savez"),  # to a file that is open
+        ("training/fit.py", "keeper.open"),
+    }

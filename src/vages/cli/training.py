@@ -224,7 +224,7 @@ def _deep(recipe: Any, folder: Path, how: dict[str, Any], json: bool) -> int:
 
 
 def _told(fitted: Any, recipe: Any, folder: Path, json: bool, line: str) -> int:
-    from vages.files.objects import read_json
+    from vages.files.json_files import read_json
     from vages.training import is_writer
 
     status = Status.STOPPED if fitted.interrupted else Status.DONE

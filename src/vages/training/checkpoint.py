@@ -21,9 +21,9 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from vages.files.bad import BadFile, read_bytes
 from vages.files.durable import sync_folder, write_durably
-from vages.files.objects import read_json
+from vages.files.errors import BadFile, read_bytes
+from vages.files.json_files import read_json
 
 FORMAT = 1
 ARRAYS, MANIFEST = "state.safetensors", "manifest.json"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from vages.environment import environment
-from vages.files.bad import read_bytes
 from vages.files.durable import replace_durably
-from vages.files.objects import read_json
+from vages.files.errors import read_bytes
+from vages.files.json_files import read_json
 
 _LARGEST = 2**30  # bytes of a log that are read at most
 

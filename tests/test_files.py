@@ -20,8 +20,8 @@ from PIL import Image, PngImagePlugin
 from vages.files import (
     BadFile,
     archive_members,
-    bad,
     decode_image,
+    errors,
     image_files,
     inflate,
     parse_cifar10,
@@ -82,7 +82,7 @@ def test_bytes_within_a_limit(tmp_path, monkeypatch):
             os.mkfifo(path)
         with pytest.raises(FileNotFoundError, match=f"{path}: expected a file, found {found}; check the path"):
             read_bytes(path, 5)
-    monkeypatch.setattr(bad.os, "fstat", lambda handle: SimpleNamespace(st_size=4))
+    monkeypatch.setattr(errors.os, "fstat", lambda handle: SimpleNamespace(st_size=4))
     refused("expected 4 bytes, got another number of them; is it still", read_bytes, tmp_path / "x", 4)
 
 

@@ -13,7 +13,7 @@ from vages.data.folder import data_folder
 from vages.data.images import Images, scaled
 from vages.data.splits import Splits
 from vages.files import decode_image, image_files, pixels_of
-from vages.files.bad import BadFile, read_bytes
+from vages.files.errors import BadFile, read_bytes
 from vages.files.images import MAX_BYTES
 
 _CROP, _WIDTH = 140, 178  # the square that the paper cuts out of 178 × 218 pixels

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from vages.files.bad import BadFile, check_file
+from vages.files.errors import BadFile, check_file
 from vages.files.tars import tar_members
 from vages.files.zips import zip_members
 

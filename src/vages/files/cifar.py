@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from vages.files.bad import BadFile, read_bytes
+from vages.files.errors import BadFile, read_bytes
 
 _RECORD = 1 + 3 * 32 * 32
 Records = tuple[UInt8[np.ndarray, "n 3 32 32"], UInt8[np.ndarray, "n"]]

@@ -3,7 +3,7 @@
 import zlib
 from typing import Literal
 
-from vages.files.bad import BadFile
+from vages.files.errors import BadFile
 
 _WINDOW = {"zlib": 15, "gzip": 31, "raw": -15}
 

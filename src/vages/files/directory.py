@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from vages.files.bad import BadFile
+from vages.files.errors import BadFile
 
 try:
     import fcntl

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vages.files.bad import BadFile, read_bytes
 from vages.files.deflate import inflate
+from vages.files.errors import BadFile, read_bytes
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 

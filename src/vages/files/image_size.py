@@ -4,7 +4,7 @@ import re
 import struct
 import zlib
 
-from vages.files.bad import BadFile
+from vages.files.errors import BadFile
 
 _MAX_SCANS = 100  # of a progressive JPEG, which usually has 10; each costs a pass over the image
 _MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # in a JPEG's scan: not an escaped byte, nor a restart

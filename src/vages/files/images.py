@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps
 
-from vages.files.bad import BadFile, read_bytes
+from vages.files.errors import BadFile, read_bytes
 from vages.files.image_size import image_size
 
 MAX_BYTES, MAX_PIXELS = 2**26, 2**25

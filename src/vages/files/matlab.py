@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vages.files.bad import BadFile, read_bytes
 from vages.files.deflate import inflate
+from vages.files.errors import BadFile, read_bytes
 
 _INT8, _INT32, _UINT32, _MATRIX, _COMPRESSED = 1, 5, 6, 14, 15
 _STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}

@@ -2,7 +2,7 @@
 
 import re
 
-from vages.files.bad import BadFile
+from vages.files.errors import BadFile
 
 _MAX_NAME = 1024
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vages.files.bad import BadFile, read_bytes
+from vages.files.errors import BadFile, read_bytes
 
 _MAX_HEADER = 10_000
 _PAIR = re.compile(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vages.files.bad import BadFile, check_file
+from vages.files.errors import BadFile, check_file
 from vages.files.npy import parse_npy
 from vages.files.zips import zip_members
 

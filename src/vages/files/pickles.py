@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
-from vages.files.bad import BadFile
+from vages.files.errors import BadFile
 
 _MAX_INSTRUCTIONS = 200_000
 _CODES = {  # the instructions that are known, and what follows them; any other is refused

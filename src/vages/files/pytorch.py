@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vages.files.bad import BadFile, read_bytes
+from vages.files.errors import BadFile, read_bytes
 from vages.files.pickles import Call, Instance, Named, Persistent, parse_pickle
 from vages.files.zips import zip_members
 

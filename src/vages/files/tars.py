@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from io import BufferedIOBase
 
-from vages.files.bad import BadFile
+from vages.files.errors import BadFile
 from vages.files.names import member_name
 
 _BLOCK, _CHUNK = 512, 2**20

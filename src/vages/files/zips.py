@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from io import BufferedIOBase
 from typing import NamedTuple
 
-from vages.files.bad import BadFile
 from vages.files.deflate import inflate
+from vages.files.errors import BadFile
 from vages.files.names import member_name
 
 _END, _END64, _LOCATOR64_SIZE = struct.Struct("<4s4H2IH"), struct.Struct("<4sQ2H2I4Q"), 20

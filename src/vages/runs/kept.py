@@ -43,6 +43,7 @@ def keep(folder: Path, name: str, run: LoadedRun, arrays: dict[str, np.ndarray],
         "checkpoint": run.step,
         "weights": run.weights,
         **about,
+        "data": run.about_data,
         "environment": environment(),
     }
     replace_durably(folder / "result.json", (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,6 +113,14 @@ def newest_checkpoint(folder: Path, refused: Callable[[str], None]) -> Checkpoin
             return read_checkpoint(path)
         except (BadFile, OSError) as error:
             refused(_line(error))
+    return None
+
+
+def newest_about(folder: Path) -> dict[str, Any] | None:
+    """What the newest checkpoint with a verified manifest is about; its arrays are not read."""
+    for path in reversed(checkpoints(folder)):
+        with suppress(BadFile, OSError):
+            return _read_manifest(path)["about"]
     return None
 
 

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +20,24 @@ class RunFolder:
     """`config.json`, `environment.json`, a line of `metrics.jsonl` a chunk, and whatever is saved beside them.
 
     `events.jsonl` tells what happened to the run: started, resumed, recovered, finished. One process at a time has a
-    folder.
+    folder. `dataset` says which data the run was trained on, and checkpoints repeat it.
     """
 
-    def __init__(self, path: Path, config: dict[str, Any]):
+    def __init__(self, path: Path, config: dict[str, Any], dataset: dict[str, Any] | None = None):
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ValueError(f"out: expected a new or empty folder, got {path}, which holds something; choose another")
         path.mkdir(parents=True, exist_ok=True)
-        self.path, self.config = path, config
+        self.path, self.config, self.dataset = path, config, dataset
         self._held: int | None = _hold(path)
         self.save("environment", environment())
         self.save("config", config)
-        self.tell("started")
+        self.tell("started", **({} if dataset is None else {"dataset": dataset}))
 
     @classmethod
     def reopen(cls, path: Path) -> "RunFolder":
         """The folder of a run that began earlier."""
         folder = cls.__new__(cls)
-        folder.path, folder.config = path, cls.peek(path)
+        folder.path, folder.config, folder.dataset = path, cls.peek(path), None
         folder._held = _hold(path)
         return folder
 
@@ -47,8 +48,23 @@ class RunFolder:
             raise ValueError(f"run: expected the folder of a run, got {path}, which holds no config.json; check it")
         return read_json(path / "config.json", 2**24)
 
+    @staticmethod
+    def events(path: Path) -> list[dict[str, Any]]:
+        """The events of a run, oldest first; lines that cannot be read are left out."""
+        if not (path / "events.jsonl").is_file():
+            return []
+        rows = []
+        for line in read_bytes(path / "events.jsonl", _LARGEST).splitlines():
+            with suppress(ValueError, RecursionError):
+                rows.append(json.loads(line))
+        return [row for row in rows if isinstance(row, dict)]
+
     def configure(self, config: dict[str, Any]) -> None:
-        """Take other settings from now on."""
+        """Take other settings from now on. events.jsonl names them before config.json has them, also on the disk."""
+        changed = {name: [self.config.get(name), value] for name, value in config.items()}
+        self.tell("other settings", **{name: pair for name, pair in changed.items() if pair[0] != pair[1]})
+        with open(self.path / "events.jsonl", "rb") as file:
+            os.fsync(file.fileno())
         self.config = config
         self.save("config", config)
 

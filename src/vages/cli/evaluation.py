@@ -30,6 +30,7 @@ def evaluate(
     source: Source,
     /,
     measure: Measure = "both",
+    data: Annotated[str | None, given("NAME|FILE|FOLDER", "those that the run was trained on")] = None,
     against: Annotated[str | None, given("IMAGES", "the run's training images")] = None,
     count: Annotated[int | None, given("INT", "10,000 of a run, else all images")] = None,
     protocol: Protocol = "paper",
@@ -55,6 +56,8 @@ def evaluate(
     Args:
         source: a run, or images to judge.
         measure: of a run, the model, its images, or both, the images only where they can be judged.
+        data: other data in the place of the run's own; the results say so. Without it, a run whose own data are not
+            found, or have changed, is refused.
         against: the images to judge by.
         count: how many images; of a set, a random choice.
         protocol: h of a run: the posterior means of random training images, the paper's way, or drawn with the image.
@@ -89,16 +92,17 @@ def evaluate(
     of_model = {"examples": None if examples == 1000 else examples, "noise": noise}
     _refuse(left_out, of_images)
     if not run:
-        _refuse(f"{source} is no run", of_model | {"measure": "model" if measure == "model" else None})
+        _refuse(f"{source} is no run", of_model | {"measure": "model" if measure == "model" else None, "data": data})
     elif measure == "images":
         _refuse("--measure images leaves the model out", of_model)
     if not run and not is_run(against or ""):
         _refuse("nothing is drawn from a run", of_samples | {"raw": raw or None})
     sections: dict[str, Section] = {}
     how = {"count": count, "protocol": protocol, "sampling": sampling, "seed": seed, "grey": grey, "raw": raw}
-    judge = judge_of(source, against, how) if left_out is None else None
+    loaded = _loaded(Path(source), measure, data, raw) if run else None
+    judge = judge_of(source, against, how, loaded) if left_out is None else None
     if run and measure != "images":
-        sections["model"] = _assessed(Path(source), examples, noise, seed, raw)
+        sections["model"] = _assessed(loaded, examples, noise, seed)
     if judge is not None:
         with bar() as progress:
             quality, statistics = judge(lambda name, done, total: progress(done, total))
@@ -131,12 +135,19 @@ def inception(file: File, /) -> int:
     return 0
 
 
-def _assessed(path: Path, examples: int, noise: float | None, seed: int, raw: bool) -> Section:
+def _loaded(path: Path, measure: Measure, data: str | None, raw: bool) -> Any:
+    """The run, on its own data or on others; read once for all that is measured."""
     from vages.recipes import DeepRecipe
-    from vages.runs import Sizes, assess, keep_assessment, load_grbm_run, load_run, recipe_of
+    from vages.runs import load_grbm_run, load_run, recipe_of
 
-    deep = isinstance(recipe_of(path), DeepRecipe)
+    deep = measure == "images" or isinstance(recipe_of(path), DeepRecipe)
     run = load_run(path, raw=raw) if deep else load_grbm_run(path)
+    return run if data is None else run.on(data)
+
+
+def _assessed(run: Any, examples: int, noise: float | None, seed: int) -> Section:
+    from vages.runs import Sizes, assess, keep_assessment
+
     with bar() as progress:
         assessment = assess(run, sizes=Sizes(examples=examples), noise=noise, seed=seed, progress=progress)
     folder = keep_assessment(run, assessment)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vages.evaluation import Statistics
+    from vages.runs import LoadedRun
     from vages.runs.quality import Quality
 
 
@@ -28,8 +29,13 @@ def why_unjudged(source: str, measure: str, grey: str) -> str | None:
     return None
 
 
-def judge_of(source: str, against: str | None, how: dict[str, Any]) -> "Callable[[Any], tuple[Quality, Statistics]]":
-    """What judges the images, given how to show progress; all that is wrong with them is said here, before that."""
+def judge_of(
+    source: str, against: str | None, how: dict[str, Any], run: "LoadedRun | None"
+) -> "Callable[[Any], tuple[Quality, Statistics]]":
+    """What judges the images, given how to show progress; all that is wrong with them is said here, before that.
+
+    `run` is the source, where that is a run.
+    """
     from dataclasses import replace
 
     from vages.evaluation import images_digest, load_inception, load_statistics
@@ -40,11 +46,12 @@ def judge_of(source: str, against: str | None, how: dict[str, Any]) -> "Callable
     from vages.runs.judging import count_of, sample_moments, samples_of
 
     texts = [source] if against is None else [source, against]
-    runs = {text: load_run(Path(text), raw=how["raw"]) for text in texts if is_run(text)}
+    own = {} if run is None else {source: run}
+    runs = own | {text: load_run(Path(text), raw=how["raw"]) for text in texts if is_run(text) and text not in own}
     drawn: dict[str, Any] = {name: how[name] for name in ("count", "protocol", "sampling", "grey")}
     drawn["count"] = 10_000 if how["count"] is None else how["count"]
-    for run in runs.values():
-        samples_of(run, seed=how["seed"], **drawn)
+    for one in runs.values():
+        samples_of(one, seed=how["seed"], **drawn)
     network = load_inception()
     others: dict[str, ImageSet | Statistics] = {}
     for text in texts:

@@ -1,7 +1,7 @@
 """--dry-run: what would be done, found out without doing it; nothing is written."""
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from math import prod
 from pathlib import Path
@@ -18,8 +18,11 @@ from vages.files.directory import Directory
 from vages.nets.network import check_image_shape
 from vages.recipes import DeepRecipe, Recipe, learner_of
 from vages.recipes.deep import learner_of_deep, load_deep, parts_of_deep
-from vages.recipes.recipe import load_data, parts_of
+from vages.recipes.recipe import load_all_data, parts_of
 from vages.runs import config_of, recipe_of
+from vages.runs.config import check_resumable
+from vages.runs.dataset import read_deep, read_grbm
+from vages.runs.training_data import data_to_train_on
 from vages.training.checkpoint import last_step
 from vages.training.folder import check_new
 
@@ -34,13 +37,17 @@ def plan_training(recipe: Recipe | DeepRecipe, folder: Path, *, resume: bool) ->
         plan["changed settings"] = {
             name: [before.get(name), now] for name, now in plan["settings"].items() if before.get(name) != now
         }
+        try:
+            check_resumable(recipe, folder)
+        except (ValueError, OSError) as error:
+            problems.append(str(error))
     else:
         try:
             check_new(folder)
         except (ValueError, OSError) as error:
             problems.append(str(error))
     with waiting("looking at the data"):
-        data, shape, problem = _data(recipe)
+        data, shape, problem = _data(recipe, folder if resume and not problems else None)
     plan["data"] = data
     problems += [problem] if problem is not None else []
     if shape is not None:
@@ -82,8 +89,13 @@ def print_plan(plan: dict[str, Any]) -> None:
             print(f"{name}: {value}")
 
 
-def _data(recipe: Recipe | DeepRecipe) -> tuple[dict[str, Any], tuple[int, ...] | None, str | None]:
-    """What is known of the data, the shape of an example, and what is wrong with them. Known sets are not read."""
+def _data(
+    recipe: Recipe | DeepRecipe, resumed: Path | None
+) -> tuple[dict[str, Any], tuple[int, ...] | None, str | None]:
+    """What is known of the data, the shape of an example, and what is wrong with them. Known sets are not read.
+
+    `resumed` is the folder of a run that goes on: its data are then found, and told from others, as `train` does.
+    """
     named = IMAGE_SETS if isinstance(recipe, DeepRecipe) else (*TOYS, "freyface")
     if recipe.data in named:
         (row,) = [row for row in datasets() if row.name == recipe.data]
@@ -92,10 +104,17 @@ def _data(recipe: Recipe | DeepRecipe) -> tuple[dict[str, Any], tuple[int, ...] 
         return about, flat, _missing(row)
     about = {"name": recipe.data, "state": "missing", "where": Path(recipe.data), "examples": None}
     try:
-        read = load_deep(recipe).splits if isinstance(recipe, DeepRecipe) else load_data(recipe, recipe.seed)
+        if isinstance(recipe, DeepRecipe):
+            read = _read(recipe, resumed, load_deep, read_deep).splits
+        else:
+            read = _read(recipe, resumed, load_all_data, read_grbm)
     except (ValueError, OSError) as error:
         return about, None, str(error)
     return about | {"state": "present", "examples": len(read.train)}, read.train.shape[1:], None
+
+
+def _read(recipe: Any, resumed: Path | None, load: Callable[[Any], Any], read: Callable[[Any], Any]) -> Any:
+    return load(recipe) if resumed is None else data_to_train_on(recipe, resumed, read, resume=True)[0]
 
 
 def _missing(row: Dataset) -> str | None:

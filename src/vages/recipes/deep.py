@@ -200,8 +200,14 @@ def load_deep(recipe: DeepRecipe) -> Images:
 
 def training_images(recipe: DeepRecipe, images: Images) -> np.ndarray:
     """The rows that are trained on."""
+    first, *others = training_parts(recipe, images)
+    return np.concatenate([first, *others]) if others else first
+
+
+def training_parts(recipe: DeepRecipe, images: Images) -> tuple[np.ndarray, ...]:
+    """The same rows as views that need no memory: the images, and with flips their mirror images."""
     train = images.splits.train
-    return np.concatenate([train, train[..., ::-1]]) if recipe.flips else train
+    return (train, train[..., ::-1]) if recipe.flips else (train,)
 
 
 def start_deep(recipe: DeepRecipe, shape: tuple[int, ...]) -> tuple[Learner, LearnerState]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from vages.data import TOYS, Batches, Splits, load_freyface, load_splits, load_toy
@@ -137,12 +138,15 @@ def parts_of(recipe: Recipe, v_dim: int) -> Callable[[PRNGKeyArray], tuple[GRBM,
     return make
 
 
-def check_recipe(recipe: Recipe) -> None:
-    """Raise whatever would be raised at the start of training, before a folder is made for it."""
-    data = load_data(recipe, recipe.seed).train
-    Batches(len(data), recipe.batch, recipe.seed)
+def check_recipe(recipe: Recipe, data: Splits | None = None) -> None:
+    """Raise whatever would be raised at the start of training, before a folder is made for it.
+
+    `data` are those of `load_all_data`, where they have been read already.
+    """
+    rows, v_dim = (load_all_data(recipe) if data is None else data).train.shape[-2:]
+    Batches(rows, recipe.batch, recipe.seed)
     learner_of(recipe)
-    model, _ = parts_of(recipe, data.shape[1])(jax.random.key(0))
+    model, _ = parts_of(recipe, v_dim)(jax.random.key(0))
     objective_of(recipe).start(jax.random.key(0), model, recipe.batch)
 
 
@@ -155,6 +159,14 @@ def load_data(recipe: Recipe, seed: int) -> Splits:
         raise ValueError(f"data: expected one of {names}, or a .npy or .npz file, got {recipe.data!r}; choose one")
     splits = load_freyface() if recipe.data == "freyface" else load_splits(Path(recipe.data), recipe.seed)
     return Splits(*(part.reshape(len(part), -1) for part in splits))
+
+
+def load_all_data(recipe: Recipe) -> Splits:
+    """The data of all seeds: of a toy one draw for each, along a leading axis; else one array for all of them."""
+    if recipe.data not in TOYS:
+        return load_data(recipe, recipe.seed)
+    draws = [load_data(recipe, recipe.seed + i) for i in range(recipe.seeds)]
+    return Splits(*(np.stack(parts) for parts in zip(*draws, strict=True)))
 
 
 def job_of(recipe: Recipe, *, seeds: int = 0) -> Job:

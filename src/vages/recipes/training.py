@@ -13,7 +13,7 @@ from vages.evaluation import ais, log_likelihood
 from vages.learners import LearnerState
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
-from vages.recipes.recipe import Recipe, learner_of, load_data, parts_of
+from vages.recipes.recipe import Recipe, learner_of, load_all_data, parts_of
 from vages.training import Fitted, fit, init_seeds, seed_keys
 
 VALIDATION = "validation_log_likelihood"
@@ -33,18 +33,21 @@ class Trained(NamedTuple):
         return jax.tree.map(lambda x: x[seed], self.models)
 
 
-def train(recipe: Recipe, **how: Any) -> Trained:
+def train(recipe: Recipe, data: Splits | None = None, **how: Any) -> Trained:
     """Train every seed in one program, and evaluate on test data; `how` goes to `fit`: folder, resume, guard, mesh, …
+
+    `data` are those of `load_all_data`, where they have been read already.
 
     Small models are followed by their exact test log-likelihood, and the last is kept. Where the latents cannot be
     enumerated, each seed's best model by validation log-likelihood (AIS) is kept, as in the paper.
     """
     seeds = tuple(recipe.seed + i for i in range(recipe.seeds))
+    data = load_all_data(recipe) if data is None else data
     own_data = recipe.data in TOYS
-    splits = [load_data(recipe, seed) for seed in (seeds if own_data else seeds[:1])]
     learner = learner_of(recipe)
-    state = init_seeds(learner, seeds, parts_of(recipe, splits[0].train.shape[1]), recipe.batch)
-    train_set, validation_set, test_set = (jnp.stack(parts) for parts in zip(*splits, strict=True))
+    state = init_seeds(learner, seeds, parts_of(recipe, data.train.shape[-1]), recipe.batch)
+    train_set = jnp.asarray(data.train)
+    validation_set, test_set = (jnp.asarray(part if own_data else part[None]) for part in data[1:])
     exact = recipe.latents <= MAX_ENUMERATED
 
     def evaluate(state: LearnerState) -> dict[str, Any]:
@@ -56,7 +59,7 @@ def train(recipe: Recipe, **how: Any) -> Trained:
     fitted = fit(
         learner,
         state,
-        train_set if own_data else train_set[0],
+        train_set,
         steps=recipe.steps,
         batch=recipe.batch,
         seed=seeds,
@@ -70,7 +73,8 @@ def train(recipe: Recipe, **how: Any) -> Trained:
     likelihood = (
         exact_log_likelihood(models, test_set) if exact else annealed_log_likelihood(recipe, models, test_set, "test")
     )
-    return Trained(recipe, splits[0], models, np.asarray(likelihood, np.float64), fitted)
+    first = Splits(*(part[0] for part in data)) if own_data else data
+    return Trained(recipe, first, models, np.asarray(likelihood, np.float64), fitted)
 
 
 @eqx.filter_jit

@@ -47,6 +47,7 @@ from vages.posteriors import Corrector, NoPosterior, Posterior
 from vages.recipes.deep import DeepRecipe
 from vages.recipes.samples import check_seed
 from vages.report import assessment_figure, figure_png, number_with_error
+from vages.runs.dataset import told_of_data
 from vages.runs.kept import new_folder
 from vages.runs.loaded import LoadedRun
 from vages.runs.loaded_grbm import GRBMRun
@@ -99,6 +100,8 @@ class Assessment:
     sizes: Sizes
     seed: int
     minutes: float
+    data: dict[str, Any] | None = None
+    """The name and fingerprints of the data, and whether they are the run's own."""
 
     def record(self) -> dict[str, Any]:
         """Plain values, for a file; what is not finite is None."""
@@ -109,6 +112,8 @@ class Assessment:
         """What a table of it says, top to bottom: names, numbers, meanings."""
         told = [(row.name, number_with_error(row.value, row.standard_error), row.means) for row in self.rows]
         about = f"{self.examples:,} examples with noise of {self.noise:.3g}, seed {self.seed}"
+        if self.data is not None:
+            told.append(("data", "own" if self.data["own"] else "other", told_of_data(self.data)))
         return [*told, ("checkpoint", f"{self.checkpoint:,}", about), ("minutes", f"{self.minutes:.1f}", "")]
 
 
@@ -140,7 +145,7 @@ def assess(
     rows = assess_subject(jax.random.key(seed), subject, sizes, progress)
     minutes = (time.perf_counter() - began) / 60
     examples = len(_held_out(jax.random.key(0), subject.splits, sizes.examples))
-    return Assessment(str(run.path), run.step, rows, examples, subject.noise, sizes, seed, minutes)
+    return Assessment(str(run.path), run.step, rows, examples, subject.noise, sizes, seed, minutes, run.about_data)
 
 
 def keep_assessment(run: LoadedRun | GRBMRun, assessment: Assessment) -> Path:

@@ -9,11 +9,13 @@ import numpy as np
 
 from vages.posteriors import posterior_means
 from vages.recipes.chains import chains_of
-from vages.recipes.deep import DeepRecipe, learner_of_deep, load_deep
+from vages.recipes.deep import DeepRecipe, learner_of_deep
 from vages.recipes.deep_training import DeepTrained, train_deep
 from vages.report import curves_figure, figure_png, sheet_png
 from vages.runs.config import config_of, reopened
+from vages.runs.dataset import read_deep
 from vages.runs.reports import reported
+from vages.runs.training_data import data_to_train_on
 from vages.samplers import LangevinSamples, sample_v
 from vages.training import RunFolder, by_writer, check_batch, seed_keys
 from vages.training.progress import Progress
@@ -23,14 +25,17 @@ GRID = 100  # images in a first look
 
 def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any) -> DeepTrained:
     """Train in a new folder, or go on in that of a run by this recipe; draw its loss and a hundred samples."""
-    images = load_deep(recipe)
+    images, dataset = data_to_train_on(recipe, path, read_deep, resume=resume)
     learner_of_deep(recipe)
     check_batch(recipe.batch, how.get("mesh"))
-    folder = by_writer(lambda: reopened(recipe, path) if resume else RunFolder(path, config_of(recipe)))
+    how |= {"resume": resume, "data_fingerprint": dataset["train"]}
+    folder = by_writer(
+        lambda: reopened(recipe, path, dataset) if resume else RunFolder(path, config_of(recipe), dataset)
+    )
     if folder is None:
-        return train_deep(recipe, images, resume=resume, **how)
+        return train_deep(recipe, images, **how)
     with reported(folder):
-        trained = train_deep(recipe, images, folder=folder, resume=resume, **how)
+        trained = train_deep(recipe, images, folder=folder, **how)
         fitted = trained.fitted
         samples = first_look(trained, visible=how.get("progress", False))
         folder.directory.write_bytes("samples.png", sheet_png(np.asarray(samples.v), columns=10))

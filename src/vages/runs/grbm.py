@@ -8,7 +8,9 @@ from vages.recipes.recipe import Recipe, check_recipe
 from vages.recipes.training import Trained, train
 from vages.report import figure_png
 from vages.runs.config import config_of, reopened
+from vages.runs.dataset import read_grbm
 from vages.runs.reports import reported
+from vages.runs.training_data import data_to_train_on
 from vages.training import RunFolder, by_writer, check_batch
 
 
@@ -18,13 +20,17 @@ def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) 
     With `resume`, the folder is that of a run by this recipe, or by one of fewer steps, which then goes on. `how` goes
     to `fit`.
     """
-    check_recipe(recipe)
+    data, dataset = data_to_train_on(recipe, path, read_grbm, resume=resume)
+    check_recipe(recipe, data)
     check_batch(recipe.batch, how.get("mesh"))
-    folder = by_writer(lambda: reopened(recipe, path) if resume else RunFolder(path, config_of(recipe)))
+    how |= {"resume": resume, "data_fingerprint": dataset["train"]}
+    folder = by_writer(
+        lambda: reopened(recipe, path, dataset) if resume else RunFolder(path, config_of(recipe), dataset)
+    )
     if folder is None:
-        return train(recipe, resume=resume, **how)
+        return train(recipe, data, **how)
     with reported(folder):
-        trained = train(recipe, folder=folder, resume=resume, **how)
+        trained = train(recipe, data, folder=folder, **how)
         likelihood = trained.test_log_likelihood
         folder.save(
             "result",

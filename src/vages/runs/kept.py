@@ -46,6 +46,7 @@ def keep(folder: Directory, name: str, run: LoadedRun, arrays: dict[str, np.ndar
         "checkpoint": run.step,
         "weights": run.weights,
         **about,
+        "data": run.about_data,
         "environment": environment(),
     }
     folder.write_bytes("result.json", (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +16,11 @@ from vages.files.directory import Directory
 from vages.learners import Averages
 from vages.models import EBLVM
 from vages.posteriors import Posterior
-from vages.recipes.deep import DeepRecipe, load_deep, parts_of_deep, training_images
+from vages.recipes.deep import DeepRecipe, parts_of_deep
 from vages.runs.config import recipe_of
+from vages.runs.dataset import RunData, other_data, own_data, read_deep, read_other_images
 from vages.training.checkpoint import Checkpoint, newest_checkpoint
-from vages.training.keeping import fingerprint, has_selected
+from vages.training.keeping import has_selected
 from vages.training.trees import with_arrays
 
 Weights = Literal["raw", "averages", "selected by FID"]
@@ -36,27 +37,44 @@ class LoadedRun:
     step: int
     weights: Weights
     data: dict[str, Any]
-    """What tells the images that it was trained on from others."""
+    """The fingerprint of the images that it was trained on."""
+    dataset: dict[str, Any] | None = None
+    """Where these were, and the fingerprint of each split."""
+    other: str | None = None
+    """Images that take their place, if any; see `on`."""
 
     @property
     def has_latents(self) -> bool:
         """Whether there is an h."""
         return 0 not in self.model.h_shape
 
+    @property
+    def data_name(self) -> str:
+        """What its images are called."""
+        return self.recipe.data if self.other is None else self.other
+
+    def on(self, data: str) -> "LoadedRun":
+        """The run as if these were its images: the name of a set, or a path. Images of another shape are refused."""
+        return replace(self, other=data)
+
     @cached_property
     def images(self) -> Images:
         """The run's images, read when they are first asked for; others than it was trained on are refused."""
-        try:
-            images = load_deep(self.recipe)
-        except (ValueError, OSError) as error:
-            raise ValueError(f"{self.path} was trained on {self.recipe.data}: {error}") from None
-        got = fingerprint(training_images(self.recipe, images))
-        if got != {name: self.data.get(name) for name in got}:
-            raise ValueError(
-                f"{self.recipe.data}: expected the images that {self.path} was trained on, {self.data.get('shape')}, "
-                f"got others, {got['shape']}; put the old ones back, or training and test images would be mixed up"
-            )
-        return images
+        return self.read.value
+
+    @cached_property
+    def read(self) -> RunData[Images]:
+        """The same with their fingerprints."""
+        about = {"data": self.data, "dataset": self.dataset}
+        if self.other is None:
+            return own_data(self.path, self.recipe, about, read_deep)
+        return other_data(self.path, self.recipe, about, read_other_images, self.other, self.model.v_shape)
+
+    @property
+    def about_data(self) -> dict[str, Any] | None:
+        """The name and fingerprints of what was read, and whether it is the run's own; None where nothing was read."""
+        read = self.__dict__.get("read")
+        return None if read is None else read.about()
 
 
 def load_run(
@@ -86,7 +104,8 @@ def load_run(
     kind: Weights = "raw" if raw else "selected by FID" if selected else "averages" if recipe.ema else "raw"
     prefixes: dict[Weights, str] = {"raw": "state/", "averages": "state/averages/", "selected by FID": "best/"}
     parts = _restored(recipe, found, prefixes[kind])
-    return LoadedRun(path, recipe, parts.model, parts.posterior, found.step, kind, found.about["data"])
+    about = found.about
+    return LoadedRun(path, recipe, parts.model, parts.posterior, found.step, kind, about["data"], about.get("dataset"))
 
 
 def _restored(recipe: DeepRecipe, found: Checkpoint, prefix: str) -> Averages:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from vages.data import Splits
+from vages.data import TOYS, Splits
 from vages.files.directory import Directory
 from vages.learners import Averages
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
 from vages.posteriors import Posterior
-from vages.recipes.recipe import Recipe, load_data, parts_of
+from vages.recipes.recipe import Recipe, parts_of
 from vages.runs.config import recipe_of
+from vages.runs.dataset import RunData, other_data, own_data, read_grbm
 from vages.training import one_seed
 from vages.training.checkpoint import newest_checkpoint
 from vages.training.keeping import has_selected
@@ -35,11 +36,41 @@ class GRBMRun:
     posterior: Posterior
     step: int
     seed: int
+    data: dict[str, Any] | None = None
+    """The fingerprint of the training data of all seeds."""
+    dataset: dict[str, Any] | None = None
+    """Where the data were, and the fingerprint of each split."""
+    other: str | None = None
+    """Data that take their place, if any; see `on`."""
+
+    @property
+    def data_name(self) -> str:
+        """What its data are called."""
+        return self.recipe.data if self.other is None else self.other
+
+    def on(self, data: str) -> "GRBMRun":
+        """The run as if these were its data: a toy, freyface, or a file. Examples of another shape are refused."""
+        return replace(self, other=data)
 
     @cached_property
     def splits(self) -> Splits:
-        """The seed's data, read when they are first asked for."""
-        return load_data(self.recipe, self.recipe.seed + self.seed)
+        """The seed's data, read when they are first asked for; others than it was trained on are refused."""
+        data = self.read.value
+        return Splits(*(part[self.seed] for part in data)) if self.data_name in TOYS else data
+
+    @cached_property
+    def read(self) -> RunData[Splits]:
+        """The data of all seeds with their fingerprints."""
+        about = {"data": self.data, "dataset": self.dataset}
+        if self.other is None:
+            return own_data(self.path, self.recipe, about, read_grbm)
+        return other_data(self.path, self.recipe, about, read_grbm, self.other, self.model.v_shape)
+
+    @property
+    def about_data(self) -> dict[str, Any] | None:
+        """The name and fingerprints of what was read, and whether it is the run's own; None where nothing was read."""
+        read = self.__dict__.get("read")
+        return None if read is None else read.about()
 
 
 def load_grbm_run(
@@ -74,7 +105,8 @@ def load_grbm_run(
     own = tuple(f"{prefix}{part}/" for part in Averages._fields)
     all_seeds = with_arrays(template, {k.removeprefix(prefix): v for k, v in found.arrays.items() if k.startswith(own)})
     model, posterior = one_seed(all_seeds, seed)
-    return GRBMRun(path, recipe, model, posterior, found.step, seed)
+    about = found.about
+    return GRBMRun(path, recipe, model, posterior, found.step, seed, about.get("data"), about.get("dataset"))
 
 
 def _zeros(seeds: int) -> Callable[[Any], Any]:

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from vages.evaluation import KID, Extrapolation, Grey, metric_name
+from vages.runs.dataset import told_of_data
 
 
 class Real(NamedTuple):
@@ -29,6 +30,8 @@ class Sampling:
     seed: int
     diverged: int
     of: int
+    data: dict[str, Any] | None = None
+    """The name and fingerprints of the run's images, and whether they are its own; None where none were read."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ class Quality:
                 ("seed", str(how.seed)),
                 ("diverged chains", f"{how.diverged} of {how.of}, left out"),
             ]
+            rows += [("data", told_of_data(how.data))] if how.data is not None else []
         where = f"{self.environment['devices']} × {self.environment['device']}"
         return [*rows, ("minutes", f"{self.minutes:.1f} on {where}")]
 

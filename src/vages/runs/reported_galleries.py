@@ -125,6 +125,9 @@ def _provenance(about: dict[str, Any]) -> Markup:
         else []
     )
     told += [f"seed {about['seed']}"] if is_number(about.get("seed")) else []
+    data = about.get("data")
+    if isinstance(data, dict) and data.get("own") is False:
+        told.append(f"on {str(data.get('name'))[:200]}, not on the run's own data")
     chains = about.get("diverged chains")
     if isinstance(chains, dict):
         told.append(f"{str(chains.get('count'))[:20]} of {str(chains.get('of'))[:20]} chains diverged")

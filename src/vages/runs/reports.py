@@ -18,9 +18,11 @@ from vages.report.page.summaries import run_figures, run_status
 from vages.report.page.svg_curves import Panel, curve_figure
 from vages.report.page.tables import claims_list, events_list, key_figures, records_table, settings_table
 from vages.runs.commands import reproduce_command, train_command
+from vages.runs.config import recipe_of
 from vages.runs.reported_galleries import gallery_sections
 from vages.training import Diverged, RunFolder
-from vages.training.checkpoint import last_step
+from vages.training.checkpoint import last_step, newest_about
+from vages.training.digests import canonical
 
 NAME = "report.html"
 ALARMING = frozenset({"checkpoint refused", "recovered", "diverged", "interrupted", "log incomplete"})
@@ -79,6 +81,7 @@ def build_report(folder: Path) -> str:
 
 def _run_page(reader: Reader) -> str:
     config, result, environment = (reader.object(f"{name}.json") for name in ("config", "result", "environment"))
+    reader.problems += _edited(reader.folder, config)
     events, rows = reader.rows("events.jsonl"), reader.rows("metrics.jsonl")
     bound = {"test_log_likelihood": ("log 2, the data's own", float(np.log(2)))}  # of nothing but the checkerboard
     panels = metric_panels(rows, bound if config.get("data") == "checkerboard" else {})
@@ -99,6 +102,18 @@ def _run_page(reader: Reader) -> str:
         key_figures(run_figures(config, result, rows, events)),
     )
     return page(header, sections, reader.problems)
+
+
+def _edited(folder: Path, config: dict[str, Any]) -> list[str]:
+    """What is wrong with the settings, where they are not those of the newest checkpoint."""
+    about = newest_about(Directory(folder) / "checkpoints")
+    if about is None or not config or canonical(about.get("config")) == canonical(config):
+        return []
+    try:
+        recipe_of(folder)
+    except (ValueError, OSError) as error:
+        return [str(error).replace(f"{folder}/", "")]
+    return []
 
 
 def _experiment_page(reader: Reader) -> str:

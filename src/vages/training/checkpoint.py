@@ -107,6 +107,12 @@ def newest_checkpoint(folder: Directory | Path, refused: Callable[[str], None]) 
     return found
 
 
+def newest_about(folder: Directory | Path) -> dict[str, Any] | None:
+    """What the newest checkpoint with a verified manifest is about; its arrays are not read."""
+    bodies = [body for _, body in _manifests(Directory.of(folder)) if isinstance(body, dict)]
+    return bodies[-1]["about"] if bodies else None
+
+
 def last_step(folder: Directory | Path) -> int:
     """The last step of which there is a checkpoint, by its manifest alone; 0 where there is none."""
     bodies = [body for _, body in _manifests(Directory.of(folder)) if isinstance(body, dict)]

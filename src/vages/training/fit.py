@@ -20,9 +20,10 @@ from vages.learners import Averages, Learner, LearnerState
 from vages.models import check_finite
 from vages.models.checks import check_numbers
 from vages.training.devices import BATCH, any_process, check_batch, everywhere, here, is_writer, place
+from vages.training.digests import fingerprint
 from vages.training.folder import RunFolder
 from vages.training.guard import Diverged, Guard, largest_parameter
-from vages.training.keeping import Checkpoints, Keeper, Position, Run, fingerprint
+from vages.training.keeping import Checkpoints, Keeper, Position, Run
 from vages.training.program import compile_chunk
 from vages.training.progress import Progress
 
@@ -87,6 +88,7 @@ def fit(
     select: str | None = None,
     chunk: int = 500,
     folder: RunFolder | None = None,
+    data_fingerprint: dict[str, Any] | None = None,
     checkpoints: Checkpoints = Checkpoints(),  # noqa: B008
     resume: bool = False,
     guard: Guard = Guard(),  # noqa: B008
@@ -103,9 +105,9 @@ def fit(
     the chunk that is running; a second Ctrl-C at once.
 
     With a `folder` there is a log, and checkpoints from which `resume` continues as if nothing had happened: give the
-    same learner, first state and data. `guard` says what is done when training diverges. With a `mesh` (`data_mesh`),
-    batches are divided over its devices; in a cluster every process calls `fit`, and the first writes the folder.
-    `log` is told each record of the log.
+    same learner, first state and data. `data_fingerprint` is `fingerprint(data)`, where that is known already. `guard`
+    says what is done when training diverges. With a `mesh` (`data_mesh`), batches are divided over its devices; in a
+    cluster every process calls `fit`, and the first writes the folder. `log` is told each record of the log.
     """
     check_numbers("data", data)
     many = not isinstance(seed, int)
@@ -116,8 +118,10 @@ def fit(
     if (resume or guard.policy == "recover") and folder is None and is_writer():
         raise ValueError("folder: expected a run folder, to resume from or to recover with, got none; give one")
     order = [Batches(data.shape[1] if own_data else data.shape[0], batch, one) for one in seeds]
-    about = {"seeds": list(seeds), "many": many, "batch": batch}
-    keeper = Keeper(folder, checkpoints, about if folder is None else {**about, "data": fingerprint(data)})
+    about: dict[str, Any] = {"seeds": list(seeds), "many": many, "batch": batch}
+    if folder is not None:
+        about["data"] = data_fingerprint or fingerprint(data)
+    keeper = Keeper(folder, checkpoints, about)
     keeper.open(resume)
 
     keys = jax.random.key_data(seed_keys(seeds, "training"))

@@ -24,12 +24,14 @@ class RunFolder:
     """`config.json`, `environment.json`, a line of `metrics.jsonl` a chunk, and whatever is saved beside them.
 
     `events.jsonl` tells what happened to the run: started, resumed, recovered, finished. One process at a time has a
-    folder. A start that fails leaves nothing behind.
+    folder. A start that fails leaves nothing behind. `dataset` says which data the run was trained on, and checkpoints
+    repeat it.
     """
 
-    def __init__(self, path: Path, config: dict[str, Any]):
+    def __init__(self, path: Path, config: dict[str, Any], dataset: dict[str, Any] | None = None):
         check_new(path)
         self._open(path, config)
+        self.dataset = dataset
         made, begun = self.directory.create(), ()
         try:
             self._hold(create=True)
@@ -37,7 +39,7 @@ class RunFolder:
             begun = _BEGUN
             self.save("environment", environment())
             self.save("config", config)
-            self.tell("started")
+            self.tell("started", **({} if dataset is None else {"dataset": dataset}))
         except BaseException:
             with suppress(OSError):
                 for name in begun:
@@ -67,12 +69,27 @@ class RunFolder:
     def _open(self, path: Path, config: dict[str, Any]) -> None:
         self.path, self.config, self.directory = path, config, Directory(path)
         self.checkpoints = self.directory / "checkpoints"
+        self.dataset: dict[str, Any] | None = None
         self._held: int | None = None
         self._waiting: list[tuple[str, dict[str, Any]]] | None = None
         self._reconfigured = False
 
+    @staticmethod
+    def events(path: Path) -> list[dict[str, Any]]:
+        """The events of a run, oldest first; lines that cannot be read are left out."""
+        with Directory(path) as directory:
+            there = directory.check_file("events.jsonl")
+            content = directory.read_bytes("events.jsonl", _LARGEST) if there else b""
+        rows = []
+        for line in content.splitlines():
+            with suppress(ValueError, RecursionError):
+                rows.append(json.loads(line))
+        return [row for row in rows if isinstance(row, dict)]
+
     def configure(self, config: dict[str, Any]) -> None:
         """Take other settings from now on; a folder that was reopened gets them with `begin`."""
+        changed = {name: [self.config.get(name), value] for name, value in config.items()}
+        self.tell("other settings", **{name: pair for name, pair in changed.items() if pair[0] != pair[1]})
         self.config, self._reconfigured = config, True
         if self._waiting is None:
             self.begin()
@@ -81,12 +98,13 @@ class RunFolder:
         """Write what waits: all is known to be well with a run that was reopened, and it goes on."""
         if self._held is None:
             self._hold(create=True)
-        if self._reconfigured:
-            self.save("config", self.config)
-            self._reconfigured = False
         waiting, self._waiting = self._waiting or [], None
         for event, about in waiting:
             self.tell(event, **about)
+        if self._reconfigured:  # the disk has the event that names the settings before it has the settings
+            self.directory.sync_file("events.jsonl")
+            self.save("config", self.config)
+            self._reconfigured = False
 
     def log(self, record: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl."""

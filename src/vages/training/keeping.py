@@ -3,7 +3,6 @@
 In a cluster the first process reads and writes; the others are told what it read, and fail where it fails.
 """
 
-import hashlib
 import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from vages.training.checkpoint import (
     write_checkpoint,
 )
 from vages.training.devices import by_writer, from_writer, is_writer
+from vages.training.digests import settings_digest
 from vages.training.folder import RunFolder
 from vages.training.trees import named_arrays, with_arrays
 
@@ -181,6 +181,9 @@ class Keeper:
         self._folder.directory.sync_file("metrics.jsonl")
         about = {**self._about, **position._asdict(), "config": self._folder.config, "versions": environment()}
         about["data"] = {**self._about["data"], "position": position.step * self._about["batch"]}
+        about["settings_sha256"] = settings_digest(self._folder.config)
+        if self._folder.dataset is not None:
+            about["dataset"] = self._folder.dataset
         try:
             write_checkpoint(where, position.step, named_arrays(run), about)
         except OSError as error:
@@ -226,11 +229,3 @@ class Keeper:
             self.tell("other environment", changed=changed)
 
 
-def fingerprint(data: Any) -> dict[str, Any]:
-    """What tells one dataset from another."""
-    host = np.ascontiguousarray(np.asarray(jax.device_get(data)))
-    return {
-        "shape": list(host.shape),
-        "dtype": host.dtype.name,
-        "sha256": hashlib.sha256(host.data if host.size else b"").hexdigest(),
-    }

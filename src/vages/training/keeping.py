@@ -227,5 +227,3 @@ class Keeper:
                 name: [was.get(name), now.get(name)] for name in {**was, **now} if was.get(name) != now.get(name)
             }
             self.tell("other environment", changed=changed)
-
-

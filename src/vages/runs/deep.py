@@ -29,7 +29,7 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
     folder = by_writer(lambda: reopened(recipe, path) if resume else RunFolder(path, config_of(recipe)))
     if folder is None:
         return train_deep(recipe, images, resume=resume, **how)
-    with reported(folder):
+    with reported(folder, recipe.steps):
         trained = train_deep(recipe, images, folder=folder, resume=resume, **how)
         fitted = trained.fitted
         samples = first_look(trained, visible=how.get("progress", False))

@@ -22,7 +22,7 @@ def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) 
     folder = by_writer(lambda: reopened(recipe, path) if resume else RunFolder(path, config_of(recipe)))
     if folder is None:
         return train(recipe, resume=resume, **how)
-    with reported(folder):
+    with reported(folder, recipe.steps):
         trained = train(recipe, folder=folder, resume=resume, **how)
         likelihood = trained.test_log_likelihood
         folder.save(

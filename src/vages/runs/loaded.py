@@ -17,6 +17,7 @@ from vages.models import EBLVM
 from vages.posteriors import Posterior
 from vages.recipes.deep import DeepRecipe, load_deep, parts_of_deep, training_images
 from vages.runs.config import recipe_of
+from vages.terminal import printable
 from vages.training.checkpoint import Checkpoint, newest_checkpoint
 from vages.training.keeping import fingerprint, has_selected
 from vages.training.trees import with_arrays
@@ -62,7 +63,7 @@ def load_run(
     path: Path,
     *,
     raw: bool = False,
-    refused: Callable[[str], None] = lambda why: print(f"vages: checkpoint refused: {why}", file=sys.stderr),
+    refused: Callable[[str], None] = lambda why: print(f"vages: checkpoint refused: {printable(why)}", file=sys.stderr),
 ) -> LoadedRun:
     """The newest checkpoint of a deep run that can be verified; `refused` is told of each newer one that cannot.
 

@@ -57,12 +57,18 @@ def main() -> None:
             say_error(traceback.format_exc().rstrip())
         elif line := line_of(error):
             say_error(f"vages: {line}")
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError:  # a terminal that has gone, or a full disk
-        sys.stdout = None
+    _flush()
     sys.exit(int(status))
+
+
+def _flush() -> None:
+    """Give up a stream whose reader or terminal has gone, or the interpreter would end with a status of its own."""
+    for name in ("stdout", "stderr"):
+        try:
+            if (stream := getattr(sys, name)) is not None:
+                stream.flush()
+        except OSError:
+            setattr(sys, name, None)
 
 
 def _run(arguments: list[str]) -> int:

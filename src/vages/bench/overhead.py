@@ -23,10 +23,10 @@ def run(rounds: int = 5) -> dict:
     learner, state = start_deep(digits, images.shape[1:])
 
     def checkerboard(**how: Any) -> Fitted:
-        return train(replace(CHECKERBOARD, steps=50_000), **how).fitted
+        return train(replace(CHECKERBOARD, steps=50_000), **how).fitted.uninterrupted()
 
     def deep(**how: Any) -> Fitted:
-        return fit(learner, state, images, steps=digits.steps, batch=digits.batch, chunk=100, **how)
+        return fit(learner, state, images, steps=digits.steps, batch=digits.batch, chunk=100, **how).uninterrupted()
 
     return {"checkerboard": _measured(checkerboard, rounds), "digits, a deep model": _measured(deep, rounds)}
 

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from io import TextIOWrapper
 
 from vages.cli.benches import bench
 from vages.cli.commands import COMMANDS, overview
@@ -14,6 +15,8 @@ from vages.cli.images import embed, inpaint, interpolate, sample
 from vages.cli.parsing import parse
 from vages.cli.reporting import report
 from vages.cli.statuses import Status, line_of, status_of
+from vages.cli.stopping import raising_signals
+from vages.cli.telling import say_error
 from vages.cli.training import train
 
 __all__ = [
@@ -37,9 +40,12 @@ __all__ = [
 def main() -> None:
     """Run `vages …`; errors are one line, and with --debug a traceback."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what the terminal's encoding does not have is no error
     try:
-        status = _run(arguments)
-        sys.stdout.flush()
+        with raising_signals():
+            status = _run(arguments)
+            sys.stdout.flush()
     except SystemExit as stop:  # after --help, or by rich where nobody reads
         closed = isinstance(stop.__context__, BrokenPipeError)
         status = Status.CLOSED if closed else Status.DONE if stop.code is None else Status(stop.code)
@@ -48,10 +54,21 @@ def main() -> None:
         if status is Status.CLOSED:
             sys.stdout = None  # or the interpreter would try to write the rest as it ends
         if len(arguments) < len(sys.argv) - 1:
-            traceback.print_exc()
+            say_error(traceback.format_exc().rstrip())
         elif line := line_of(error):
-            print(f"vages: {line}", file=sys.stderr)
+            say_error(f"vages: {line}")
+    _flush()
     sys.exit(int(status))
+
+
+def _flush() -> None:
+    """Give up a stream whose reader or terminal has gone, or the interpreter would end with a status of its own."""
+    for name in ("stdout", "stderr"):
+        try:
+            if (stream := getattr(sys, name)) is not None:
+                stream.flush()
+        except OSError:
+            setattr(sys, name, None)
 
 
 def _run(arguments: list[str]) -> int:

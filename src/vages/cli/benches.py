@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from vages.cli.options import Bench, choice, given
-from vages.cli.telling import print_json, waiting
+from vages.cli.telling import print_json, say, waiting
 
 Rounds = Annotated[int | None, given("INT", "enough to be steady")]
 
@@ -32,5 +32,5 @@ def bench(
         print_json({"bench": name, **result, "environment": environment()})
     else:
         for key, value in result.items():
-            print(f"{key}: {dumps(value, ensure_ascii=False)}")
+            say(f"{key}: {dumps(value, ensure_ascii=False)}")
     return 0

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from vages.cli.options import given
 from vages.cli.telling import bar, print_json, waiting
+from vages.terminal import printable
 
 if TYPE_CHECKING:
     from vages.data import Dataset
@@ -35,12 +36,12 @@ def data(get: Annotated[str | None, given("NAME", "none")] = None, json: bool = 
     console = Console(highlight=False, soft_wrap=True)
     if get is not None:
         for row in found:
-            console.print(f"{row.name}: {row.state} in {row.where}", markup=False)
+            console.print(printable(f"{row.name}: {row.state} in {row.where}"), markup=False)
         return 0
     console.print(_table(found))
     for row in found:
         if row.state == "damaged":
-            console.print(f"{row.name}: {row.detail}", markup=False)
+            console.print(printable(f"{row.name}: {row.detail}"), markup=False)
     console.print(
         "Download mnist, cifar10 or freyface with 'vages data --get NAME'; 'vages data --get celeba' says how."
     )
@@ -60,6 +61,6 @@ def _table(rows: "list[Dataset]"):
     for row in rows:
         counts = ("",) * 3 if row.counts is None else (f"{count:,}" for count in row.counts)
         state = f"[{_COLOURS[row.state]}]{row.state}[/]"
-        where = "" if row.where is None else escape(str(row.where))
+        where = "" if row.where is None else escape(printable(row.where))
         table.add_row(row.name, "×".join(map(str, row.shape)), *counts, state, where)
     return table

@@ -10,7 +10,8 @@ import tyro
 from vages.cli.images import Sampling, bar
 from vages.cli.judging import is_run, judge_of, why_unjudged
 from vages.cli.options import given
-from vages.cli.telling import print_json
+from vages.cli.telling import print_json, say
+from vages.terminal import printable
 
 Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")]
 File = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
@@ -131,7 +132,7 @@ def inception(file: File, /) -> int:
     """
     from vages.evaluation import install_inception
 
-    print(f"verified and installed in {install_inception(file)}")
+    say(f"verified and installed in {install_inception(file)}")
     return 0
 
 
@@ -181,5 +182,5 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     Console(highlight=False, markup=False).print(table)

@@ -8,7 +8,8 @@ import tyro
 
 from vages.cli.options import Experiment, Folder, choice
 from vages.cli.statuses import Status
-from vages.cli.telling import print_json, waiting
+from vages.cli.telling import print_json, say, waiting
+from vages.terminal import printable
 
 if TYPE_CHECKING:
     from vages.experiments.reproduce import Reproduction
@@ -57,7 +58,7 @@ def reproduce(
     left_out = [one for one in EXPERIMENTS if name == "all" and one not in names]
     if not json:
         for one in left_out:
-            print(f"{one}: left out, it needs a GPU; --quick runs a smaller version without one")
+            say(f"{one}: left out, it needs a GPU; --quick runs a smaller version without one")
     if dry_run:
         return _planned(names, out, quick, seed, left_out, json)
     results = [_reproduced(one, out, quick, seed, json) for one in names]
@@ -77,15 +78,15 @@ def _reproduced(name: str, out: Path, quick: bool, seed: int, json: bool) -> "tu
     from vages.experiments import EXPERIMENTS, reproduce
 
     console = Console(highlight=False, soft_wrap=True, stderr=json)  # with --json, nothing but it on standard output
-    with waiting(f"{name}: {EXPERIMENTS[name].shows}") as say:
-        result = reproduce(name, out, quick=quick, seed=seed, say=say)
+    with waiting(f"{name}: {EXPERIMENTS[name].shows}") as note:
+        result = reproduce(name, out, quick=quick, seed=seed, say=note)
     if result.moved is not None:
-        console.print(f"{name}: earlier results are now in {result.moved}", markup=False)
+        console.print(printable(f"{name}: earlier results are now in {result.moved}"), markup=False)
     for claim in result.outcome.claims if not json else ():
         verdict = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
         console.print(f"{name}: {verdict}  {escape(claim.claim)}: {claim.value:.4g}, bound {claim.bound:g}")
     if not json:
-        console.print(f"{name}: {60 * result.minutes:.0f} s, in {result.folder}", markup=False)
+        console.print(printable(f"{name}: {60 * result.minutes:.0f} s, in {result.folder}"), markup=False)
     if not result.sound:
         console.print(f"{name}: [red]the run is not sound: a claim's value is not a finite number[/]")
     about = {"experiment": name, "quick": quick, "seed": seed, "sound": result.sound, "minutes": result.minutes}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from vages.cli.options import Run, Sampling, given, new
-from vages.cli.telling import bar, print_json
+from vages.cli.telling import bar, print_json, say
 
 if TYPE_CHECKING:
     from vages.runs import Kept
@@ -150,14 +150,14 @@ def embed(
         return _told(kept, json)
     probe = kept.result.get("linear probe")
     if probe is None:
-        print(f"{loaded.recipe.data} has no test images with labels to compare with")
+        say(f"{loaded.recipe.data} has no test images with labels to compare with")
     else:
         for what in ("means", "pixels"):
             one = probe[what]
             told = "" if one["converged"] else ", not converged"
-            print(f"linear probe on {what}: {one['accuracy']:.4f} ± {one['standard_error']:.4f}{told}")
-        print(f"most frequent class: {probe['most frequent class']:.4f}")
-        print(f"accuracies on {probe['tested on']} test images, after training on {probe['trained on']} others")
+            say(f"linear probe on {what}: {one['accuracy']:.4f} ± {one['standard_error']:.4f}{told}")
+        say(f"most frequent class: {probe['most frequent class']:.4f}")
+        say(f"accuracies on {probe['tested on']} test images, after training on {probe['trained on']} others")
     return _told(kept, json)
 
 
@@ -167,8 +167,8 @@ def _told(kept: "Kept", json: bool) -> int:
     if json:
         print_json({"folder": kept.folder, **result})
         return 0
-    print(f"{result['protocol']}; {result['weights']}, checkpoint of step {result['checkpoint']}")
+    say(f"{result['protocol']}; {result['weights']}, checkpoint of step {result['checkpoint']}")
     if (diverged := result.get("diverged chains")) is not None:
-        print(f"{diverged['count']} of {diverged['of']} chains diverged")
-    print(f"{result['seconds']:.1f} s; results in {kept.folder}")
+        say(f"{diverged['count']} of {diverged['of']} chains diverged")
+    say(f"{result['seconds']:.1f} s; results in {kept.folder}")
     return 0

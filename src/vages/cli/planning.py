@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from vages.cli.telling import waiting
+from vages.cli.telling import say, waiting
 from vages.data import IMAGE_SETS, TOYS, Batches, Dataset, datasets
 from vages.experiments.catalogue import EXPERIMENTS
 from vages.files.directory import Directory
@@ -82,11 +82,11 @@ def print_plan(plan: dict[str, Any]) -> None:
     """The plan for a reader: a line a fact."""
     for name, value in plan.items():
         if isinstance(value, dict):
-            print(f"{name}:")
+            say(f"{name}:")
             for key, one in value.items():
-                print(f"  {key}: {f'{one:,}' if name in ('parameters', 'bytes') else one}")
+                say(f"  {key}: {f'{one:,}' if name in ('parameters', 'bytes') else one}")
         elif value is not None:
-            print(f"{name}: {value}")
+            say(f"{name}: {value}")
 
 
 def _data(

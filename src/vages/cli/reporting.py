@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from vages.cli.options import Run, given
-from vages.cli.telling import print_json
+from vages.cli.telling import print_json, say
 
 
 def report(
@@ -28,5 +28,5 @@ def report(
     if json:
         print_json({"report": str(path), "bytes": size})
     else:
-        print(f"{path} ({size / 1024:,.0f} KiB)")
+        say(f"{path} ({size / 1024:,.0f} KiB)")
     return 0

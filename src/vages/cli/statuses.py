@@ -1,6 +1,13 @@
 """What `vages` ends with: its exit statuses, and the one line that is said of an error."""
 
+import errno
+import signal
 from enum import IntEnum
+
+from vages.cli.stopping import Stopped
+from vages.terminal import printable
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # a full disk, or one that became read-only
 
 
 class Status(IntEnum):
@@ -10,45 +17,70 @@ class Status(IntEnum):
     FAILED = 1
     REFUSED = 2
     FAULT = 70
-    CLOSED = 141
+    HUNG_UP = 129
     STOPPED = 130
+    CLOSED = 141
+    TERMINATED = 143
 
     @property
     def said(self) -> str:
         """What it means."""
         return {
             Status.DONE: "done",
-            Status.FAILED: "training diverged, a result is not sound, or (reproduce --strict) a claim does not hold",
+            Status.FAILED: "training diverged, a result is not sound, memory or the disk is full, or (reproduce "
+            "--strict) a claim does not hold",
             Status.REFUSED: "bad input: an option, a file or data that cannot be used; nothing was computed",
             Status.FAULT: "a fault of vages itself",
-            Status.CLOSED: "nobody reads the output any more",
+            Status.HUNG_UP: "stopped by SIGHUP, as when a terminal is closed; what was learnt is kept",
             Status.STOPPED: "stopped by Ctrl-C; what was learnt is kept",
+            Status.CLOSED: "nobody reads the output any more",
+            Status.TERMINATED: "stopped by SIGTERM, as kill sends it; what was learnt is kept",
         }[self]
+
+
+_OF_SIGNALS = {signal.SIGHUP: Status.HUNG_UP, signal.SIGTERM: Status.TERMINATED}
 
 
 def status_of(error: BaseException) -> Status:
     """The exit status that an error means."""
+    if isinstance(error, Stopped):
+        return _OF_SIGNALS[error.number]
     if isinstance(error, KeyboardInterrupt):
         return Status.STOPPED
     if isinstance(error, BrokenPipeError):
         return Status.CLOSED
+    if isinstance(error, OSError) and _not_written(error):
+        return Status.FAILED
     if isinstance(error, ValueError | OSError):
         return Status.REFUSED
     return Status.FAILED if _diverged(error) or _out_of_memory(error) else Status.FAULT
 
 
 def line_of(error: BaseException) -> str:
-    """What is said of an error, in one line with what to do."""
+    """What is said of an error: one line, with what to do, and without control characters."""
     if isinstance(error, KeyboardInterrupt):
-        return "stopped by Ctrl-C"
+        by = error.number.name if isinstance(error, Stopped) else "Ctrl-C"
+        return printable("; ".join([f"stopped by {by}", *map(str, error.args)]))
     if isinstance(error, BrokenPipeError):
         return ""
     if _out_of_memory(error):
         return "out of memory; try a smaller --batch, --width or --count, or another device (--debug shows where)"
-    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if isinstance(error, OSError) and error.errno in _DISK:
+        return printable(
+            f"expected to write {error.filename or 'the results'}, got {error.strerror}; make room and run it again"
+        )
+    lines = str(error).strip().split("\n")
+    first = printable(lines[0].strip() or type(error).__name__)
     if status_of(error) is Status.FAULT:
-        return f"{type(error).__name__}: {lines[0]}; this is a fault of vages, please report what --debug shows"
-    return lines[0] if len(lines) == 1 else f"{lines[0]} … (--debug shows all)"
+        return f"{type(error).__name__}: {first}; this is a fault of vages, please report what --debug shows"
+    return first if len(lines) == 1 else f"{first} … (--debug shows all)"
+
+
+def _not_written(error: OSError) -> bool:
+    """Whether something could not be written that may have been computed."""
+    from vages.files.durable import NotWritten
+
+    return isinstance(error, NotWritten) or error.errno in _DISK
 
 
 def _diverged(error: BaseException) -> bool:

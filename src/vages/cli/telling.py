@@ -6,10 +6,24 @@ from contextlib import contextmanager, nullcontext
 from json import dumps
 from typing import Any
 
+from vages.terminal import StandardError, escape_json, printable
+
+_NEWLINE = "\n"
+
+
+def say(text: object) -> None:
+    """One line on standard output; control characters in it are escaped."""
+    print(printable(text))
+
+
+def say_error(text: str) -> None:
+    """Text on standard error, if anybody is there to read it; control characters but newlines are escaped."""
+    StandardError().write(f"{printable(text, keep=_NEWLINE)}{_NEWLINE}")
+
 
 def print_json(record: dict[str, Any]) -> None:
     """One JSON object on one line, as every parser reads it: numbers that are not finite are null."""
-    print(dumps(_strict(record), ensure_ascii=False, allow_nan=False))
+    print(escape_json(dumps(_strict(record), ensure_ascii=False, allow_nan=False)))
 
 
 def _strict(value: Any) -> Any:
@@ -32,7 +46,7 @@ def bar(size: bool = False, then: str | None = None) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = Console(file=StandardError())  # pyright: ignore[reportArgumentType]
     amount = DownloadColumn() if size else MofNCompleteColumn()
     columns = (TextColumn("{task.description}"), amount, BarColumn(bar_width=16), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -57,6 +71,6 @@ def waiting(text: str) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.markup import escape
 
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    with console.status(escape(text)) if console.is_terminal else nullcontext():
-        yield console.out
+    console = Console(file=StandardError(), highlight=False, soft_wrap=True)  # pyright: ignore[reportArgumentType]
+    with console.status(escape(printable(text))) if console.is_terminal else nullcontext():
+        yield lambda line: console.out(printable(line))

@@ -1,8 +1,10 @@
 """`vages train`."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from signal import Signals
 from typing import Annotated, Any
 
 import tyro
@@ -22,7 +24,7 @@ from vages.cli.options import (
     given,
 )
 from vages.cli.statuses import Status
-from vages.cli.telling import print_json
+from vages.cli.telling import print_json, say
 
 # options that say how to run, and are no part of a recipe
 _HOW = (
@@ -98,8 +100,8 @@ def train(
     Without arguments: the paper's checkerboard by VaGES-DSM. checkerboard and freyface are Gaussian restricted
     Boltzmann machines, of which the test log-likelihood is printed; mnist, cifar10, celeba and digits are deep models
     of images. What is not given is the preset's. The run's folder holds config.json, environment.json, metrics.jsonl,
-    events.jsonl, checkpoints, result.json and the pictures. Ctrl-C ends training early and keeps what was learnt; a
-    run that was stopped, killed or is to be longer goes on, to the bit, with --resume RUN.
+    events.jsonl, checkpoints, result.json and the pictures. Ctrl-C, SIGTERM and SIGHUP end training early with a
+    checkpoint. A run that was stopped or killed, or is to be longer, continues with --resume RUN, bit for bit.
 
     Args:
         preset: settings of the paper to start from.
@@ -174,7 +176,7 @@ def train(
         "progress": True,
     }
     with nullcontext(resume or out) if resume or out else _new_folder(name) as folder:
-        with _tensorboard(folder) if tensorboard else nullcontext() as log:
+        with _saying_what_is_saved(folder, recipe.steps), _tensorboard(folder) if tensorboard else nullcontext() as log:
             if log is not None:
                 how["log"] = log
             return (_deep if isinstance(recipe, DeepRecipe) else _grbm)(recipe, folder, how, json)
@@ -196,6 +198,23 @@ def _next(name: str) -> Path:
 
     paths = (Path("runs") / f"{name}-{number}" for number in count(1))
     return next(path for path in paths if not path.exists())
+
+
+@contextmanager
+def _saying_what_is_saved(folder: Path, steps: int) -> Iterator[None]:
+    """A signal that ends the command says how far the run is saved, and how to go on with it."""
+    from vages.runs.saved import saved_progress
+    from vages.training import is_writer
+    from vages.training.folder import is_run
+
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if is_writer() and is_run(folder):
+            step, told = saved_progress(folder, steps)
+            does = "draws its pictures" if step == steps else "goes on"
+            stop.args = (told, f"vages train --resume {shlex.quote(str(folder))} {does}")
+        raise
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -246,18 +265,17 @@ def _told(fitted: Any, recipe: Any, folder: Path, json: bool, line: str) -> int:
     from vages.training import is_writer
     from vages.training.folder import read_object
 
-    status = Status.STOPPED if fitted.interrupted else Status.DONE
+    status = Status(128 + Signals[fitted.signal]) if fitted.interrupted else Status.DONE
     if not is_writer():
         return status
     if json:
         print_json({"folder": folder, **read_object(folder, "result.json")})
         return status
     if fitted.interrupted:
-        print(
-            f"vages: stopped by Ctrl-C after {fitted.step} of {recipe.steps} iterations; go on with --resume {folder}"
-        )
-    print(line)
-    print(f"{fitted.step} iterations in {fitted.seconds:.1f} s; results and pictures in {folder}")
+        by = "Ctrl-C" if status is Status.STOPPED else fitted.signal
+        say(f"vages: stopped by {by} after {fitted.step} of {recipe.steps} iterations; go on with --resume {folder}")
+    say(line)
+    say(f"{fitted.step} iterations in {fitted.seconds:.1f} s; results and pictures in {folder}")
     return status
 
 

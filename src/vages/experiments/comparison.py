@@ -16,6 +16,7 @@ def train_all(recipes: dict[str, Recipe], say: Say) -> dict[str, Trained]:
     runs = {}
     for name, recipe in recipes.items():
         run = runs[name] = train(recipe)
+        run.fitted.uninterrupted()
         likelihood, spread = run.test_log_likelihood.mean(), run.test_log_likelihood.std(ddof=1)
         say(f"{name}: test log-likelihood {likelihood:.4f} ± {spread:.4f}, {run.fitted.seconds:.0f} s")
     return runs

@@ -53,6 +53,7 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
             ratios[name].append(ratio(times["VaGES-DSM"], times[name]))
         for name, one in recipes.items():
             trained = train(one)
+            trained.fitted.uninterrupted()
             loss = score_matching_loss(trained.model().score, jnp.asarray(trained.data.test)).mean
             row = table[name][samples, steps] = {
                 "test log-likelihood": float(trained.test_log_likelihood[0]),

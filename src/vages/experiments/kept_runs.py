@@ -37,9 +37,7 @@ def _kept_run(recipe: DeepRecipe, path: Path, say: Say) -> LoadedRun:
     if not isinstance(own, DeepRecipe):
         raise ValueError(f"runs: expected the run of a deep model in {path}, got that of a GRBM; move it away")
     if not there or load_run(path).step < own.steps:
-        fitted = run_deep(own, path, resume=there).fitted
-        if fitted.interrupted:
-            raise KeyboardInterrupt
+        fitted = run_deep(own, path, resume=there).fitted.uninterrupted()
         say(f"{own.data}: {fitted.step:,} iterations in {fitted.seconds:.0f} s, in {path}")
     run = load_run(path)
     say(f"{own.data}: checkpoint {run.step:,} of {path}")

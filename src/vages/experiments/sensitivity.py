@@ -79,11 +79,9 @@ def variants(settings: Settings, recipe: DeepRecipe) -> dict[str, DeepRecipe]:
 def ending(recipe: DeepRecipe, images: Any) -> dict[str, Any]:
     """How a run ends: the mean loss and gap of its last tenth, or where it diverged."""
     try:
-        fitted = train_deep(recipe, images, guard=Guard()).fitted
+        fitted = train_deep(recipe, images, guard=Guard()).fitted.uninterrupted()
     except Diverged as stopped:
         return {"diverged": 1.0, "said": str(stopped)}
-    if fitted.interrupted:
-        raise KeyboardInterrupt
     tail = slice(-max(len(fitted.history) // 10, 1), None)
     names = [name for name in ("loss", "divergence") if name in fitted.history[-1]]
     last = {name: float(np.mean(fitted.curve(name)[1][tail])) for name in names}

@@ -4,6 +4,10 @@ import os
 from pathlib import Path
 
 
+class NotWritten(OSError):
+    """What was computed could not be written; the message says what of it is safe, and what to do."""
+
+
 def write_durably(path: Path, content: bytes) -> None:
     """Write a file and wait until the disk has it."""
     with open(path, "wb") as file:

@@ -34,7 +34,7 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
     )
     if folder is None:
         return train_deep(recipe, images, **how)
-    with reported(folder):
+    with reported(folder, recipe.steps):
         trained = train_deep(recipe, images, folder=folder, **how)
         fitted = trained.fitted
         samples = first_look(trained, visible=how.get("progress", False))

@@ -29,7 +29,7 @@ def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) 
     )
     if folder is None:
         return train(recipe, data, **how)
-    with reported(folder):
+    with reported(folder, recipe.steps):
         trained = train(recipe, data, folder=folder, **how)
         likelihood = trained.test_log_likelihood
         folder.save(

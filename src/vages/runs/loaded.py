@@ -19,6 +19,7 @@ from vages.posteriors import Posterior
 from vages.recipes.deep import DeepRecipe, parts_of_deep
 from vages.runs.config import recipe_of
 from vages.runs.dataset import RunData, other_data, own_data, read_deep, read_other_images
+from vages.terminal import printable
 from vages.training.checkpoint import Checkpoint, newest_checkpoint
 from vages.training.keeping import has_selected
 from vages.training.trees import with_arrays
@@ -81,7 +82,7 @@ def load_run(
     path: Path,
     *,
     raw: bool = False,
-    refused: Callable[[str], None] = lambda why: print(f"vages: checkpoint refused: {why}", file=sys.stderr),
+    refused: Callable[[str], None] = lambda why: print(f"vages: checkpoint refused: {printable(why)}", file=sys.stderr),
 ) -> LoadedRun:
     """The newest checkpoint of a deep run that can be verified; `refused` is told of each newer one that cannot.
 

@@ -20,6 +20,7 @@ from vages.posteriors import Posterior
 from vages.recipes.recipe import Recipe, parts_of
 from vages.runs.config import recipe_of
 from vages.runs.dataset import RunData, other_data, own_data, read_grbm
+from vages.terminal import printable
 from vages.training import one_seed
 from vages.training.checkpoint import newest_checkpoint
 from vages.training.keeping import has_selected
@@ -77,7 +78,7 @@ def load_grbm_run(
     path: Path,
     seed: int = 0,
     *,
-    refused: Callable[[str], None] = lambda why: print(f"vages: checkpoint refused: {why}", file=sys.stderr),
+    refused: Callable[[str], None] = lambda why: print(f"vages: checkpoint refused: {printable(why)}", file=sys.stderr),
 ) -> GRBMRun:
     """The newest checkpoint that can be verified, of the run's seed number `seed`, counted from 0.
 

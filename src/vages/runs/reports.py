@@ -1,5 +1,6 @@
 """`vages report`: what a folder of results holds, as the sections of one page."""
 
+import errno
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vages.files.directory import Directory
+from vages.files.durable import NotWritten
 from vages.report.page.document import Header, Section, page
 from vages.report.page.embedded import figure
 from vages.report.page.markup import Markup, as_float, duration, element, is_number, joined, number
@@ -20,6 +22,7 @@ from vages.report.page.tables import claims_list, events_list, key_figures, reco
 from vages.runs.commands import reproduce_command, train_command
 from vages.runs.config import recipe_of
 from vages.runs.reported_galleries import gallery_sections
+from vages.runs.saved import saved_progress
 from vages.training import Diverged, RunFolder
 from vages.training.checkpoint import last_step, newest_about
 from vages.training.digests import canonical
@@ -36,16 +39,33 @@ _COMMAND = 5000  # characters
 
 
 @contextmanager
-def reported(folder: RunFolder) -> Iterator[None]:
-    """A run's folder while it trains: closed in the end, with a page, also of a run that diverged."""
+def reported(folder: RunFolder, steps: int) -> Iterator[None]:
+    """A run's folder while it trains `steps` iterations: closed in the end, with a page, also of a run that diverged.
+
+    What cannot be written, on a full disk, is `NotWritten` with how far training came.
+    """
     try:
-        yield
-    except Diverged:  # of which there is most to tell
+        try:
+            yield
+        except Diverged:  # of which there is most to tell
+            write_report(folder.path)
+            raise
+        finally:
+            folder.close()
         write_report(folder.path)
-        raise
-    finally:
-        folder.close()
-    write_report(folder.path)
+    except OSError as error:
+        raise NotWritten(_what_is_safe(folder.path, steps, error)) from error
+
+
+def _what_is_safe(path: Path, steps: int, error: OSError) -> str:
+    if error.errno is None:  # a checkpoint's own error, which says all of this
+        return str(error)
+    step, told = saved_progress(path, steps)
+    what = "pictures and results" if step == steps else "the run"
+    named = f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    again = f"vages train --resume {shlex.quote(str(path))}"
+    mend = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
+    return f"{told}, but {what} could not be written: {named}; {mend} and run {again}"
 
 
 def write_report(folder: Path, out: Path | None = None) -> Path:

@@ -1,7 +1,5 @@
 """Training: chunks of compiled iterations, and between them the log, the guard, the checkpoint and the progress bar."""
 
-import signal
-import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -26,6 +24,7 @@ from vages.training.guard import Diverged, Guard, largest_parameter
 from vages.training.keeping import Checkpoints, Keeper, Position, Run
 from vages.training.program import compile_chunk
 from vages.training.progress import Progress
+from vages.training.signals import StopSignals
 
 Evaluate = Callable[[LearnerState], dict[str, Any]]
 
@@ -34,6 +33,7 @@ Evaluate = Callable[[LearnerState], dict[str, Any]]
 class Fitted:
     """Where training ended: the state, how many iterations it made, and what was logged on the way.
 
+    `interrupted` says that a signal stopped it, and `signal` which: SIGINT, SIGTERM or SIGHUP.
     `best` is the model and posterior (of each seed) with the highest value of what was selected by, where that was
     asked for.
     """
@@ -45,11 +45,18 @@ class Fitted:
     history: list[dict[str, Any]] = field(repr=False)
     best: Averages | None = None
     keeping_seconds: float = 0.0  # spent on the log and the checkpoints
+    signal: str | None = None
 
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The logged values of one quantity: (steps, values), values with a last axis of seeds where there are many."""
         rows = [row for row in self.history if name in row]
         return np.array([row["step"] for row in rows]), np.array([row[name] for row in rows], np.float64)
+
+    def uninterrupted(self) -> "Fitted":
+        """The same; KeyboardInterrupt where a signal stopped training, whose result is not that of the settings."""
+        if self.interrupted:
+            raise KeyboardInterrupt
+        return self
 
 
 def init_seeds(
@@ -101,8 +108,11 @@ def fit(
     With several seeds, `state` has a leading axis of them (see `init_seeds`), and `data` may have one too (its rows are
     then the second axis); all train in one program. `evaluate(state)` is called every `evaluate_every` iterations and
     at the end (copy what it keeps of the state, whose memory is used again); with `select`, the model and posterior
-    with the highest value of that name are kept (their averages, if the learner has them). Ctrl-C ends training after
-    the chunk that is running; a second Ctrl-C at once.
+    with the highest value of that name are kept (their averages, if the learner has them).
+
+    Ctrl-C, SIGTERM and SIGHUP end training after the chunk that is running, with a checkpoint; a second signal ends it
+    at once. `interrupted` is then true, and `signal` names the signal. A SIGTERM or SIGHUP for which the caller has a
+    handler is passed on to it once the checkpoint is written; the default action, to end the process, is not taken.
 
     With a `folder` there is a log, and checkpoints from which `resume` continues as if nothing had happened: give the
     same learner, first state and data. `data_fingerprint` is `fingerprint(data)`, where that is known already. `guard`
@@ -137,8 +147,8 @@ def fit(
     cuts = [cut for cut in (chunk, evaluate_every, checkpoints.every, checkpoints.keep_every) if cut is not None]
     on_grid = lambda step: evaluate_every is not None and step % evaluate_every == 0
     best, looked, began = run.best, None, time.perf_counter() - position.seconds
-    with Progress(steps, visible=progress and is_writer(), done=position.step) as bar, _Interrupt() as interrupt:
-        while position.step < steps and not any_process(interrupt.seen):
+    with Progress(steps, visible=progress and is_writer(), done=position.step) as bar, StopSignals() as stop:
+        while position.step < steps and stop.in_any_process() is None:
             # the ends of chunks are a function of the step alone, wherever a run was interrupted
             end = min([steps, *((position.step // cut + 1) * cut for cut in cuts)])
             indices = np.stack([one.indices(position.step, end - position.step) for one in order])
@@ -173,12 +183,13 @@ def fit(
                 log(record)
             bar.show(end, record)
         run = here(run)
-        if evaluate and select and looked != position.step and not on_grid(position.step):
-            best = _better(run, select, evaluate(run.state)).best  # it was interrupted, or nothing was left to do
-        interrupted = any_process(interrupt.seen)
-        keeper.finish(run, position, interrupted=interrupted)
-    seconds = time.perf_counter() - began
-    return Fitted(run.state, position.step, seconds, interrupted, history, best, keeper.seconds)
+        keeper.finish(run, position, interrupted=stop.in_any_process() is not None)
+    signal = stop.in_any_process()  # it may have come while the checkpoint was written
+    stop.pass_on(signal)
+    if evaluate and select and looked != position.step and not on_grid(position.step):
+        best = _better(run, select, evaluate(run.state)).best  # it was interrupted, or nothing was left to do
+    seconds, name = time.perf_counter() - began, None if signal is None else signal.name
+    return Fitted(run.state, position.step, seconds, name is not None, history, best, keeper.seconds, name)
 
 
 def _keys(bits: Array, retries: int) -> Array:
@@ -225,28 +236,6 @@ def _better(run: Run, select: str, numbers: dict[str, Any]) -> Run:
         lambda new, old: pick(new, old) if eqx.is_array(new) else new, _selected(here(run.state)), run.best
     )
     return run._replace(best=best, best_value=jnp.fmax(now, run.best_value))
-
-
-class _Interrupt:
-    """Ctrl-C once: `seen`, for the loop to end in good order. Twice: KeyboardInterrupt, as ever."""
-
-    def __init__(self):
-        self.seen = False
-
-    def __enter__(self) -> "_Interrupt":
-        self._main = threading.current_thread() is threading.main_thread()
-        if self._main:
-            self._before = signal.signal(signal.SIGINT, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._main:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _handle(self, number: int, frame: Any) -> None:
-        if self.seen:
-            raise KeyboardInterrupt
-        self.seen = True
 
 
 def _plain(value: Any) -> Any:

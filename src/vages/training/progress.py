@@ -7,12 +7,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from vages.terminal import StandardError
+
 
 class Progress:
     """A progress bar on standard error; it never raises, and it is silent where there is no terminal."""
 
     def __init__(self, steps: int, *, visible: bool, done: int = 0):
-        console = Console(stderr=True)
+        console = Console(file=StandardError())  # pyright: ignore[reportArgumentType]
         self._bar = Bar(
             MofNCompleteColumn(),
             BarColumn(bar_width=16),

@@ -1,0 +1,17 @@
+"""How far a run has been saved, in words."""
+
+from pathlib import Path
+
+from vages.files.directory import Directory
+from vages.training.checkpoint import checkpoints, step_of
+
+
+def saved_progress(path: Path, steps: int) -> tuple[int | None, str]:
+    """The step of a run's newest checkpoint, or None, and a sentence about it; `steps` is the run's last iteration."""
+    found = checkpoints(Directory(path) / "checkpoints")
+    if not found:
+        return None, "there is no checkpoint yet"
+    step = step_of(found[-1])
+    if step >= steps:
+        return step, f"training is complete and its checkpoint is {found[-1]}"
+    return step, f"training came to iteration {step} of {steps}, whose checkpoint is {found[-1]}"

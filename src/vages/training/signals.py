@@ -1,0 +1,61 @@
+"""Signals that stop training after the chunk that is running: SIGINT (Ctrl-C), SIGTERM and SIGHUP."""
+
+import signal
+import threading
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class StopSignals:
+    """A context in which the first signal is noted for the training loop, and a second one ends the program at once.
+
+    Outside the main thread, where Python delivers no signals, it does nothing. SIGTERM and SIGHUP stay ignored where
+    they were (`nohup`). The previous handlers are restored at the end.
+    """
+
+    def __init__(self):
+        self.seen: signal.Signals | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "StopSignals":
+        if threading.current_thread() is threading.main_thread():
+            for number in STOPPING:
+                previous = signal.getsignal(number)
+                # None is the handler of a library in C, which Python could not restore
+                if previous is not None and (number == signal.SIGINT or previous != signal.SIG_IGN):
+                    self._previous[number] = previous
+                    signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def in_any_process(self) -> signal.Signals | None:
+        """The signal that this process has seen, or another one of the cluster; the same answer in all of them."""
+        if jax.process_count() == 1:
+            return self.seen
+        number = np.max(multihost_utils.process_allgather(np.asarray(self.seen or 0, np.int32)))
+        return signal.Signals(int(number)) if number else None
+
+    def pass_on(self, number: signal.Signals | None) -> None:
+        """Call the handler that the caller had for SIGTERM or SIGHUP, now that the run is saved.
+
+        SIGINT is not passed on: its default handler would raise KeyboardInterrupt after all.
+        """
+        if number is not None and number != signal.SIGINT and callable(handler := self._previous.get(number)):
+            handler(int(number), None)
+
+    def _handle(self, number: int, frame: Any) -> None:
+        first, self.seen = self.seen, self.seen or signal.Signals(number)
+        if first is None:
+            return
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        signal.signal(number, self._previous[signal.Signals(number)])
+        signal.raise_signal(number)

@@ -1,0 +1,301 @@
+"""Runs that a signal or a full disk stops: what is saved, what is said, and the exit status."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import test_resume
+from compiling import compile_in_haste
+from test_resume import server  # noqa: F401
+from vages import cli
+from vages.cli.statuses import Status, line_of, status_of
+from vages.cli.stopping import Stopped, raising_signals
+from vages.files.durable import NotWritten
+from vages.recipes import CHECKERBOARD
+from vages.runs import config_of
+from vages.runs.reports import reported
+from vages.training import RunFolder
+from vages.training.checkpoint import checkpoints, step_of, write_checkpoint
+from vages.training.signals import StopSignals
+
+STATUSES = {signal.SIGTERM: 143, signal.SIGHUP: 129}
+TINY = ("train", "--posterior-steps", "1", "--latents", "2", "--batch", "10")
+
+
+def fitted_until_stopped(path, number):
+    """A child: the library alone, whose process a signal must not end; its exit status is that it is named."""
+    compile_in_haste()  # as in this process: what is compared are bits
+    fitted = test_resume.trained("vages-dsm", False, path, 10**6)
+    os._exit(0 if fitted.interrupted and fitted.signal == signal.Signals(number).name else 1)
+
+
+def command_until_stopped(words, stderr, ignored, terminal):
+    """A child: the command; with a `terminal`, that is its controlling terminal."""
+    compile_in_haste()
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+    if terminal is not None:
+        os.setsid()
+        handle = os.open(terminal, os.O_RDWR)  # the first that the leader of a session opens
+        for standard in range(3):
+            os.dup2(handle, standard)
+    else:
+        os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT), 2)
+    sys.stdout, sys.stderr = (os.fdopen(standard, "w", closefd=False) for standard in (1, 2))
+    sys.argv = ["vages", *map(str, words)]
+    cli.main()
+
+
+def wait_until(ready, process):
+    deadline = time.monotonic() + 180
+    while not ready():
+        assert process.is_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def logged(path, rows=2):
+    """Whether the run has logged so many chunks."""
+    log = path / "metrics.jsonl"
+    return lambda: log.exists() and log.read_text().count("\n") >= rows
+
+
+@pytest.mark.parametrize("number", STATUSES)
+def test_a_signal_leaves_a_checkpoint_that_is_resumed_to_the_bit(server, tmp_path, number):  # noqa: F811
+    path = tmp_path / "stopped"
+    process = server.Process(target=fitted_until_stopped, args=(path, number))
+    process.start()
+    wait_until(logged(path), process)
+    os.kill(process.pid, number)
+    process.join(120)
+    assert process.exitcode == 0
+    reached = step_of(checkpoints(path / "checkpoints")[-1])
+    assert test_resume.events(path)[-1]["event"] == "interrupted"
+    assert test_resume.rows(path)[-1]["step"] == reached
+    steps = reached + 15
+    resumed = test_resume.trained("vages-dsm", False, path, steps, resume=True)
+    test_resume.same(resumed, test_resume.trained("vages-dsm", False, tmp_path / "straight", steps))
+
+
+@pytest.mark.parametrize("number", STATUSES)
+def test_the_command_says_which_signal_and_how_to_go_on(server, tmp_path, number):  # noqa: F811
+    """SIGHUP is ignored where it was at the start, as under nohup."""
+    path, said = tmp_path / "a run", tmp_path / "stderr"
+    ignored = (signal.SIGHUP,) if number == signal.SIGTERM else ()
+    words = (*TINY, "--steps", 10**9, "--out", path)
+    process = server.Process(target=command_until_stopped, args=(words, said, ignored, None))
+    process.start()
+    wait_until(logged(path), process)
+    for ignores in ignored:
+        os.kill(process.pid, ignores)
+        wait_until(logged(path, 6), process)
+    os.kill(process.pid, number)
+    process.join(120)
+    assert process.exitcode == STATUSES[number]
+    newest = checkpoints(path / "checkpoints")[-1]
+    step = step_of(newest)
+    assert said.read_text() == (
+        f"vages: stopped by {signal.Signals(number).name}; training came to iteration {step} of 1000000000, whose "
+        f"checkpoint is {newest}; vages train --resume '{path}' goes on\n"
+    )
+    assert test_resume.rows(path)[-1]["step"] == step
+    assert not (path / "density.png").exists()  # whoever sends these will not wait
+
+
+def test_a_terminal_that_is_closed_leaves_a_checkpoint(server, tmp_path):  # noqa: F811
+    """The kernel sends SIGHUP, and the progress bar can be written no more."""
+    master, slave = os.openpty()
+    path, words = tmp_path / "run", (*TINY, "--steps", 10**9, "--out", tmp_path / "run")
+    process = server.Process(target=command_until_stopped, args=(words, None, (), os.ttyname(slave)))
+    process.start()
+    try:
+        reader = threading.Thread(target=read_all, args=(master, shown := []))
+        reader.start()
+        wait_until(logged(path), process)
+        os.close(slave)
+        wait_until(lambda: b"it/s" in b"".join(shown), process)
+    finally:
+        shown.append(None)
+        reader.join()
+        os.close(master)
+    process.join(120)
+    assert process.exitcode == STATUSES[signal.SIGHUP]
+    assert test_resume.rows(path)[-1]["step"] == step_of(checkpoints(path / "checkpoints")[-1])
+
+
+def read_all(handle, shown):
+    """Read until None stands at the end of what was shown."""
+    os.set_blocking(handle, False)
+    while not (shown and shown[-1] is None):
+        try:
+            shown.append(os.read(handle, 4096))
+        except BlockingIOError:
+            time.sleep(0.02)
+
+
+def main(monkeypatch, capsys, *words):
+    monkeypatch.setattr(sys, "argv", ["vages", *map(str, words)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return stop.value.code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, *STATUSES])
+def test_a_signal_after_training_says_that_it_is_complete(monkeypatch, capsys, tmp_path, number):
+    path = tmp_path / "run"
+    monkeypatch.setattr("vages.runs.grbm.draw", lambda trained: signal.raise_signal(number))
+    status, err = main(monkeypatch, capsys, *TINY, "--steps", 20, "--out", path)
+    assert status == 128 + number
+    name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    assert err == (
+        f"vages: stopped by {name}; training is complete and its checkpoint is "
+        f"{path}/checkpoints/step-000000000020; vages train --resume {path} draws its pictures\n"
+    )
+    RunFolder.reopen(path).close()  # it was let go
+
+
+def test_a_signal_before_the_first_checkpoint_says_so(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("vages.runs.grbm.train", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    status, err = main(monkeypatch, capsys, *TINY, "--out", tmp_path / "run")
+    assert status == 143
+    assert err.startswith("vages: stopped by SIGTERM; there is no checkpoint yet; vages train --resume ")
+
+
+def test_any_command_ends_with_the_status_of_its_signal(monkeypatch, capsys):
+    monkeypatch.setattr("vages.data.datasets", lambda: signal.raise_signal(signal.SIGHUP))
+    assert main(monkeypatch, capsys, "data") == (129, "vages: stopped by SIGHUP\n")
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+    assert status_of(Stopped(signal.SIGTERM)) == Status.TERMINATED
+    assert line_of(KeyboardInterrupt()) == "stopped by Ctrl-C"
+
+
+@pytest.fixture
+def handled():
+    """The signals that a handler of the caller's own has seen."""
+    seen = []
+    before = {number: signal.signal(number, lambda number, frame: seen.append(number)) for number in STATUSES}
+    yield seen
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", STATUSES)
+def test_a_callers_handler_is_called_once_the_run_is_saved_or_at_the_second_signal(handled, number):
+    with StopSignals() as stop:
+        signal.raise_signal(number)
+        assert stop.in_any_process() == number
+        assert handled == []
+        signal.raise_signal(number)  # at once
+        assert handled == [number]
+        signal.raise_signal(number)
+        assert handled == [number, number]
+    signal.raise_signal(number)
+    assert len(handled) == 3  # it is restored
+    stop.pass_on(number)
+    assert len(handled) == 4
+    stop.pass_on(None)
+    assert len(handled) == 4
+
+
+def test_a_second_signal_of_another_kind_does_not_wait_either(handled):
+    with StopSignals():
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ignored_signals_stay_ignored_and_other_threads_are_left_alone():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignals() as stop, raising_signals():
+            signal.raise_signal(signal.SIGHUP)
+        assert stop.seen is None
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    found = []
+
+    def elsewhere():
+        with StopSignals(), raising_signals():
+            found.append([signal.getsignal(number) for number in STATUSES])
+
+    now = [signal.getsignal(number) for number in STATUSES]
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert found == [now]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A filesystem of half a MiB, and how to fill all but some bytes of it."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root may mount a small disk, and not in every container")
+
+    def fill(but):
+        free = os.statvfs(place)
+        (place / "filler").write_bytes(bytes(max(free.f_bavail * free.f_bsize - but, 0)))
+
+    try:
+        yield place, fill
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.mark.usefixtures("short_chains")
+def test_a_disk_that_fills_after_training(monkeypatch, capsys, small_disk):
+    place, fill = small_disk
+    path, train = place / "run", "vages.runs.grbm.train"
+    trained = sys.modules["vages.runs.grbm"].train
+
+    def then_full(*arguments, **named):
+        result = trained(*arguments, **named)
+        fill(16384)
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, then_full)
+        status, err = main(patch, capsys, *TINY, "--steps", 20, "--out", path)
+    assert status == 1
+    assert len(err.splitlines()) == 1
+    checkpoint = f"{path}/checkpoints/step-000000000020"
+    assert err.startswith(f"vages: training is complete and its checkpoint is {checkpoint}, but pictures and results")
+    assert f"could not be written: No space left on device; make room and run vages train --resume {path}\n" in err
+    (place / "filler").unlink()
+    assert main(monkeypatch, capsys, "train", "--resume", path) == (0, "")
+    assert (path / "samples.png").stat().st_size
+    assert (path / "report.html").stat().st_size
+    assert json.loads((path / "result.json").read_text())["steps"] == 20
+
+
+def test_a_disk_that_fills_while_a_checkpoint_or_the_log_is_written(small_disk):
+    place, fill = small_disk
+    folder = RunFolder(place / "run", config_of(CHECKERBOARD))
+    write_checkpoint(folder.checkpoints, 500, {}, {})
+    fill(0)
+    with pytest.raises(NotWritten, match="training came to iteration 500 of 100000, whose checkpoint is .*; make room"):
+        with reported(folder, 100_000):
+            for _ in range(1000):
+                folder.log({"step": 501, "loss": 1.0})
+    with pytest.raises(NotWritten, match="^checkpoint: expected to write step 510") as raised:
+        with reported(folder, 100_000):
+            raise OSError("checkpoint: expected to write step 510 …; make room and resume.")
+    assert status_of(raised.value) == Status.FAILED
+    assert status_of(PermissionError(errno.EACCES, "Permission denied", "x")) == Status.REFUSED
+
+
+def test_what_is_said_of_a_full_disk_elsewhere():
+    error = OSError(errno.ENOSPC, "No space left on device", "samples.npz")
+    assert status_of(error) == Status.FAILED
+    assert line_of(error) == "expected to write samples.npz, got No space left on device; make room and run it again"
+    assert line_of(OSError(errno.EFBIG, "File too large")).startswith("expected to write the results, got File too ")

@@ -132,6 +132,10 @@ def test_a_grbm_comes_back_and_is_assessed(grbm):
     got = check(run, names)
     assert (got.noise, got.checkpoint) == (trained.recipe.sigma, 4)
     assert assess(run, sizes=SIZES).rows == got.rows
+    other = assess(run.on("rings"), sizes=SIZES)
+    assert (got.record()["data"]["own"], other.record()["data"]["own"]) == (True, False)
+    assert ("data", "other", "evaluated on rings, not on the run's own data") in other.table()
+    assert other.rows[0].value != got.rows[0].value
     with pytest.raises(ValueError, match="noise: expected a standard deviation of 0 or more, got -1.0"):
         assess(run, noise=-1.0)
     with pytest.raises(ValueError, match="seed: expected a seed from 0 to below 2"):

@@ -21,6 +21,7 @@ from PIL import Image
 
 from vages.recipes import DEEP_PRESETS
 from vages.runs import run_deep
+from vages.runs.config import reopened
 
 HERE = Path(__file__).parent / "browser_explore"
 MODULES = Path(os.environ.get("VAGES_BROWSER", "nowhere"))
@@ -60,10 +61,7 @@ def run(tmp_path_factory):
 def trained(recipe, path):
     """A run whose own samples were drawn in a few steps."""
     run_deep(replace(recipe, sampling=0.01), path)
-    config = path / "config.json"
-    text = config.read_text()
-    assert '"sampling": 0.01' in text
-    config.write_text(text.replace('"sampling": 0.01', f'"sampling": {recipe.sampling}'))
+    reopened(recipe, path).close()
     return path
 
 

@@ -37,6 +37,7 @@ from vages.runs import (
 )
 from vages.samplers import Schedule
 from vages.training import RunFolder
+from vages.training.checkpoint import newest_checkpoint, write_checkpoint
 
 SMALL = replace(
     DEEP_PRESETS["digits"],
@@ -152,6 +153,14 @@ def test_damaged_checkpoints_are_named(copied, capsys):
         load_run(copied)
 
 
+def with_settings(run, recipe):
+    """The run as if it had been trained by another recipe, config and checkpoint alike."""
+    (run / "config.json").write_text(json.dumps(config_of(recipe)))
+    found = newest_checkpoint(run / "checkpoints", pytest.fail)
+    assert found is not None
+    write_checkpoint(run / "checkpoints", found.step, found.arrays, found.about | {"config": config_of(recipe)})
+
+
 def test_what_is_no_deep_run_is_refused(trained, copied, tmp_path):
     with pytest.raises(ValueError, match="run: expected the folder of a run"):
         load_run(tmp_path)
@@ -161,13 +170,19 @@ def test_what_is_no_deep_run_is_refused(trained, copied, tmp_path):
     ):
         load_run(tmp_path)
     (copied / "config.json").write_text(json.dumps(config_of(replace(SMALL, width=9))))
+    with pytest.raises(ValueError, match="config.json: expected the settings of the checkpoint, got width 9 in place"):
+        load_run(copied)
+    with_settings(copied, replace(SMALL, width=9))
     with pytest.raises(ValueError, match="state: expected .* in the checkpoint; build the same model"):
         load_run(copied)
 
 
 def test_other_images_are_refused(copied, tmp_path):
-    for name, message in (("nowhere", "copy was trained on .*nowhere: images: expected"), ("other.npy", "mixed up")):
-        (copied / "config.json").write_text(json.dumps(config_of(replace(SMALL, data=str(tmp_path / name)))))
+    for name, message in (
+        ("nowhere", "copy was trained on .*nowhere: images: expected"),
+        ("other.npy", "other.npy: expected the data that .*copy was trained on"),
+    ):
+        with_settings(copied, replace(SMALL, data=str(tmp_path / name)))
         run = load_run(copied)
         rows = len(load_digits().splits.train) * 10 // 8
         np.save(tmp_path / "other.npy", np.zeros((rows, 8, 8), np.uint8))

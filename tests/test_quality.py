@@ -476,7 +476,7 @@ def reference(network):
     ).statistics()
 
 
-def test_quality_of_a_run(run, reference, network):
+def test_quality_of_a_run(run, reference, network, tmp_path):
     told = []
     how = {"count": 20, "grey": "replicate", "network": network, "progress": lambda *at: told.append(at)}
     paper, statistics = evaluate_run(run, reference, **how)
@@ -499,6 +499,12 @@ def test_quality_of_a_run(run, reference, network):
     assert rows["diverged chains"] == "0 of 20, left out"
     assert "grey replicated" in rows["input"]
     json.dumps(paper.as_json(), allow_nan=False)
+    assert rows["data"] == "evaluated on the run's own data, digits"
+    np.save(tmp_path / "other.npy", load_digits().splits.test)
+    other, _ = evaluate_run(run.on(str(tmp_path / "other.npy")), reference, **how)
+    assert other.as_json()["sampling"]["data"]["own"] is False
+    assert dict(other.rows())["data"] == f"evaluated on {tmp_path / 'other.npy'}, not on the run's own data"
+    assert other.fid != paper.fid  # h are those of other images
     with pytest.raises(ValueError, match="expected colour images, got grey ones"):
         evaluate_run(run, network=network)
 

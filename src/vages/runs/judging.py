@@ -46,13 +46,13 @@ def evaluate_run(
     began = time.perf_counter()
     samples_of(run, count, protocol, sampling, seed, grey)  # what is wrong is found before anything is computed
     network = load_inception() if network is None else network
-    train = split_of(run.images, run.data_name, "train", grey)
-    if reference is None:
-        reference = train
+    train = split_of(run.images, run.data_name, "train", grey) if reference is None else None
+    reference = reference if train is None else train
+    assert reference is not None
     against = statistics_of(reference, network, progress=_part(progress, f"features of {reference.name}"))
     moments, how = sample_moments(run, network, count, protocol, sampling, seed, grey, progress)
     beside = reference
-    if reference is train:  # rather images that the model has not seen, unless they are few
+    if train is not None:  # rather images that the model has not seen, unless they are few
         test = split_of(run.images, run.data_name, "test", grey)
         beside = test if test.count >= min(moments.n, train.count // 5) else train
     statistics = replace(moments.statistics(), name=f"samples of {run.path}")

@@ -1,0 +1,286 @@
+"""A run is evaluated and resumed on the data that it was trained on, wherever they are; other data are refused."""
+
+import html
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vages.runs
+from vages import cli
+from vages.data import TOYS, split
+from vages.recipes import CHECKERBOARD, DEEP_PRESETS, train_deep
+from vages.recipes.deep import training_images
+from vages.runs import Assessment, Sizes, config_of, load_grbm_run, load_run, run_recipe
+from vages.runs.assessment import Row
+from vages.runs.dataset import read_deep
+from vages.runs.judging import samples_of
+from vages.runs.training_data import data_to_train_on
+from vages.training import RunFolder
+from vages.training.checkpoint import checkpoints, newest_checkpoint, write_checkpoint
+from vages.training.digests import fingerprint
+
+SMALL = replace(
+    CHECKERBOARD,
+    data="mine.npy",
+    method="dsm",
+    latents=2,
+    steps=4,
+    batch=10,
+    evaluate_every=4,
+)
+DEEP = replace(
+    DEEP_PRESETS["digits"],
+    data="images.npy",
+    width=4,
+    depth=1,
+    latents=2,
+    head_width=4,
+    steps=2,
+    batch=10,
+    corrector_steps=0,
+    posterior_steps=1,
+    sampling=0.01,
+    flips=True,
+)
+
+
+def rows(seed):
+    return np.random.default_rng(seed).uniform(size=(50, 2)).astype(np.float32)
+
+
+def pictures(seed):
+    return np.random.default_rng(seed).integers(256, size=(50, 8, 8), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A project with a GRBM and a deep run in it, trained from there on files beside them."""
+    project = tmp_path_factory.mktemp("data") / "project"
+    project.mkdir()
+    np.save(project / "mine.npy", rows(0))
+    np.save(project / "images.npy", pictures(0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(project)
+        patch.setattr("vages.runs.grbm.draw", lambda trained: {})
+        run_recipe(SMALL, Path("runs/grbm"))
+        images, dataset = data_to_train_on(DEEP, Path("runs/deep"), read_deep, resume=False)
+        folder = RunFolder(Path("runs/deep"), config_of(DEEP), dataset)
+        train_deep(DEEP, images, folder=folder)
+        folder.close()
+    return project
+
+
+@pytest.fixture
+def project(trained, tmp_path, monkeypatch):
+    """A copy of it, seen from a folder with other files of the same names; the first project is not there."""
+    aside = trained.rename(trained.with_name("aside"))
+    copy = shutil.copytree(aside, tmp_path / "copy")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    np.save("mine.npy", rows(1))
+    np.save("images.npy", pictures(1))
+    monkeypatch.setattr("vages.runs.grbm.draw", lambda trained: {})
+    yield copy
+    aside.rename(trained)
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_run_reads_its_own_data_from_any_folder(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("mine.npy", rows(1))
+    np.save("images.npy", pictures(1))
+    run = load_grbm_run(trained / "runs" / "grbm")
+    np.testing.assert_array_equal(run.splits.test, split(rows(0), SMALL.seed).test)
+    assert run.about_data is not None
+    assert run.about_data["own"]
+    own = split(pictures(0)[:, None].astype(np.float32) / 255, DEEP.seed)
+    np.testing.assert_allclose(load_run(trained / "runs" / "deep").images.splits.test, own.test, rtol=1e-6)
+
+
+def test_a_moved_project_reads_its_own_data(project):
+    run = load_grbm_run(project / "runs" / "grbm")
+    np.testing.assert_array_equal(run.splits.test, split(rows(0), SMALL.seed).test)
+    assert load_run(Path(os.path.relpath(project / "runs" / "deep"))).images.splits.train.shape == (40, 1, 8, 8)
+
+
+def test_other_data_of_the_same_name_are_refused(project):
+    (project / "mine.npy").unlink()
+    (project / "images.npy").unlink()
+    run = project / "runs" / "grbm"
+    told = rf"^{Path.cwd()}/mine.npy: expected the data that {run} was trained on, float32\[40, 2\] with SHA-256 \w+ "
+    told += r"for train, got others, float32\[40, 2\] with SHA-256 \w+; put the old ones back, or evaluate other data "
+    told += rf"with 'vages evaluate {run} --data FILE'$"
+    before = files(project)
+    with pytest.raises(ValueError, match=told):
+        cli.evaluate(str(run), measure="model")
+    for command in (cli.sample, cli.interpolate, cli.inpaint, cli.embed):
+        with pytest.raises(ValueError, match=r"images.npy: expected the data that .*deep was trained on, .*\[80, 1,"):
+            command(project / "runs" / "deep")
+    with pytest.raises(ValueError, match="images.npy: expected the data"):
+        samples_of(load_run(project / "runs" / "deep"), 20, "paper", None, 0, "replicate")
+    assert files(project) == before
+    Path("mine.npy").unlink()
+    with pytest.raises(ValueError, match=r"grbm was trained on mine.npy: .*project/mine.npy: expected a file, found"):
+        load_grbm_run(run).splits  # noqa: B018
+
+
+def test_every_split_is_checked(project):
+    """A file whose test rows alone are others."""
+    parts = split(rows(0), SMALL.seed)
+    np.savez("three.npz", **parts._asdict())
+    recipe = replace(SMALL, data="three.npz", steps=1, evaluate_every=1)
+    run_recipe(recipe, Path("run"))
+    assert load_grbm_run(Path("run")).splits.test.shape == (5, 2)
+    np.savez("three.npz", **parts._replace(test=1 + parts.test)._asdict())
+    with pytest.raises(ValueError, match="three.npz: expected the data that run was trained on, .* for test, got"):
+        load_grbm_run(Path("run")).splits  # noqa: B018
+
+
+def test_a_toy_that_is_drawn_otherwise_is_refused(project, monkeypatch):
+    run_recipe(replace(SMALL, data="rings", seeds=2, steps=1, evaluate_every=1), Path("run"))
+    first, second = (load_grbm_run(Path("run"), seed).splits.test for seed in (0, 1))
+    assert not np.array_equal(first, second)
+    monkeypatch.setitem(TOYS, "rings", TOYS["pinwheel"])
+    with pytest.raises(ValueError, match=r"^rings: expected the data that run was trained on, float32\[2, 60000, 2\]"):
+        load_grbm_run(Path("run"), 1).splits  # noqa: B018
+
+
+def test_a_run_goes_on_with_its_own_data(project):
+    run = project / "runs" / "grbm"
+    run_recipe(replace(SMALL, steps=8), run, resume=True)  # from a folder with another mine.npy
+    found = newest_checkpoint(run / "checkpoints", pytest.fail)
+    assert found is not None
+    assert (found.step, found.about["data"]["sha256"]) == (8, fingerprint(split(rows(0), 0).train)["sha256"])
+    assert load_grbm_run(run).dataset == found.about["dataset"]
+    np.save(project / "mine.npy", rows(2))
+    before = files(project)
+    with pytest.raises(ValueError, match="mine.npy: expected the data that .*grbm was trained on"):
+        run_recipe(replace(SMALL, steps=12), run, resume=True)
+    with pytest.raises(ValueError, match=r"another data \(mine.npy before, other.npy now\); start anew"):
+        run_recipe(replace(SMALL, data="other.npy"), run, resume=True)
+    assert cli.train(resume=run, dry_run=True) == 2
+    assert files(project) == before
+
+
+def test_a_run_killed_before_its_first_checkpoint_goes_on_with_its_own_data(project):
+    run = project / "runs" / "grbm"
+    shutil.rmtree(run / "checkpoints")
+    (run / "metrics.jsonl").unlink()
+    run_recipe(SMALL, run, resume=True)
+    np.testing.assert_array_equal(load_grbm_run(run).splits.test, split(rows(0), SMALL.seed).test)
+    shutil.rmtree(run / "checkpoints")
+    (project / "mine.npy").unlink()
+    with pytest.raises(ValueError, match="mine.npy: expected the data that .*grbm was trained on"):
+        run_recipe(SMALL, run, resume=True)
+
+
+def first_edition(run):
+    """The run as if written before checkpoints had a digest of settings and a record of the data."""
+    for path in checkpoints(run / "checkpoints"):
+        found = newest_checkpoint(run / "checkpoints", pytest.fail)
+        assert found is not None
+        about = {name: x for name, x in found.about.items() if name not in ("settings_sha256", "dataset")}
+        shutil.rmtree(path)
+        write_checkpoint(run / "checkpoints", found.step, found.arrays, about)
+
+
+def test_runs_of_the_first_edition_are_checked_by_their_training_data(project, monkeypatch):
+    run = project / "runs" / "grbm"
+    first_edition(run)
+    with pytest.raises(ValueError, match="mine.npy: expected the data that .*grbm was trained on"):
+        load_grbm_run(run).splits  # noqa: B018
+    monkeypatch.chdir(project)
+    assert load_grbm_run(run).splits.test.shape == (5, 2)
+    config = run / "config.json"
+    text = config.read_text()
+    config.write_text(text.replace('"batch": 10', '"batch": 20'))
+    with pytest.raises(ValueError, match="config.json: expected the settings of the checkpoint, got batch 20 in place"):
+        load_grbm_run(run)
+    config.write_text(text)
+    run_recipe(replace(SMALL, steps=8), run, resume=True)
+    monkeypatch.chdir("/")
+    assert load_grbm_run(run).splits.test.shape == (5, 2)  # it has a record of its data now
+
+
+def test_a_run_without_a_fingerprint_is_refused_unless_the_data_are_named(project):
+    run = replace(load_grbm_run(project / "runs" / "grbm"), data=None, dataset=None)
+    with pytest.raises(ValueError, match="grbm: expected a fingerprint of the data in its checkpoint, got none; eval"):
+        run.splits  # noqa: B018
+    other = run.on("mine.npy")
+    np.testing.assert_array_equal(other.splits.test, split(rows(1), SMALL.seed).test)
+    assert other.about_data is not None
+    assert not other.about_data["own"]
+
+
+def made_up(run, *, sizes, noise, seed, progress):
+    run.splits  # noqa: B018
+    rows = [Row("log-likelihood", -0.5, 0.25, "higher is better")]
+    return Assessment(str(run.path), run.step, rows, sizes.examples, 0.0, Sizes(), seed, 0.1, run.about_data)
+
+
+def test_evaluating_on_other_data_says_so(project, monkeypatch, capsys):
+    monkeypatch.setattr(vages.runs, "assess", made_up)
+    run = project / "runs" / "grbm"
+    assert cli.evaluate(str(run), measure="model", data="mine.npy", json=True) == 0
+    told = json.loads(capsys.readouterr().out)["model"]["data"]
+    assert (told["name"], told["own"]) == ("mine.npy", False)
+    assert told["test"] == fingerprint(split(rows(1), 0).test)
+    assert json.loads((run / "evaluation-1" / "result.json").read_text())["data"] == told
+    cli.evaluate(str(run), measure="model", data="mine.npy")
+    assert "evaluated on mine.npy, not on the run's own data" in capsys.readouterr().out
+    cli.evaluate(str(run), measure="model", data=str(project / "mine.npy"), json=True)  # its own by another name
+    assert json.loads(capsys.readouterr().out)["model"]["data"]["own"]
+    cli.evaluate(str(run), measure="model")
+    assert f"evaluated on the run's own data, {project / 'mine.npy'}" in capsys.readouterr().out
+    shutil.rmtree(run / "evaluation-4")
+    shutil.rmtree(run / "evaluation-3")
+    assert "on mine.npy, not on the run's own data" in html.unescape(vages.runs.build_report(run))
+    np.save("wide.npy", np.zeros((50, 3)))
+    with pytest.raises(ValueError, match=r"data: expected examples of the shape \(2,\) .* got \(3,\) in wide.npy"):
+        cli.evaluate(str(run), measure="model", data="wide.npy")
+    with pytest.raises(ValueError, match="data: expected one of checkerboard, .* got 'nothing'"):
+        cli.evaluate(str(run), measure="model", data="nothing")
+    with pytest.raises(ValueError, match="data: expected no such option, got mine.npy, but mine.npy is no run"):
+        cli.evaluate("mine.npy", against="mine.npy", data="mine.npy")
+
+
+def test_images_of_another_set(project):
+    run = load_run(project / "runs" / "deep")
+    assert run.about_data is None
+    np.save("few.npy", pictures(2)[:10])  # fewer than a batch
+    other = run.on("few.npy")
+    assert other.images.splits.train.shape == (8, 1, 8, 8)
+    assert (other.data_name, other.about_data["own"], other.about_data["train"]["shape"][0]) == ("few.npy", False, 16)
+    assert samples_of(other, 20, "paper", None, 0, "replicate").train is other.images.splits.train
+    np.save("wide.npy", np.zeros((50, 8, 9), np.uint8))
+    with pytest.raises(ValueError, match=r"data: expected examples of the shape \(1, 8, 8\) .*got \(1, 8, 9\)"):
+        run.on("wide.npy").images  # noqa: B018
+
+
+def test_fingerprints_of_parts_are_those_of_the_whole(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(10, 3, 4)).astype(np.float32)
+    whole = fingerprint(np.concatenate([x, x[..., ::-1]]))
+    assert fingerprint(x, x[..., ::-1]) == whole
+    monkeypatch.setattr("vages.training.digests._PIECE", 100)
+    assert fingerprint(x, x[..., ::-1]) == whole
+    assert fingerprint(jnp.asarray(x)) == fingerprint(x)
+    assert fingerprint(x[:0])["shape"] == [0, 3, 4]
+
+
+def test_what_is_trained_on_is_what_is_fingerprinted(project, monkeypatch):
+    monkeypatch.chdir(project)
+    images, fingerprints = read_deep(DEEP)
+    assert fingerprints["train"] == fingerprint(training_images(DEEP, images))
+    found = newest_checkpoint(project / "runs" / "deep" / "checkpoints", pytest.fail)
+    assert found is not None
+    assert found.about["data"] == {**fingerprints["train"], "position": 20}
+    assert {name: found.about["dataset"][name] for name in fingerprints} == fingerprints

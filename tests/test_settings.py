@@ -1,0 +1,155 @@
+"""An edited config.json is refused by every command; what a resume may change goes through options."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vages import cli
+from vages.recipes import CHECKERBOARD, DEEP_PRESETS
+from vages.runs import build_report, config_of, load_grbm_run, load_run, recipe_of, run_recipe
+from vages.runs.config import reopened
+from vages.training import RunFolder
+from vages.training.checkpoint import newest_about, write_checkpoint
+from vages.training.digests import settings_digest
+
+SMALL = replace(CHECKERBOARD, steps=20, evaluate_every=10, posterior_steps=1)
+DIGITS = DEEP_PRESETS["digits"]
+
+
+def folder_of(recipe, path, *, first_edition=False):
+    """The folder of a run with a checkpoint, which holds no arrays; the first edition wrote no digest."""
+    folder = RunFolder(path, config_of(recipe))
+    about = {"config": folder.config, **({} if first_edition else {"settings_sha256": settings_digest(folder.config)})}
+    write_checkpoint(folder.checkpoints, 10, {"a": np.zeros(1)}, about)
+    folder.close()
+    return path
+
+
+def edit(path, **settings):
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | settings))
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["this edition", "the first"])
+@pytest.mark.parametrize(
+    ("recipe", "changes", "says"),
+    [
+        (SMALL, {"batch": 50}, "batch 50 in place of 100"),
+        (SMALL, {"steps": 40}, "steps 40 in place of 20"),
+        (SMALL, {"control_variate": True}, "control_variate True in place of False"),
+        (SMALL, {"data": "rings", "seed": 3}, "data rings in place of checkerboard, seed 3 in place of 0"),
+        (SMALL, {"decay": "cosine", "steps": 40}, "steps 40 in place of 20, decay cosine in place of constant"),
+        (DIGITS, {"sampling": 0.5}, "sampling 0.5 in place of 1.0"),
+        (DIGITS, {"flips": True}, "flips True in place of False"),
+    ],
+)
+def test_an_edited_config_is_refused(tmp_path, recipe, changes, says, first):
+    path = folder_of(recipe, tmp_path / "run", first_edition=first)
+    assert recipe_of(path) == recipe
+    edit(path, **changes)
+    before = files(path)
+    says = f"^{path}/config.json: expected the settings of the checkpoint, got {says}; undo the edit, and give allowed "
+    for command in (
+        lambda: cli.train(resume=path),
+        lambda: cli.train(resume=path, dry_run=True),
+        lambda: cli.evaluate(str(path), measure="model"),
+        lambda: reopened(recipe, path),
+        lambda: (load_run if recipe is DIGITS else load_grbm_run)(path),
+    ):
+        with pytest.raises(ValueError, match=says) as error:
+            command()
+        assert "\n" not in str(error.value)
+    assert files(path) == before
+    if recipe is DIGITS:
+        for command in (cli.sample, cli.interpolate, cli.inpaint, cli.embed, cli.explore):
+            with pytest.raises(ValueError, match=says):
+                command(path)
+
+
+def test_what_an_edit_leaves_as_it_was_is_no_edit(tmp_path):
+    path = folder_of(SMALL, tmp_path / "run")
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(dict(reversed(config.items())), indent=7))
+    assert recipe_of(path) == SMALL
+    del config["clip"]  # as a run that is older than a setting
+    (path / "config.json").write_text(json.dumps(config))
+    assert recipe_of(path) == SMALL
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["this edition", "the first"])
+def test_a_resume_with_more_steps_that_was_killed_before_its_first_checkpoint_goes_on(tmp_path, first):
+    path = folder_of(SMALL, tmp_path / "run", first_edition=first)
+    for steps in (40, 30):
+        reopened(replace(SMALL, steps=steps), path).close()
+        assert recipe_of(path).steps == steps
+    edit(path, steps=40)  # which was announced once, and is not what the last resume announced
+    with pytest.raises(ValueError, match="steps 40 in place of 20; undo the edit"):
+        recipe_of(path)
+    edit(path, steps=30)
+    reopened(replace(SMALL, steps=50), path).close()
+    assert recipe_of(path).steps == 50
+
+
+def test_settings_are_announced_before_they_are_taken(tmp_path, monkeypatch):
+    """Whenever a resume is killed, the folder is one that can be resumed."""
+    path = folder_of(SMALL, tmp_path / "run")
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            reopened(replace(SMALL, steps=40), path)
+    assert recipe_of(path) == SMALL
+    assert [event["steps"] for event in RunFolder.events(path) if event["event"] == "other settings"] == [[20, 40]]
+
+
+def test_events_that_cannot_be_read_announce_nothing(tmp_path):
+    path = folder_of(SMALL, tmp_path / "run")
+    edit(path, steps=40)
+    odd = ['{"event": "other settings", "steps": [20, [40]]}', '{"event": "other settings", "steps": 40}', "[40]", "{"]
+    odd += ['{"event": "other settings", "steps": [20, NaN]}', "[" * 5000]
+    (path / "events.jsonl").write_text("\n".join(odd))
+    with pytest.raises(ValueError, match="steps 40 in place of 20"):
+        recipe_of(path)
+
+
+def test_the_page_of_a_run_names_the_edit(tmp_path):
+    path = folder_of(SMALL, tmp_path / "run")
+    assert "expected the settings of the checkpoint" not in build_report(path)
+    edit(path, batch=50)
+    assert "config.json: expected the settings of the checkpoint, got batch 50 in place of 100" in build_report(path)
+
+
+@pytest.mark.usefixtures("short_chains")
+def test_checkpoints_repeat_the_digest_of_the_settings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_recipe(replace(SMALL, steps=2), Path("run"))
+    run_recipe(replace(SMALL, steps=4), Path("run"), resume=True)
+    about = newest_about(Path("run/checkpoints"))
+    assert about is not None
+    config = json.loads(Path("run/config.json").read_text())
+    assert (config["steps"], about["config"]) == (4, config)
+    assert about["settings_sha256"] == settings_digest(config)
+    edit(Path("run"), learning_rate=0.5)
+    before = files(tmp_path)
+    with pytest.raises(ValueError, match="learning_rate 0.5 in place of 0.001"):
+        cli.train(resume=Path("run"))
+    assert files(tmp_path) == before
+    assert os.listdir() == ["run"]
+
+
+def test_digests_of_settings():
+    one = settings_digest({"a": 1, "b": [1.5, None]})
+    assert one == settings_digest({"b": (1.5, None), "a": 1})
+    assert settings_digest({"a": {2: 0, 10: 1}}) == settings_digest({"a": {"10": 1, "2": 0}})
+    assert len({one, *(settings_digest({"a": x, "b": [1.5, None]}) for x in (1.0, True, "1"))}) == 4

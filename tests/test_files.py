@@ -32,20 +32,23 @@ from vages.files import (
     parse_npy,
     parse_npz,
     read_bytes,
-    read_cifar10,
-    read_idx,
     read_image,
     read_json,
-    read_mat,
     read_npy,
     read_npz,
     tar_members,
-    unpack,
     zip_members,
 )
 
 LIMIT = 2**20
 RNG = np.random.default_rng(0)
+
+
+def numbers(dtype, shape):
+    """Random numbers of a type, over all of its range where they are whole; no float is cast beyond that range."""
+    if np.dtype(dtype).kind == "f":
+        return RNG.normal(size=shape).astype(dtype)
+    return RNG.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
 
 
 def refused(match, function, *args):
@@ -86,19 +89,17 @@ def test_bytes_within_a_limit(tmp_path, monkeypatch):
     refused("expected 4 bytes, got another number of them; is it still", read_bytes, tmp_path / "x", 4)
 
 
-@pytest.mark.parametrize("form", ["zlib", "gzip", "raw"])
-def test_inflating(form):
+@pytest.mark.parametrize("compress", [zlib.compress, gzip.compress])
+def test_inflating(compress):
     content = bytes(1000) + RNG.bytes(1000)
-    press = zlib.compressobj(9, zlib.DEFLATED, {"zlib": 15, "gzip": 31, "raw": -15}[form])
-    pressed = press.compress(content) + press.flush()
-    assert inflate(pressed, "FILE", 2000, form) == content
-    refused("expected at most 1999 bytes when inflated, got more", inflate, pressed, "FILE", 1999, form)
+    pressed = compress(content)
+    assert inflate(pressed, "FILE", 2000) == content
+    refused("expected at most 1999 bytes when unpacked, got more", inflate, pressed, "FILE", 1999)
     for length in range(0, len(pressed), 13):
-        refused("cut short", inflate, pressed[:length], "FILE", 2000, form)
-    refused("got 3 bytes behind their end", inflate, pressed + b"abc", "FILE", 2000, form)
-    if form != "raw":
-        wrong = pressed[:-8] + bytes([pressed[-8] ^ 1]) + pressed[-7:-1] + bytes([pressed[-1] ^ 1])
-        refused("got damaged ones", inflate, wrong, "FILE", 2000, form)
+        refused("got a part or more than one", inflate, pressed[:length], "FILE", 2000)
+    refused("got a part or more than one", inflate, pressed + b"abc", "FILE", 2000)
+    wrong = pressed[:-8] + bytes([pressed[-8] ^ 1]) + pressed[-7:-1] + bytes([pressed[-1] ^ 1])
+    refused("expected compressed bytes, got another or damaged", inflate, wrong, "FILE", 2000)
 
 
 # idx
@@ -114,18 +115,13 @@ def idx_bytes(array):
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "i4", "f4", "f8"])
-def test_idx(tmp_path, dtype):
-    array = (RNG.normal(size=(3, 4, 2)) * 50).astype(dtype)
+def test_idx(dtype):
+    array = numbers(dtype, (3, 4, 2))
     content = idx_bytes(array)
-    (tmp_path / "x").write_bytes(content)
-    (tmp_path / "x.gz").write_bytes(gzip.compress(content))
-    for got in (parse_idx(content, ""), *(read_idx(tmp_path / name, LIMIT) for name in ("x", "x.gz"))):
-        assert got.dtype == array.dtype
-        np.testing.assert_array_equal(got, array)
+    got = parse_idx(content, "")
+    assert got.dtype == array.dtype
+    np.testing.assert_array_equal(got, array)
     cuts(content, parse_idx)
-    refused("at most 20 bytes, got", read_idx, tmp_path / "x", 20)
-    (tmp_path / "large.gz").write_bytes(gzip.compress(idx_bytes(np.zeros(999, dtype))))
-    refused("expected at most 900 bytes when inflated", read_idx, tmp_path / "large.gz", 900)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +131,7 @@ def test_idx(tmp_path, dtype):
         (b"\0\0\x08\0", "expected an idx file"),
         (b"\0\0\x08\x09" + bytes(40), "expected an idx file"),
         (b"\0\0\x0a\x01\0\0\0\x01\0", "expected an idx file"),
-        (b"\0\0\x08\x02\0\0\0\x01", "expected 2 sizes, got 8 bytes"),
+        (b"\0\0\x08\x02\0\0\0\x01", "expected an idx file"),
         (b"\0\0\x08\x04" + b"\xff" * 16, r"expected \d{38,} bytes"),
         (b"\0\0\x08\x02" + bytes(4) + b"\xff" * 4, r"shape \[0, 4294967295\], got 12"),
     ],
@@ -147,19 +143,17 @@ def test_what_is_no_idx(content, message):
 # CIFAR10
 
 
-def test_cifar10(tmp_path):
+def test_cifar10():
     labels, images = np.arange(5, dtype=np.uint8), RNG.integers(0, 256, (5, 3, 32, 32), np.uint8)
     content = np.concatenate([labels[:, None], images.reshape(5, -1)], 1).tobytes()
-    (tmp_path / "x.bin").write_bytes(content)
-    for got in (parse_cifar10(content, ""), read_cifar10(tmp_path / "x.bin", LIMIT)):
-        np.testing.assert_array_equal(got[0], images)
-        np.testing.assert_array_equal(got[1], labels)
+    got = parse_cifar10(content, "")
+    np.testing.assert_array_equal(got[0], images)
+    np.testing.assert_array_equal(got[1], labels)
     refused("records of 3073 bytes, got 0", parse_cifar10, b"", "FILE")
     refused("records of 3073 bytes, got 15364", parse_cifar10, content[:-1], "FILE")
     refused("records of 3073 bytes, got 15366", parse_cifar10, content + b"\0", "FILE")
     wrong = content[:3073] + b"\x0a" + content[3074:]
     refused("expected labels 0 to 9, got 10 in record 1", parse_cifar10, wrong, "FILE")
-    refused("at most 15000 bytes", read_cifar10, tmp_path / "x.bin", 15000)
 
 
 # MATLAB
@@ -173,13 +167,12 @@ def mat_bytes(compressed=False, **arrays):
 
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
-def test_matlab(tmp_path, dtype, compressed):
-    array = (RNG.uniform(size=(3, 4, 2)) * 100).astype(dtype)
+def test_matlab(dtype, compressed):
+    array = numbers(dtype, (3, 4, 2))
     content = mat_bytes(compressed, before=np.ones((2, 2)), x=array, words=["a", "b"], after={"a": 1})
-    (tmp_path / "x.mat").write_bytes(content)
-    for got in (parse_mat(content, "", "x", LIMIT), read_mat(tmp_path / "x.mat", "x", LIMIT)):
-        assert got.dtype == array.dtype
-        np.testing.assert_array_equal(got, array)
+    got = parse_mat(content, "", "x", LIMIT)
+    assert got.dtype == array.dtype
+    np.testing.assert_array_equal(got, array)
     cuts(mat_bytes(compressed, x=array), parse_mat, "x", LIMIT)
     refused("expected one array 'y', got 0", parse_mat, content, "FILE", "y", LIMIT)
     refused("expected", parse_mat, content, "FILE", "x", array.nbytes - 1)
@@ -542,7 +535,8 @@ def tar_bytes(members, form="pax"):
 
 
 def untarred(content, name="FILE", limit=LIMIT, count=100, gzipped=False):
-    return dict(tar_members(io.BytesIO(content), name, limit, count, gzipped))
+    file = io.BytesIO(content)
+    return dict(tar_members(gzip.GzipFile(fileobj=file) if gzipped else file, name, limit, count))
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -8,8 +8,7 @@ from jaxtyping import Float32
 
 from vages.data.splits import Splits, split
 from vages.files import read_npy, read_npz
-
-_LIMIT = 2**34  # bytes of a file's arrays
+from vages.files.limits import MAX_ARRAY_BYTES
 
 
 def load_array(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
@@ -61,7 +60,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             f"{path}: expected a name that ends in .npy or .npz, got {path.suffix or 'no ending'!r}; save the array "
             "with numpy.save"
         )
-    return {"": read_npy(path, _LIMIT)} if path.suffix.lower() == ".npy" else read_npz(path, _LIMIT)
+    return {"": read_npy(path, MAX_ARRAY_BYTES)} if path.suffix.lower() == ".npy" else read_npz(path, MAX_ARRAY_BYTES)
 
 
 def _examples(name: str, array: np.ndarray) -> np.ndarray:

@@ -6,9 +6,10 @@ import numpy as np
 
 from vages.data.folder import data_folder
 from vages.data.splits import Splits
-from vages.files import BadFile, read_mat
+from vages.files import BadFile, parse_mat, read_bytes
 
 SHAPE = (28, 20)
+_LIMIT = 2**21
 _SPLITS = (1400, 1700, 1965)  # by position in the film, as in the paper
 
 
@@ -25,7 +26,7 @@ def load_freyface(path: Path | None = None) -> Splits:
             f"Frey face: expected the file {path}, found none; put frey_rawface.mat there, run "
             "'vages data --get freyface' or set VAGES_DATA"
         )
-    images = read_mat(path, "ff", 2**21)
+    images = parse_mat(read_bytes(path, _LIMIT), str(path), "ff", _LIMIT)
     if images.shape != (560, 1965) or images.dtype != np.uint8:
         got = f"{images.dtype}{list(images.shape)}"
         raise BadFile(f"Frey face: expected uint8[560, 1965] under 'ff' in {path}, got {got}; fetch the file again")

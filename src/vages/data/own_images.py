@@ -11,10 +11,7 @@ from vages.data.decoding import decode_all
 from vages.data.images import Images, scaled
 from vages.data.splits import Splits, split
 from vages.files import BadFile, archive_members, decode_image, image_files, is_image_name, pixels_of, read_bytes
-from vages.files.images import MAX_BYTES
-
-_COUNT = 10**6
-_ARCHIVE_LIMIT = 2**35
+from vages.files.limits import MAX_ARCHIVE_BYTES, MAX_IMAGE_BYTES, MAX_MEMBERS
 
 
 def load_image_folder(folder: Path, seed: int, resize: int | None = None) -> Images:
@@ -22,13 +19,13 @@ def load_image_folder(folder: Path, seed: int, resize: int | None = None) -> Ima
 
     With `resize`, the largest square in the middle is scaled to this size; without it, all must have one size.
     """
-    pixels = decode_all(image_files(folder, _COUNT), partial(_of_path, resize=resize, folder=folder), str(folder))
+    pixels = decode_all(image_files(folder, MAX_MEMBERS), partial(_of_path, resize=resize, folder=folder), str(folder))
     return _divided(scaled(pixels), seed, folder)
 
 
 def load_image_archive(path: Path, seed: int, resize: int | None = None) -> Images:
     """The images in a .zip, .tar, .tar.gz or .tgz archive, which is not unpacked on the disk; else as of a folder."""
-    members = archive_members(path, _ARCHIVE_LIMIT, _COUNT, is_image_name)
+    members = archive_members(path, MAX_ARCHIVE_BYTES, MAX_MEMBERS, is_image_name, MAX_IMAGE_BYTES)
     pixels = decode_all(members, partial(_of_member, resize=resize, archive=path), str(path))
     return _divided(scaled(pixels), seed, path)
 
@@ -52,7 +49,7 @@ def load_image_array(path: Path, seed: int) -> Images:
 
 
 def _of_path(path: Path, resize: int | None, folder: Path) -> tuple[str, np.ndarray]:
-    return path.relative_to(folder).as_posix(), _pixels(read_bytes(path, MAX_BYTES), str(path), resize)
+    return path.relative_to(folder).as_posix(), _pixels(read_bytes(path, MAX_IMAGE_BYTES), str(path), resize)
 
 
 def _of_member(member: tuple[str, bytes], resize: int | None, archive: Path) -> tuple[str, np.ndarray]:

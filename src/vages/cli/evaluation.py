@@ -69,9 +69,13 @@ def evaluate(
         json: print one JSON object.
     """
     from vages.recipes.samples import check_seed
+    from vages.runs.assessment import Sizes, check_noise
 
     run = is_run(source)
     check_seed(seed)
+    sizes = Sizes(examples=examples)
+    if noise is not None:
+        check_noise(noise)
     if save is not None:
         _check_new(save)
     if against is None and not run:
@@ -99,7 +103,7 @@ def evaluate(
     how = {"count": count, "protocol": protocol, "sampling": sampling, "seed": seed, "grey": grey, "raw": raw}
     judge = judge_of(source, against, how) if left_out is None else None
     if run and measure != "images":
-        sections["model"] = _assessed(Path(source), examples, noise, seed, raw)
+        sections["model"] = _assessed(Path(source), sizes, noise, seed, raw)
     if judge is not None:
         with bar() as progress:
             quality, statistics = judge(lambda name, done, total: progress(done, total))
@@ -132,14 +136,14 @@ def inception(file: File, /) -> int:
     return 0
 
 
-def _assessed(path: Path, examples: int, noise: float | None, seed: int, raw: bool) -> Section:
+def _assessed(path: Path, sizes: Any, noise: float | None, seed: int, raw: bool) -> Section:
     from vages.recipes import DeepRecipe
-    from vages.runs import Sizes, assess, keep_assessment, load_grbm_run, load_run, recipe_of
+    from vages.runs import assess, keep_assessment, load_grbm_run, load_run, recipe_of
 
     deep = isinstance(recipe_of(path), DeepRecipe)
     run = load_run(path, raw=raw) if deep else load_grbm_run(path)
     with bar() as progress:
-        assessment = assess(run, sizes=Sizes(examples=examples), noise=noise, seed=seed, progress=progress)
+        assessment = assess(run, sizes=sizes, noise=noise, seed=seed, progress=progress)
     folder = keep_assessment(run, assessment)
     return Section(assessment.record(), [*assessment.table(), ("kept in", "", str(folder))])
 

@@ -167,10 +167,11 @@ def train(
     recipe = _with(start, settings)
     source = Path(data).stem if data else preset
     folder = resume or out or numbered_folder(Path("runs"), f"{source}-{recipe.method}")
+    checkpoints = Checkpoints(checkpoint_every, keep_last=keep_last, keep_every=keep_every)
     if dry_run:
         return _planned(recipe, folder, resume is not None, json)
     how: dict[str, Any] = {
-        "checkpoints": Checkpoints(checkpoint_every, keep_last=keep_last, keep_every=keep_every),
+        "checkpoints": checkpoints,
         "guard": Guard(guard),
         "mesh": make_mesh(devices, cluster),
         "resume": resume is not None,

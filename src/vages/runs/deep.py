@@ -9,8 +9,9 @@ import numpy as np
 
 from vages.posteriors import posterior_means
 from vages.recipes.chains import chains_of
-from vages.recipes.deep import DeepRecipe, learner_of_deep, load_deep
+from vages.recipes.deep import DeepRecipe, load_deep
 from vages.recipes.deep_training import DeepTrained, train_deep
+from vages.recipes.sizes import check_training_memory, training_sizes
 from vages.report import curves_figure, save_sheet
 from vages.runs.config import config_of, reopened
 from vages.runs.reports import reported
@@ -24,7 +25,8 @@ GRID = 100  # images in a first look
 def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any) -> DeepTrained:
     """Train in a new folder, or go on in that of a run by this recipe; draw its loss and a hundred samples."""
     images = load_deep(recipe)
-    learner_of_deep(recipe)
+    train = images.splits.train
+    check_training_memory(training_sizes(recipe, train.shape[1:], len(train)))
     check_batch(recipe.batch, how.get("mesh"))
     folder = by_writer(lambda: reopened(recipe, path) if resume else RunFolder(path, config_of(recipe)))
     if folder is None:

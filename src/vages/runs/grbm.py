@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from vages.recipes.pictures import draw
-from vages.recipes.recipe import Recipe, check_recipe
+from vages.recipes.recipe import Recipe
+from vages.recipes.sizes import check_recipe
 from vages.recipes.training import Trained, train
 from vages.runs.config import config_of, reopened
 from vages.runs.reports import reported

@@ -283,10 +283,14 @@ def test_a_disk_that_fills_while_a_checkpoint_or_the_log_is_written(small_disk):
     folder = RunFolder(place / "run", config_of(CHECKERBOARD))
     write_checkpoint(folder.checkpoints, 500, {}, {})
     fill(0)
-    with pytest.raises(NotWritten, match="training came to iteration 500 of 100000, whose checkpoint is .*; make room"):
-        with reported(folder, 100_000):
-            for _ in range(1000):
-                folder.log({"step": 501, "loss": 1.0})
+    told = (
+        "training came to iteration 500 of 100000, whose checkpoint is .*, but the run could not be written: No space"
+    )
+    with (
+        pytest.raises(NotWritten, match=f"^{told}.*; make room and run vages train --resume "),
+        reported(folder, 10**5),
+    ):
+        folder.log({"step": 501, "text": "x" * 10**5})
     with pytest.raises(NotWritten, match="^checkpoint: expected to write step 510") as raised:
         with reported(folder, 100_000):
             raise OSError("checkpoint: expected to write step 510 …; make room and resume.")

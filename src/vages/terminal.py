@@ -5,10 +5,13 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-# C0 and C1 controls (with ESC, newlines and carriage returns), line separators, characters that change the direction
-# of text or are invisible, and the surrogates that stand for the bytes of a name that is not UTF-8
 _UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+    "["
+    "\x00-\x1f\x7f-\x9f"  # controls: ESC, newlines, carriage returns, …
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of text
+    "\u200b-\u200d\u2028\u2029\u2060-\u2065\ufeff\ufff9-\ufffb"  # invisible characters and line separators
+    "\ud800-\udfff"  # surrogates, which stand for the bytes of a name that is not UTF-8
+    "]"
 )
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 

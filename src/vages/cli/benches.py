@@ -23,8 +23,11 @@ def bench(
         json: print one JSON object.
     """
     from vages.bench import BENCHES
+    from vages.bounds import Bounds, check_bounds
     from vages.environment import environment
 
+    if rounds is not None:
+        check_bounds(rounds=(rounds, Bounds(1, 10**6)))
     module = importlib.import_module(BENCHES[name])
     with waiting(f"measuring {name}"):
         result = module.run() if rounds is None else module.run(rounds)

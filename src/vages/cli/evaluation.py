@@ -72,9 +72,13 @@ def evaluate(
         json: print one JSON object.
     """
     from vages.recipes.samples import check_seed
+    from vages.runs.assessment import Sizes, check_noise
 
     run = is_run(source)
     check_seed(seed)
+    sizes = Sizes(examples=examples)
+    if noise is not None:
+        check_noise(noise)
     if save is not None:
         _check_new(save)
     if against is None and not run:
@@ -103,7 +107,7 @@ def evaluate(
     loaded = _loaded(Path(source), measure, data, raw) if run else None
     judge = judge_of(source, against, how, loaded) if left_out is None else None
     if run and measure != "images":
-        sections["model"] = _assessed(loaded, examples, noise, seed)
+        sections["model"] = _assessed(loaded, sizes, noise, seed)
     if judge is not None:
         with bar() as progress:
             quality, statistics = judge(lambda name, done, total: progress(done, total))
@@ -146,11 +150,11 @@ def _loaded(path: Path, measure: Measure, data: str | None, raw: bool) -> Any:
     return run if data is None else run.on(data)
 
 
-def _assessed(run: Any, examples: int, noise: float | None, seed: int) -> Section:
-    from vages.runs import Sizes, assess, keep_assessment
+def _assessed(run: Any, sizes: Any, noise: float | None, seed: int) -> Section:
+    from vages.runs import assess, keep_assessment
 
     with bar() as progress:
-        assessment = assess(run, sizes=Sizes(examples=examples), noise=noise, seed=seed, progress=progress)
+        assessment = assess(run, sizes=sizes, noise=noise, seed=seed, progress=progress)
     folder = keep_assessment(run, assessment)
     return Section(assessment.record(), [*assessment.table(), ("kept in", "", str(folder))])
 

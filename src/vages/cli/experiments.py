@@ -42,6 +42,7 @@ def reproduce(
         dry_run: say what would be done, with which settings and data, and write nothing.
         json: print one JSON object.
     """
+    from vages.bounds import Bounds, check_bounds
     from vages.experiments.catalogue import EXPERIMENTS
 
     if list:
@@ -50,6 +51,7 @@ def reproduce(
         raise ValueError(f"name: expected one of {', '.join(EXPERIMENTS)} or all, got nothing; try --list")
     from vages.environment import has_gpu
 
+    check_bounds(seed=(seed, Bounds(0, 2**32 - 2**10)))  # and some seeds after it
     names = [
         one
         for one in (EXPERIMENTS if name == "all" else (name,))

@@ -11,12 +11,15 @@ import tyro
 
 from vages.cli.commands import COMMANDS
 
+_EMPTY = re.compile("--[a-z-]+=")
 _RULE = re.compile(r"[─-╿-]*")  # what divides a box, drawn with one set of characters or another
 
 
 def parse(name: str, words: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments that the words give the command; --help is answered, and what cannot be read is a ValueError."""
     command = COMMANDS[name]
+    if any(word == "" or _EMPTY.fullmatch(word) for word in words):
+        raise ValueError("expected arguments that are not empty, got an empty one; is a variable of the shell unset?")
 
     @functools.wraps(command.run)
     def collected(*positional: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -7,18 +7,16 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 
 from vages.cli.telling import say, waiting
-from vages.data import IMAGE_SETS, TOYS, Batches, Dataset, datasets
+from vages.data import IMAGE_SETS, TOYS, Dataset, datasets
 from vages.experiments.catalogue import EXPERIMENTS
 from vages.files.directory import Directory
-from vages.nets.network import check_image_shape
-from vages.recipes import DeepRecipe, Recipe, learner_of
-from vages.recipes.deep import learner_of_deep, load_deep, parts_of_deep
-from vages.recipes.recipe import load_all_data, parts_of
+from vages.recipes import DeepRecipe, Recipe
+from vages.recipes.deep import load_deep
+from vages.recipes.recipe import load_all_data
+from vages.recipes.sizes import check_training_memory, training_sizes
 from vages.runs import config_of, recipe_of
 from vages.runs.config import check_resumable
 from vages.runs.dataset import read_deep, read_grbm
@@ -52,7 +50,9 @@ def plan_training(recipe: Recipe | DeepRecipe, folder: Path, *, resume: bool) ->
     problems += [problem] if problem is not None else []
     if shape is not None:
         try:
-            plan |= _sizes(recipe, shape, data["examples"])
+            sizes = training_sizes(recipe, shape, data["examples"])
+            plan |= {"parameters": sizes.parameters, "bytes": sizes.bytes}
+            check_training_memory(sizes)
         except ValueError as error:
             problems.append(str(error))
     return plan | {"problem": "; ".join(problems) or None}
@@ -121,37 +121,6 @@ def _missing(row: Dataset) -> str | None:
     if row.state in ("present", "built in"):
         return None
     return f"{row.name} is {row.state}: {row.detail}; get it with 'vages data --get {row.name}'"
-
-
-def _sizes(recipe: Recipe | DeepRecipe, shape: tuple[int, ...], examples: int | None) -> dict[str, Any]:
-    """Parameters and bytes, of shapes alone; what training needs beside them, its activations, is not in it."""
-    if isinstance(recipe, DeepRecipe):
-        channels, height, width = shape
-        if recipe.network == "resnet":
-            check_image_shape(shape)
-        make, learner = parts_of_deep(recipe, (channels, height, width)), learner_of_deep(recipe)
-        seeds, copies = 1, 2 if recipe.flips else 1
-    else:
-        make, learner, seeds = parts_of(recipe, *shape), learner_of(recipe), recipe.seeds
-        copies = seeds if recipe.data in TOYS else 1
-    if examples is not None:
-        Batches(examples, recipe.batch, recipe.seed)
-    key = jax.random.key(0)
-    model, posterior = parts = eqx.filter_eval_shape(make, key)
-    state = eqx.filter_eval_shape(lambda key, parts: learner.init(key, *parts, batch=recipe.batch), key, parts)
-    data = {} if examples is None else {"data": 4 * copies * examples * prod(shape)}
-    return {
-        "parameters": {"model": _count(model), "posterior": _count(posterior)},
-        "bytes": {"state": seeds * _bytes(state), **data},
-    }
-
-
-def _count(tree: Any) -> int:
-    return sum(x.size for x in jax.tree.leaves(tree) if isinstance(x, jax.ShapeDtypeStruct))
-
-
-def _bytes(tree: Any) -> int:
-    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree) if isinstance(x, jax.ShapeDtypeStruct))
 
 
 def _recipes(settings: Any) -> Iterator[Recipe | DeepRecipe]:

@@ -8,6 +8,7 @@ from vages.cli.stopping import Stopped
 from vages.terminal import printable
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # a full disk, or one that became read-only
+_LONGEST = 1000  # characters of a line
 
 
 class Status(IntEnum):
@@ -71,6 +72,7 @@ def line_of(error: BaseException) -> str:
         )
     lines = str(error).strip().split("\n")
     first = printable(lines[0].strip() or type(error).__name__)
+    first = first if len(first) <= _LONGEST else f"{first[: _LONGEST // 2]} … {first[-_LONGEST // 2 :]}"
     if status_of(error) is Status.FAULT:
         return f"{type(error).__name__}: {first}; this is a fault of vages, please report what --debug shows"
     return first if len(lines) == 1 else f"{first} … (--debug shows all)"

@@ -166,10 +166,11 @@ def train(
     start = recipe_of(resume) if resume is not None else {**PRESETS, **DEEP_PRESETS}[preset]
     recipe = _with(start, settings)
     name = f"{Path(data).stem if data else preset}-{recipe.method}"
+    checkpoints = Checkpoints(checkpoint_every, keep_last=keep_last, keep_every=keep_every)
     if dry_run:
         return _planned(recipe, resume or out or _next(name), resume is not None, json)
     how: dict[str, Any] = {
-        "checkpoints": Checkpoints(checkpoint_every, keep_last=keep_last, keep_every=keep_every),
+        "checkpoints": checkpoints,
         "guard": Guard(guard),
         "mesh": make_mesh(devices, cluster),
         "resume": resume is not None,

@@ -9,12 +9,12 @@ from vages.recipes.recipe import (
     PRESETS,
     Method,
     Recipe,
-    check_recipe,
     job_of,
     learner_of,
     objective_of,
 )
 from vages.recipes.selection import fid_selection
+from vages.recipes.sizes import check_recipe
 from vages.recipes.sources import open_images
 from vages.recipes.training import Trained, train
 

@@ -1,14 +1,15 @@
 """Deep models of images: what decides a result, and the learner, model and data that it names."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from vages.bounds import ITERATIONS, MAYBE_ITERATIONS, MAYBE_SCALE, SCALE, SEED, Bounds, check_fields
 from vages.data import Batches, Images, load_images
 from vages.learners import Learner, LearnerState, make_learner
 from vages.models import EBM, DeepEBLVM
@@ -16,7 +17,7 @@ from vages.nets.network import check_image_shape
 from vages.objectives import MDSM, BiMDSM, NoiseRange, Objective
 from vages.optimisers import Decay, learning_rate
 from vages.posteriors import Corrector, GaussianPosterior, NoLatents, NoPosterior, Posterior, Variational, fisher, kl
-from vages.recipes.recipe import check_choices, check_finite_settings
+from vages.recipes.recipe import DECAY, UNROLLED, check_choices, check_counts
 from vages.training import Job, init_seeds, one_seed
 
 DeepMethod = Literal["vages-mdsm", "bimdsm", "mdsm"]
@@ -24,6 +25,7 @@ Network = Literal["resnet", "mlp"]
 Gap = Literal["kl", "fisher"]
 Spacing = Literal["linear", "geometric"]
 Precision = Literal["float32", "bfloat16"]
+_BATCH = Bounds(2, 2**24, "the noise levels are spread over the batch, and a single example has the first alone")
 
 
 @dataclass(frozen=True)
@@ -36,62 +38,44 @@ class DeepRecipe:
     data: str = "cifar10"
     method: DeepMethod = "vages-mdsm"
     network: Network = "resnet"
-    width: int = 128  # channels of the first convolution, or units of a layer
-    depth: int = 3  # blocks at each resolution, or layers
-    latents: int = 50
-    head_width: int | None = None  # None: half a resnet's last layer, or the width of an mlp
-    samples: int = 2  # L
-    posterior_steps: int = 5  # K
+    width: Annotated[int, Bounds(1, 2**16)] = 128  # channels of the first convolution, or units of a layer
+    depth: Annotated[int, Bounds(1, 256)] = 3  # blocks at each resolution, or layers
+    latents: Annotated[int, Bounds(1, 2**20)] = 50
+    head_width: Annotated[int | None, Bounds(1, 2**20)] = None  # None: half a resnet's last layer, or an mlp's width
+    samples: Annotated[int, Bounds(1, 2**20)] = 2  # L
+    posterior_steps: Annotated[int, UNROLLED] = 5  # K
     divergence: Gap = "fisher"
-    corrector_steps: int = 5  # C
-    corrector_size: float = 1e-2
-    corrector_noise: float = 1e-4
-    unrolled: int = 0  # N, of BiMDSM
-    sigma_base: float = 0.1
-    sigma_begin: float = 0.05
-    sigma_end: float = 1.2
+    corrector_steps: Annotated[int, Bounds(0, 10**5)] = 5  # C
+    corrector_size: Annotated[float, replace(SCALE, hint="corrector_steps 0 corrects nothing")] = 1e-2
+    corrector_noise: Annotated[float, replace(MAYBE_SCALE, hint="0 adds none")] = 1e-4
+    unrolled: Annotated[int, UNROLLED] = 0  # N, of BiMDSM
+    sigma_base: Annotated[float, SCALE] = 0.1
+    sigma_begin: Annotated[float, SCALE] = 0.05
+    sigma_end: Annotated[float, SCALE] = 1.2
     spacing: Spacing = "linear"
     flips: bool = False  # each image also as in a mirror
-    steps: int = 300_000
-    batch: int = 100
-    learning_rate: float = 5e-5
-    posterior_learning_rate: float | None = None  # None: the same
-    final_learning_rate: float = 1e-6
+    steps: Annotated[int, ITERATIONS] = 300_000
+    batch: Annotated[int, _BATCH] = 100
+    learning_rate: Annotated[float, SCALE] = 5e-5
+    posterior_learning_rate: Annotated[float | None, SCALE] = None  # None: the same
+    final_learning_rate: Annotated[float, MAYBE_SCALE] = 1e-6
     decay: Decay = "cosine"
-    warmup: int = 1000
-    clip: float | None = None
-    ema: float | None = 0.9995
+    warmup: Annotated[int, MAYBE_ITERATIONS] = 1000
+    clip: Annotated[float | None, SCALE] = None
+    ema: Annotated[float | None, DECAY] = 0.9995
     precision: Precision = "bfloat16"  # of the networks; parameters and energies are float32
-    seed: int = 0
+    seed: Annotated[int, SEED] = 0
     sampling: float = 1.0  # length of the sampler's schedule, 1 is the paper's 2,700 steps
-    fid_every: int = 0  # iterations between two looks at FID-1k, of which the best is kept; 0: the last model is
+    fid_every: Annotated[int, MAYBE_ITERATIONS] = 0  # between two looks at FID-1k, whose best is kept; 0: the last is
 
     def __post_init__(self):
         check_choices(self)
-        least = dict.fromkeys(("width", "depth", "latents", "steps"), 1)
-        least |= dict.fromkeys(("posterior_steps", "corrector_steps", "unrolled", "warmup", "seed", "fid_every"), 0)
-        for name, bound in (least if self.head_width is None else least | {"head_width": 1}).items():
-            if getattr(self, name) < bound:
-                raise ValueError(f"{name}: expected at least {bound}, got {getattr(self, name)}")
-        if self.batch < 2:
-            raise ValueError(
-                f"batch: expected at least 2, got {self.batch}; the noise levels are spread over the batch, and a "
-                "single example has the first alone"
-            )
-        if not self.corrector_size > 0:
-            raise ValueError(
-                f"corrector_size: expected a positive number, got {self.corrector_size}; corrector_steps 0 corrects "
-                "nothing"
-            )
-        if not self.corrector_noise >= 0:
-            raise ValueError(f"corrector_noise: expected zero or more, got {self.corrector_noise}; 0 adds none")
-        if not self.seed < 2**32:
-            raise ValueError(f"seed: expected a seed below 2**32, got {self.seed}")
+        check_fields(self)
+        check_counts(self)
         if not 0 < self.sampling <= 10:
             raise ValueError(f"sampling: expected a length above 0, up to 10, got {self.sampling}; 1 is the paper's")
         if self.fid_every and self.steps % self.fid_every:
             raise ValueError(f"fid_every: expected a divisor of the {self.steps} iterations, got {self.fid_every}")
-        check_finite_settings(self)
 
     @property
     def levels(self) -> NoiseRange:

@@ -1,17 +1,17 @@
 """What decides a result: data, model, method and its settings. And the learner, model and data they name."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from vages.data import TOYS, Batches, Splits, load_freyface, load_splits, load_toy
+from vages.bounds import ITERATIONS, MAYBE_ITERATIONS, SCALE, Bounds, check_fields
+from vages.data import TOYS, Splits, load_freyface, load_splits, load_toy
 from vages.learners import Learner, make_learner
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
@@ -20,6 +20,8 @@ from vages.optimisers import Decay, learning_rate
 from vages.posteriors import BernoulliPosterior, Enumerated, ExactPosterior, Importance, Posterior, Variational
 from vages.training import Job, init_seeds, one_seed
 
+UNROLLED = Bounds(0, 1000)  # of steps that the compiler lays out one by one
+DECAY = Bounds(0, 1 - 2**-24, "0.999 is usual")  # the largest float32 below 1
 Method = Literal["vages-dsm", "dsm", "bidsm", "vages-ksd", "ksd", "is-ksd", "cd", "pcd", "nce", "vnce"]
 
 
@@ -29,41 +31,34 @@ class Recipe:
 
     data: str = "checkerboard"
     method: Method = "vages-dsm"
-    latents: int = 4
-    samples: int | None = None  # L; None: the paper's choice for the method
-    posterior_steps: int = 5  # K
-    unrolled: int = 5  # N, of BiDSM
-    sigma: float = 0.05  # noise level of DSM
-    bandwidth: float = 0.1  # of KSD's kernel
-    chain_steps: int = 1  # k, of CD and PCD
+    latents: Annotated[int, Bounds(1, 2**20)] = 4
+    samples: Annotated[int | None, Bounds(1, 2**20)] = None  # L; None: the paper's choice for the method
+    posterior_steps: Annotated[int, UNROLLED] = 5  # K
+    unrolled: Annotated[int, UNROLLED] = 5  # N, of BiDSM
+    sigma: Annotated[float, SCALE] = 0.05  # noise level of DSM
+    bandwidth: Annotated[float, SCALE] = 0.1  # of KSD's kernel
+    chain_steps: Annotated[int, Bounds(1, 10**6)] = 1  # k, of CD and PCD
     control_variate: bool = False
-    steps: int = 100_000
-    batch: int = 100
-    learning_rate: float = 1e-3
+    steps: Annotated[int, ITERATIONS] = 100_000
+    batch: Annotated[int, Bounds(1, 2**24)] = 100
+    learning_rate: Annotated[float, SCALE] = 1e-3
     decay: Decay = "constant"  # of the learning rate; a cosine ends at 0
-    warmup: int = 0  # iterations over which the learning rate rises to its value
-    clip: float | None = None  # the gradient's largest norm
-    ema: float | None = None  # decay of the averages of model and posterior, which are then what is evaluated
-    seeds: int = 1
-    seed: int = 0
-    evaluate_every: int = 2000  # iterations
-    annealing: int = 2000  # chains and temperatures of AIS, where the latents cannot be enumerated
+    warmup: Annotated[int, MAYBE_ITERATIONS] = 0  # iterations over which the learning rate rises to its value
+    clip: Annotated[float | None, SCALE] = None  # the gradient's largest norm
+    ema: Annotated[float | None, DECAY] = None  # of the averages of model and posterior, which are then evaluated
+    seeds: Annotated[int, Bounds(1, 2**16)] = 1
+    seed: Annotated[int, Bounds(0, 2**64)] = 0
+    evaluate_every: Annotated[int, ITERATIONS] = 2000
+    annealing: Annotated[int, Bounds(1, 10**6)] = 2000  # chains and temperatures of AIS, for many latents
 
     def __post_init__(self):
         check_choices(self)
-        at_least_one = ("latents", "steps", "batch", "seeds", "evaluate_every", "chain_steps", "annealing")
-        least = dict.fromkeys(at_least_one, 1) | {"posterior_steps": 0, "unrolled": 0, "seed": 0, "warmup": 0}
-        for name, bound in (least if self.samples is None else least | {"samples": 1}).items():
-            if getattr(self, name) < bound:
-                raise ValueError(f"{name}: expected at least {bound}, got {getattr(self, name)}")
+        check_fields(self)
+        check_counts(self)
         if self.seed + self.seeds > 2**32:
             raise ValueError(f"seed: expected seeds below 2**32, got {self.seed} and {self.seeds - 1} after it")
         if self.control_variate and not self.method.startswith("vages"):
             raise ValueError(f"control_variate: expected a method vages-dsm or vages-ksd, got {self.method}")
-        for name in ("learning_rate", "sigma", "bandwidth"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)}")
-        check_finite_settings(self)
         if self.method in ("dsm", "ksd") and self.latents > MAX_ENUMERATED:
             raise ValueError(
                 f"latents: expected at most {MAX_ENUMERATED} for the exact method {self.method}, which sums over all "
@@ -79,12 +74,14 @@ def check_choices(recipe: Any) -> None:
             raise ValueError(f"{field.name}: expected one of {', '.join(choices)}, got {value!r}; choose one")
 
 
-def check_finite_settings(recipe: Any) -> None:
-    """Raise where a setting is no finite number, which no file could keep."""
-    for field in fields(recipe):
-        value = getattr(recipe, field.name)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{field.name}: expected a finite number, got {value}; give one or leave it out")
+def check_counts(recipe: Any) -> None:
+    """Raise where the posterior's steps are too many for the int32 by which its learning rate counts them."""
+    made = recipe.steps * max(recipe.posterior_steps, 1)
+    if made > ITERATIONS.high and (recipe.decay != "constant" or recipe.warmup):
+        raise ValueError(
+            f"steps: expected at most {ITERATIONS.high:,} steps of the posterior while a learning rate changes, got "
+            f"{recipe.steps:,} times {recipe.posterior_steps}; choose fewer"
+        )
 
 
 CHECKERBOARD = Recipe()
@@ -136,18 +133,6 @@ def parts_of(recipe: Recipe, v_dim: int) -> Callable[[PRNGKeyArray], tuple[GRBM,
         return GRBM.init(for_model, v_dim, recipe.latents), posterior
 
     return make
-
-
-def check_recipe(recipe: Recipe, data: Splits | None = None) -> None:
-    """Raise whatever would be raised at the start of training, before a folder is made for it.
-
-    `data` are those of `load_all_data`, where they have been read already.
-    """
-    rows, v_dim = (load_all_data(recipe) if data is None else data).train.shape[-2:]
-    Batches(rows, recipe.batch, recipe.seed)
-    learner_of(recipe)
-    model, _ = parts_of(recipe, v_dim)(jax.random.key(0))
-    objective_of(recipe).start(jax.random.key(0), model, recipe.batch)
 
 
 def load_data(recipe: Recipe, seed: int) -> Splits:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from vages.bounds import IMAGES, shown
 from vages.data import data_folder
 from vages.evaluation import Inception, Statistics, cache_key, feature_moments, images_digest, load_statistics
 from vages.files import BadFile
@@ -31,4 +32,6 @@ def statistics_of(
 def check_count(n: int, name: str = "count") -> None:
     """Raise unless there are two images or more; `name` is for the error."""
     if n < 2:
-        raise ValueError(f"{name}: expected at least two images, got {n}; fewer have no covariance")
+        raise ValueError(f"{name}: expected at least two images, got {shown(n)}; fewer have no covariance")
+    if n > IMAGES.high:
+        raise ValueError(f"{name}: expected at most {IMAGES.high:,} images, got {shown(n)}; take fewer")

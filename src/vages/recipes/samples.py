@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vages.bounds import shown
 from vages.evaluation import Grey, as_pixels
 from vages.models import EBLVM
 from vages.posteriors import Posterior, posterior_means
@@ -27,7 +28,7 @@ _BLOCK = 500  # chains that run together
 def check_seed(seed: int) -> None:
     """Raise unless a seed is one for JAX and NumPy alike."""
     if not 0 <= seed < 2**32:
-        raise ValueError(f"seed: expected a seed from 0 to below 2**32, got {seed}; choose another")
+        raise ValueError(f"seed: expected a seed from 0 to below 2**32, got {shown(seed)}; choose another")
 
 
 class Samples:

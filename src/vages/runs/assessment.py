@@ -14,13 +14,14 @@ import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from vages.bounds import Bounds, check_fields, check_number
 from vages.data import Splits
 from vages.environment import environment
 from vages.evaluation import (
@@ -64,18 +65,15 @@ class Sizes:
     `annealing` is the number of chains and of temperatures of AIS, where the latents cannot be enumerated.
     """
 
-    examples: int = 1000
-    critic_steps: int = 2000
-    critic_width: int = 256
-    samples: int = 16
-    replicates: int = 1000
-    annealing: int = 1000
+    examples: Annotated[int, Bounds(20, 10**6)] = 1000
+    critic_steps: Annotated[int, Bounds(1, 10**7)] = 2000
+    critic_width: Annotated[int, Bounds(1, 2**14)] = 256
+    samples: Annotated[int, Bounds(4, 2**16)] = 16
+    replicates: Annotated[int, Bounds(1, 10**6)] = 1000
+    annealing: Annotated[int, Bounds(2, 10**6)] = 1000
 
     def __post_init__(self):
-        least = {"examples": 20, "critic_steps": 1, "critic_width": 1, "samples": 4, "replicates": 1, "annealing": 2}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise ValueError(f"{name}: expected at least {bound}, got {getattr(self, name)}")
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -137,8 +135,8 @@ def assess(
 ) -> Assessment:
     """Likelihood where it can be had, score matching loss, Fisher divergence, KSD with its p-value, posterior's gap."""
     check_seed(seed)
-    if noise is not None and not noise >= 0:
-        raise ValueError(f"noise: expected a standard deviation of 0 or more, got {noise}")
+    if noise is not None:
+        check_noise(noise)
     began, sizes = time.perf_counter(), Sizes() if sizes is None else sizes
     subject = _subject(run)
     subject = subject if noise is None else subject._replace(noise=float(noise))
@@ -146,6 +144,13 @@ def assess(
     minutes = (time.perf_counter() - began) / 60
     examples = len(_held_out(jax.random.key(0), subject.splits, sizes.examples))
     return Assessment(str(run.path), run.step, rows, examples, subject.noise, sizes, seed, minutes, run.about_data)
+
+
+def check_noise(noise: float) -> None:
+    """Raise unless it is the standard deviation of some noise, or of none."""
+    if not noise >= 0:
+        raise ValueError(f"noise: expected a standard deviation of 0 or more, got {noise}")
+    check_number("noise", noise, Bounds(0, 1e6))
 
 
 def keep_assessment(run: LoadedRun | GRBMRun, assessment: Assessment) -> Path:

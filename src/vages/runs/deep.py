@@ -9,8 +9,9 @@ import numpy as np
 
 from vages.posteriors import posterior_means
 from vages.recipes.chains import chains_of
-from vages.recipes.deep import DeepRecipe, learner_of_deep
+from vages.recipes.deep import DeepRecipe
 from vages.recipes.deep_training import DeepTrained, train_deep
+from vages.recipes.sizes import check_training_memory, training_sizes
 from vages.report import curves_figure, figure_png, sheet_png
 from vages.runs.config import config_of, reopened
 from vages.runs.dataset import read_deep
@@ -26,7 +27,8 @@ GRID = 100  # images in a first look
 def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any) -> DeepTrained:
     """Train in a new folder, or go on in that of a run by this recipe; draw its loss and a hundred samples."""
     images, dataset = data_to_train_on(recipe, path, read_deep, resume=resume)
-    learner_of_deep(recipe)
+    train = images.splits.train
+    check_training_memory(training_sizes(recipe, train.shape[1:], len(train)))
     check_batch(recipe.batch, how.get("mesh"))
     how |= {"resume": resume, "data_fingerprint": dataset["train"]}
     folder = by_writer(

@@ -9,7 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, PRNGKeyArray
 
+from vages.bounds import IMAGES, check_bounds
 from vages.files import read_image, read_npy
+from vages.memory import check_memory
 from vages.models import EBLVM
 from vages.posteriors import posterior_means
 from vages.recipes.chains import chains_of
@@ -23,6 +25,7 @@ from vages.training import seed_keys
 
 Latents = Literal["posterior", "joint"]
 RATIOS = {"cifar10": 5.0, "celeba": 3.0}  # how far the paper walks along h, by the name of the images; else 1
+_TALLEST = 60  # times the width: a picture of a walk that Matplotlib can still draw
 SHOWN = 1024  # images in a picture, at most
 HIDDEN = ("half", "left", "centre")
 
@@ -42,8 +45,9 @@ def sample_images(
     Only what is drawn jointly owes nothing to any image. `sampling` is the length of the schedule, the run's unless
     given.
     """
-    _check(count=count)
+    check_bounds(count=(count, IMAGES))
     model, schedule, key = _sampler(run, "samples", seed, sampling)
+    _check_memory(run, count)
     arrays: dict[str, np.ndarray] = {}
     how = {"schedule": schedule, "progress": progress}
     given = run.has_latents and latents == "posterior"
@@ -84,13 +88,17 @@ def interpolate(
     """
     if not run.has_latents:
         raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none to walk in")
-    _check(rows=rows, columns=columns)
+    check_bounds(rows=(rows, IMAGES), columns=(columns, IMAGES))
     model, schedule, key = _sampler(run, "interpolation", seed, sampling)
     if columns > (most := max(1, schedule.steps - 1)):
         raise ValueError(
             f"columns: expected 1 to {most} snapshots of {schedule.steps} steps, got {columns}; take fewer, or sample "
             "for longer"
         )
+    _, height, width = run.model.v_shape
+    if rows > (most := _TALLEST * columns * (width + 1) // (height + 1)):
+        raise ValueError(f"rows: expected at most {most} for a picture of {columns} columns, got {rows}; take fewer")
+    _check_memory(run, rows * columns)
     train = run.images.splits.train
     row = int(np.random.default_rng(seed).integers(len(train))) if image is None else image
     if not 0 <= row < len(train):
@@ -130,8 +138,9 @@ def inpaint(
     Nothing that is drawn has seen a hidden pixel. `mask` is what is hidden (see `hidden_pixels`); each image is
     completed `tries` times.
     """
-    _check(count=count, tries=tries)
+    check_bounds(count=(count, IMAGES), tries=(tries, IMAGES))
     model, schedule, key = _sampler(run, "inpainting", seed, sampling)
+    _check_memory(run, count * tries)
     splits = run.images.splits
     source = "test" if len(splits.test) else "train"
     images = getattr(splits, source)
@@ -195,10 +204,10 @@ def _sampler(run: LoadedRun, use: str, seed: int, sampling: float | None) -> tup
     return *chains_of(recipe, run.model), seed_keys((seed,), use)[0]
 
 
-def _check(**numbers: int) -> None:
-    for name, value in numbers.items():
-        if value < 1:
-            raise ValueError(f"{name}: expected at least 1, got {value}")
+def _check_memory(run: LoadedRun, images: int) -> None:
+    """Raise unless so many images fit, with their h, as the device has them and as they are written."""
+    one = math.prod(run.model.v_shape) + math.prod(run.model.h_shape)
+    check_memory({"images": 2 * 4 * images * one}, "ask for fewer")
 
 
 def _arrays(samples: LangevinSamples) -> dict[str, np.ndarray]:

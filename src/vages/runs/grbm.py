@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from vages.data import TOYS
 from vages.recipes.pictures import draw
-from vages.recipes.recipe import Recipe, check_recipe
+from vages.recipes.recipe import Recipe
+from vages.recipes.sizes import check_recipe
 from vages.recipes.training import Trained, train
 from vages.report import figure_png
 from vages.runs.config import config_of, reopened
@@ -20,8 +22,12 @@ def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) 
     With `resume`, the folder is that of a run by this recipe, or by one of fewer steps, which then goes on. `how` goes
     to `fit`.
     """
+    drawn = recipe.data in TOYS
+    if drawn:  # one dataset per seed: their memory is estimated before they are drawn
+        check_recipe(recipe)
     data, dataset = data_to_train_on(recipe, path, read_grbm, resume=resume)
-    check_recipe(recipe, data)
+    if not drawn:
+        check_recipe(recipe, data)
     check_batch(recipe.batch, how.get("mesh"))
     how |= {"resume": resume, "data_fingerprint": dataset["train"]}
     folder = by_writer(

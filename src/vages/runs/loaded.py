@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from vages.data import Images
 from vages.files.directory import Directory
 from vages.learners import Averages
+from vages.memory import check_memory, shape_bytes
 from vages.models import EBLVM
 from vages.posteriors import Posterior
 from vages.recipes.deep import DeepRecipe, parts_of_deep
@@ -117,6 +118,7 @@ def _restored(recipe: DeepRecipe, found: Checkpoint, prefix: str) -> Averages:
         raise ValueError(f"{found.path}: expected a checkpoint of images, got one of something else; is it a run's?")
     _, channels, height, width = shape
     parts = eqx.filter_eval_shape(parts_of_deep(recipe, (channels, height, width)), jax.random.key(0))
+    check_memory({"the model": shape_bytes(parts)}, f"is {found.path} a checkpoint of these settings?")
     template = Averages(*jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype) if _is_shape(x) else x, parts))
     own = tuple(f"{prefix}{part}/" for part in Averages._fields)
     return with_arrays(template, {k.removeprefix(prefix): v for k, v in found.arrays.items() if k.startswith(own)})

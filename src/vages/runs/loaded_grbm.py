@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from vages.data import TOYS, Splits
 from vages.files.directory import Directory
 from vages.learners import Averages
+from vages.memory import check_memory, shape_bytes
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
 from vages.posteriors import Posterior
@@ -102,6 +103,7 @@ def load_grbm_run(
     if len(weights) != 1 or weights[0].ndim != 2:
         raise ValueError(f"{found.path}: expected a checkpoint of GRBMs, got one of something else; is it a run's?")
     parts = eqx.filter_eval_shape(parts_of(recipe, weights[0].shape[1]), jax.random.key(0))
+    check_memory({"the models": recipe.seeds * shape_bytes(parts)}, f"is {found.path} a checkpoint of these settings?")
     template = Averages(*jax.tree.map(_zeros(recipe.seeds), parts))
     own = tuple(f"{prefix}{part}/" for part in Averages._fields)
     all_seeds = with_arrays(template, {k.removeprefix(prefix): v for k, v in found.arrays.items() if k.startswith(own)})

@@ -1,0 +1,80 @@
+"""Bounds of numbers that a user gives, written beside the setting and checked in one place.
+
+width: Annotated[int, Bounds(1, 2**16)] = 128        a field of a dataclass, checked by check_fields(self)
+check_bounds(count=(count, Bounds(1, 10**6)))        an argument
+"""
+
+import math
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """From `low` to `high`, both included; `hint` ends the error."""
+
+    low: float
+    high: float
+    hint: str = ""
+
+    def problem(self, value: Any, whole: bool) -> str | None:
+        """What is wrong with a number: what was expected, and what came."""
+        if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+            return f"expected a {'whole ' if whole else ''}number, got {shown(value)}"
+        if not value >= self.low and not value > 0:
+            least = f"at least {self.low}" if whole else "a positive number" if self.low > 0 else "zero or more"
+            return f"expected {least}, got {shown(value)}"
+        if value == math.inf:
+            return f"expected a finite number, got {value}"
+        if value < self.low:
+            return f"expected at least {self.low:g}, got {shown(value)}"
+        if value > self.high:
+            most = f"{self.high:,}" if whole else f"{self.high:g}"
+            return f"expected at most {most}, got {shown(value)}"
+        return None
+
+
+SCALE = Bounds(1e-12, 1e12)  # of a positive number whose square and inverse are float32 as well
+MAYBE_SCALE = Bounds(0, 1e12)
+ITERATIONS = Bounds(1, 2**31 - 1)  # an int32 counts them
+MAYBE_ITERATIONS = Bounds(0, 2**31 - 1)
+SEED = Bounds(0, 2**32 - 1)  # of JAX and NumPy alike
+IMAGES = Bounds(1, 10**6)
+
+
+def check_bounds(**settings: tuple[Any, Bounds]) -> None:
+    """Raise ValueError for the first whole number out of its bounds."""
+    for name, (value, bounds) in settings.items():
+        _check(name, value, bounds, whole=True)
+
+
+def check_number(name: str, value: Any, bounds: Bounds) -> None:
+    """Raise ValueError where a number, whole or not, is out of its bounds."""
+    _check(name, value, bounds, whole=False)
+
+
+def check_fields(settings: Any) -> None:
+    """Raise ValueError for the first field of a dataclass that is out of the bounds in its annotation."""
+    hints = get_type_hints(type(settings), include_extras=True)
+    for field in fields(settings):
+        kind = hints[field.name]
+        if get_origin(kind) is not Annotated:
+            continue
+        inner, bounds = get_args(kind)[:2]
+        kinds = get_args(inner) or (inner,)
+        value = getattr(settings, field.name)
+        if not (value is None and NoneType in kinds):
+            _check(field.name, value, bounds, whole=int in kinds)
+
+
+def shown(value: Any) -> str:
+    """A value for an error: not longer than a line can have."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"
+
+
+def _check(name: str, value: Any, bounds: Bounds, *, whole: bool) -> None:
+    if (problem := bounds.problem(value, whole)) is not None:
+        raise ValueError(f"{name}: {problem}" + (f"; {bounds.hint}" if bounds.hint else "; choose another"))

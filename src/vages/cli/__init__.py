@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from collections.abc import Callable
 
 from vages.cli.benches import bench
 from vages.cli.commands import COMMANDS, overview
@@ -14,7 +15,8 @@ from vages.cli.images import embed, inpaint, interpolate, sample
 from vages.cli.parsing import parse
 from vages.cli.reporting import report
 from vages.cli.statuses import Status, line_of, status_of
-from vages.cli.training import train
+from vages.cli.supervision import is_member, supervise
+from vages.cli.training import parse_cluster, train
 
 __all__ = [
     "bench",
@@ -34,7 +36,7 @@ __all__ = [
 ]
 
 
-def main() -> None:
+def main(after_error: Callable[[int], None] = sys.exit) -> None:
     """Run `vages …`; errors are one line, and with --debug a traceback."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     try:
@@ -51,6 +53,7 @@ def main() -> None:
             traceback.print_exc()
         elif line := line_of(error):
             print(f"vages: {line}", file=sys.stderr)
+        after_error(int(status))
     sys.exit(int(status))
 
 
@@ -69,6 +72,9 @@ def _run(arguments: list[str]) -> int:
             return Status.DONE
         case [name, *rest] if name in COMMANDS:
             positional, named = parse(name, rest)
+            if named.get("cluster") and not named["dry_run"] and not is_member():
+                parse_cluster(named["cluster"], named["cluster_timeout"])
+                return supervise(sys.argv[1:], named["cluster_timeout"])
             return COMMANDS[name].run(*positional, **named)
     from difflib import get_close_matches
 

@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from vages.cli.supervision import ClusterFailed
+
 
 class Status(IntEnum):
     """The exit statuses; `said` is what --help says of each."""
@@ -18,7 +20,8 @@ class Status(IntEnum):
         """What it means."""
         return {
             Status.DONE: "done",
-            Status.FAILED: "training diverged, a result is not sound, or (reproduce --strict) a claim does not hold",
+            Status.FAILED: "training diverged, a process of a cluster is gone, a result is not sound, or (reproduce "
+            "--strict) a claim does not hold",
             Status.REFUSED: "bad input: an option, a file or data that cannot be used; nothing was computed",
             Status.FAULT: "a fault of vages itself",
             Status.CLOSED: "nobody reads the output any more",
@@ -34,7 +37,8 @@ def status_of(error: BaseException) -> Status:
         return Status.CLOSED
     if isinstance(error, ValueError | OSError):
         return Status.REFUSED
-    return Status.FAILED if _diverged(error) or _out_of_memory(error) else Status.FAULT
+    failed = isinstance(error, ClusterFailed) or _diverged(error) or _out_of_memory(error)
+    return Status.FAILED if failed else Status.FAULT
 
 
 def line_of(error: BaseException) -> str:

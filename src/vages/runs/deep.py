@@ -15,7 +15,8 @@ from vages.report import curves_figure, save_sheet
 from vages.runs.config import config_of, reopened
 from vages.runs.reports import reported
 from vages.samplers import LangevinSamples, sample_v
-from vages.training import RunFolder, by_writer, check_batch, seed_keys
+from vages.training import RunFolder, by_writer, check_batch, check_same, seed_keys
+from vages.training.cluster import digest
 from vages.training.progress import Progress
 
 GRID = 100  # images in a first look
@@ -26,6 +27,7 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
     images = load_deep(recipe)
     learner_of_deep(recipe)
     check_batch(recipe.batch, how.get("mesh"))
+    check_same(lambda: {"settings": {**config_of(recipe), "resume": resume}, "data": {"sha256": digest(images.splits)}})
     folder = by_writer(lambda: reopened(recipe, path) if resume else RunFolder(path, config_of(recipe)))
     if folder is None:
         return train_deep(recipe, images, resume=resume, **how)

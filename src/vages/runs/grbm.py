@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from vages.recipes.pictures import draw
-from vages.recipes.recipe import Recipe, check_recipe
+from vages.recipes.recipe import Recipe, check_recipe, load_data
 from vages.recipes.training import Trained, train
 from vages.runs.config import config_of, reopened
 from vages.runs.reports import reported
-from vages.training import RunFolder, by_writer, check_batch
+from vages.training import RunFolder, by_writer, check_batch, check_same
+from vages.training.cluster import digest
 
 
 def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) -> Trained:
@@ -19,6 +20,12 @@ def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) 
     """
     check_recipe(recipe)
     check_batch(recipe.batch, how.get("mesh"))
+    check_same(
+        lambda: {
+            "settings": {**config_of(recipe), "resume": resume},
+            "data": {"sha256": digest(load_data(recipe, recipe.seed))},
+        }
+    )
     folder = by_writer(lambda: reopened(recipe, path) if resume else RunFolder(path, config_of(recipe)))
     if folder is None:
         return train(recipe, resume=resume, **how)

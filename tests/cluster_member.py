@@ -1,6 +1,7 @@
 """One process of a cluster: `cluster_member.py PORT PROCESSES INDEX JOB …` trains and checkpoints, job after job.
 
-A job is `FOLDER STEPS` or `FOLDER STEPS resume`.
+A job is `FOLDER STEPS` or `FOLDER STEPS resume`; or `FOLDER STEPS other:WHAT`, where all processes but the first have
+another WHAT, and print why they were stopped.
 """
 
 import sys
@@ -15,33 +16,34 @@ from vages.learners import make_learner
 from vages.models import GRBM
 from vages.objectives import DSM
 from vages.posteriors import BernoulliPosterior, Variational
-from vages.training import Checkpoints, RunFolder, by_writer, data_mesh, fit
+from vages.training import Checkpoints, RunFolder, by_writer, cluster, data_mesh, fit, join_cluster
 
 BATCH = 20
 
 
 @cache
-def parts():
+def parts(learning_rate=1e-2):
     """A learner, its first state and data: the same in every process."""
-    learner = make_learner(DSM(0.3, Variational(2)), learning_rate=1e-2, posterior_steps=2, ema=0.9, clip=5.0)
+    learner = make_learner(DSM(0.3, Variational(2)), learning_rate=learning_rate, posterior_steps=2, ema=0.9, clip=5.0)
     keys = jax.random.split(jax.random.key(0), 3)
     model, posterior = GRBM.init(keys[0], 3, 2), BernoulliPosterior.linear(keys[1], 3, 2)
     data = np.random.default_rng(0).uniform(size=(110, 3)).astype(np.float32)
     return learner, learner.init(keys[2], model, posterior, batch=BATCH), jnp.asarray(data)
 
 
-def train(path, steps, resume, mesh):
-    """Train over a mesh in a folder, which the first process writes."""
+def train(path, steps, resume, mesh, other=None):
+    """Train over a mesh in a folder, which the first process writes; with another setting, data, … in this process."""
     folder = by_writer(lambda: RunFolder.reopen(path) if resume else RunFolder(path, {}))
     quality = lambda state: {"quality": -jnp.sum(state.model.weight**2)}
-    learner, state, data = parts()
+    learner, state, data = parts(2e-2 if other == "learner" else 1e-2)
+    state = state._replace(rate=state.rate / 2) if other == "state" else state
     fitted = fit(
         learner,
         state,
-        data,
-        steps=steps,
+        data[:-1] if other == "data" else data,
+        steps=steps + (other == "steps"),
         batch=BATCH,
-        seed=5,
+        seed=6 if other == "seed" else 5,
         chunk=10,
         evaluate=quality,
         evaluate_every=20,
@@ -56,11 +58,29 @@ def train(path, steps, resume, mesh):
     return fitted
 
 
+def refused(path, steps, other, mesh):
+    """Why a job is refused in which the other processes have something else."""
+    own, (versions, client) = jax.process_index() == 0, (cluster.versions, cluster._client)
+    if other == "versions" and not own:
+        cluster.versions = lambda: {**versions(), "optax": "0"}
+    if other == "collectives":  # compared by other means, as where JAX's private client is not there
+        cluster._client, other = lambda: None, "steps"
+    try:
+        train(path, steps, False, mesh, None if own else other)
+    except ValueError as error:
+        return str(error)
+    finally:
+        cluster.versions, cluster._client = versions, client
+
+
 if __name__ == "__main__":
     port, processes, index, *jobs = sys.argv[1:]
-    jax.distributed.initialize(f"127.0.0.1:{port}", int(processes), int(index))
+    join_cluster(f"127.0.0.1:{port}", int(processes), int(index), timeout=60)
     assert (jax.device_count(), jax.local_device_count()) == (2 * int(processes), 2)
     for job in jobs:
-        path, steps, *resume = job.split()
-        fitted = train(Path(path), int(steps), bool(resume), data_mesh())
+        path, steps, *how = job.split()
+        if how and how[0].startswith("other:"):
+            print("refused", refused(Path(path), int(steps), how[0].removeprefix("other:"), data_mesh()), flush=True)
+            continue
+        fitted = train(Path(path), int(steps), bool(how), data_mesh())
         print(index, fitted.step, float(jnp.sum(fitted.state.model.weight)), flush=True)

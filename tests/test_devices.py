@@ -18,6 +18,17 @@ from vages.cli.training import make_mesh
 from vages.training import data_mesh
 from vages.training.checkpoint import checkpoints
 
+# what process 1 has another of, and what is said of it; the rest of the processes' settings are the same
+DIFFERENCES = {
+    "steps": "steps, got 20 in process 0 and 21 in process 1; start all of them with the same command",
+    "seed": "settings, got seed [5] in process 0 and [6] in process 1",
+    "data": "data, got shape [110, 3] in process 0 and [109, 3] in process 1",
+    "state": "first state, got sha256 ",
+    "learner": "program, got sha256 ",
+    "versions": 'versions, got optax "',
+    "collectives": "steps, got 20 in process 0 and 21 in process 1",
+}
+
 
 def start_cluster(*jobs):
     """Two processes with two devices each."""
@@ -40,13 +51,15 @@ def start_cluster(*jobs):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A folder in which a cluster did four jobs, what each process printed after each of them, and their errors.
+    """A folder in which a cluster did some jobs, what each process printed after each of them, and their errors.
 
-    It trained, went on with a run of one device, was stopped by Ctrl-C in one process, and found nothing to resume.
+    It trained, was refused what differs between its processes, went on with a run of one device, was stopped by Ctrl-C
+    in one process, and found nothing to resume.
     """
     folder = tmp_path_factory.mktemp("cluster")
     cluster_member.train(folder / "begun", 20, False, None)
-    jobs = ("four 40", "begun 40 resume", "endless 1000000", "nothing 10 resume")
+    differing = (f"{what} 20 other:{what}" for what in DIFFERENCES)
+    jobs = ("four 40", *differing, "begun 40 resume", "endless 1000000", "nothing 10 resume")
     members = start_cluster(*(f"{folder}/{job}" for job in jobs))
     deadline = time.monotonic() + 240
     while not (folder / "endless" / "metrics.jsonl").exists():
@@ -58,7 +71,8 @@ def cluster(tmp_path_factory):
     assert all(member.returncode for member in members)  # the last job failed
     lines = [[line.split() for line in out.splitlines() if line[:1].isdigit()] for out in printed]  # not Gloo's
     assert [len(each) for each in lines] == [3, 3], errors
-    return folder, list(zip(*lines, strict=True)), errors
+    why = [[line for line in out.splitlines() if line.startswith("refused")] for out in printed]
+    return folder, list(zip(*lines, strict=True)), errors, why
 
 
 def leaves(fitted):
@@ -71,7 +85,7 @@ def close(a, b):
 
 
 def test_two_processes_of_two_devices_are_one_device_and_can_be_resumed_by_it(cluster, tmp_path):
-    folder, ((first, second), _, _), _ = cluster
+    folder, ((first, second), _, _), *_ = cluster
     assert [first[:2], second[:2]] == [["0", "40"], ["1", "40"]]
     assert first[2] == second[2]
     one = cluster_member.train(tmp_path / "one", 40, False, None)
@@ -84,22 +98,30 @@ def test_two_processes_of_two_devices_are_one_device_and_can_be_resumed_by_it(cl
 
 
 def test_a_cluster_resumes_a_run_of_one_device(cluster, tmp_path):
-    folder, (_, resumed, _), _ = cluster
+    folder, (_, resumed, _), *_ = cluster
     assert [line[1] for line in resumed] == ["40", "40"]
     straight = cluster_member.train(tmp_path / "straight", 40, False, None)
     close(cluster_member.train(folder / "begun", 40, True, None), straight)
 
 
 def test_ctrl_c_in_one_process_ends_all_at_the_same_step(cluster):
-    _, (_, _, (first, second)), _ = cluster
+    _, (_, _, (first, second)), *_ = cluster
     assert first[1:] == second[1:]
     assert int(first[1]) < 10**6
 
 
 def test_where_the_writer_fails_all_fail(cluster):
-    _, _, errors = cluster
+    _, _, errors, _ = cluster
     assert "expected the folder of a run" in errors[0]
     assert "cluster: expected the first process to read and write the run, got an error there" in errors[1]
+
+
+def test_processes_that_differ_are_all_stopped_before_they_train(cluster):
+    folder, _, _, (first, second) = cluster
+    assert first == second
+    for (what, said), line in zip(DIFFERENCES.items(), first, strict=True):
+        assert line.startswith(f"refused cluster: expected every process to have the same {said}"), line
+        assert not (folder / what / "metrics.jsonl").exists()
 
 
 @pytest.mark.optimised

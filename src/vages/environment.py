@@ -7,12 +7,16 @@ from importlib.metadata import version
 import jax
 
 
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide a result."""
+    packages = ("vages", "jax", "jaxlib", "equinox", "optax", "numpy")
+    return {"python": platform.python_version(), **{package: version(package) for package in packages}}
+
+
 def environment() -> dict[str, str | int]:
     """Versions and hardware, for the record beside every result."""
-    packages = ("vages", "jax", "jaxlib", "equinox", "optax", "numpy")
     return {
-        "python": platform.python_version(),
-        **{package: version(package) for package in packages},
+        **versions(),
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),
         "machine": platform.machine(),

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from collections.abc import Callable
 from io import TextIOWrapper
 
 from vages.cli.benches import bench
@@ -16,8 +17,9 @@ from vages.cli.parsing import parse
 from vages.cli.reporting import report
 from vages.cli.statuses import Status, line_of, status_of
 from vages.cli.stopping import raising_signals
+from vages.cli.supervision import is_member, supervise
 from vages.cli.telling import say_error
-from vages.cli.training import train
+from vages.cli.training import parse_cluster, train
 
 __all__ = [
     "bench",
@@ -37,11 +39,12 @@ __all__ = [
 ]
 
 
-def main() -> None:
+def main(after_error: Callable[[int], None] = sys.exit) -> None:
     """Run `vages …`; errors are one line, and with --debug a traceback."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # what the terminal's encoding does not have is no error
+    end = sys.exit
     try:
         with raising_signals():
             status = _run(arguments)
@@ -57,8 +60,9 @@ def main() -> None:
             say_error(traceback.format_exc().rstrip())
         elif line := line_of(error):
             say_error(f"vages: {line}")
+        end = after_error
     _flush()
-    sys.exit(int(status))
+    end(int(status))
 
 
 def _flush() -> None:
@@ -86,6 +90,9 @@ def _run(arguments: list[str]) -> int:
             return Status.DONE
         case [name, *rest] if name in COMMANDS:
             positional, named = parse(name, rest)
+            if named.get("cluster") and not named["dry_run"] and not is_member():
+                parse_cluster(named["cluster"], named["cluster_timeout"])
+                return supervise(sys.argv[1:], named["cluster_timeout"])
             return COMMANDS[name].run(*positional, **named)
     from difflib import get_close_matches
 

@@ -5,6 +5,7 @@ import signal
 from enum import IntEnum
 
 from vages.cli.stopping import Stopped
+from vages.cli.supervision import ClusterFailed
 from vages.terminal import printable
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # a full disk, or one that became read-only
@@ -28,8 +29,8 @@ class Status(IntEnum):
         """What it means."""
         return {
             Status.DONE: "done",
-            Status.FAILED: "training diverged, a result is not sound, memory or the disk is full, or (reproduce "
-            "--strict) a claim does not hold",
+            Status.FAILED: "training diverged, a process of a cluster is gone, a result is not sound, memory or the disk "
+            "is full, or (reproduce --strict) a claim does not hold",
             Status.REFUSED: "bad input: an option, a file or data that cannot be used; nothing was computed",
             Status.FAULT: "a fault of vages itself",
             Status.HUNG_UP: "stopped by SIGHUP, as when a terminal is closed; what was learnt is kept",
@@ -54,7 +55,8 @@ def status_of(error: BaseException) -> Status:
         return Status.FAILED
     if isinstance(error, ValueError | OSError):
         return Status.REFUSED
-    return Status.FAILED if _diverged(error) or _out_of_memory(error) else Status.FAULT
+    failed = isinstance(error, ClusterFailed) or _diverged(error) or _out_of_memory(error)
+    return Status.FAILED if failed else Status.FAULT
 
 
 def line_of(error: BaseException) -> str:

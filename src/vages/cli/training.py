@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from signal import Signals
 from typing import Annotated, Any
@@ -24,6 +24,7 @@ from vages.cli.options import (
     given,
 )
 from vages.cli.statuses import Status
+from vages.cli.supervision import membership
 from vages.cli.telling import print_json, say
 
 # options that say how to run, and are no part of a recipe
@@ -37,6 +38,7 @@ _HOW = (
     "guard",
     "devices",
     "cluster",
+    "cluster_timeout",
     "tensorboard",
     "dry_run",
     "json",
@@ -91,6 +93,7 @@ def train(
     guard: Policy = "stop",
     devices: int = 1,
     cluster: Annotated[str | None, given("auto|HOST:PORT,PROCESSES,INDEX", "this process alone")] = None,
+    cluster_timeout: int = 60,
     tensorboard: bool = False,
     dry_run: bool = False,
     json: bool = False,
@@ -151,6 +154,8 @@ def train(
         guard: what to do when training diverges: stop, or go back to the last good checkpoint and go on more slowly.
         devices: how many devices share each batch; 0 is all of them.
         cluster: train in several processes, each started with its own INDEX; auto asks the cluster's scheduler.
+        cluster_timeout: seconds within which every process must join, and after which one that does not answer is
+            given up.
         tensorboard: write the numbers for TensorBoard as well, to tensorboard in the run's folder.
         dry_run: say what would be done, whether the data are there, parameters and bytes, and write nothing; the exit
             status is 2 where training could not start.
@@ -172,11 +177,12 @@ def train(
     how: dict[str, Any] = {
         "checkpoints": checkpoints,
         "guard": Guard(guard),
-        "mesh": make_mesh(devices, cluster),
+        "mesh": make_mesh(devices, cluster, cluster_timeout),
         "resume": resume is not None,
         "progress": True,
     }
-    with nullcontext(resume or out) if resume or out else _new_folder(name) as folder:
+    together = nullcontext() if cluster is None else membership(cluster_timeout)
+    with together, nullcontext(resume or out) if resume or out else _new_folder(name) as folder:
         with _saying_what_is_saved(folder, recipe.steps), _tensorboard(folder) if tensorboard else nullcontext() as log:
             if log is not None:
                 how["log"] = log
@@ -186,11 +192,10 @@ def train(
 @contextmanager
 def _new_folder(name: str) -> Iterator[Path]:
     """The folder of a new run, which the first process of a cluster makes."""
-    from vages.training import by_writer, numbered_folder
+    from vages.training import is_writer, numbered_folder
 
-    with ExitStack() as stack:
-        made = by_writer(lambda: stack.enter_context(numbered_folder(Path("runs"), name)))
-        yield Path("runs") / name if made is None else made
+    with numbered_folder(Path("runs"), name) if is_writer() else nullcontext(Path("runs") / name) as folder:
+        yield folder
 
 
 def _next(name: str) -> Path:
@@ -300,20 +305,36 @@ def _tensorboard(folder: Path) -> Any:
     return EventLog(Directory(folder) / "tensorboard")
 
 
-def make_mesh(devices: int, cluster: str | None) -> Any:
+def parse_cluster(cluster: str, timeout: int) -> tuple[str | None, int | None, int | None]:
+    """The address, the number of processes and the index of this one; None where the scheduler is to say it."""
+    if timeout < 1:
+        raise ValueError(f"cluster_timeout: expected at least 1 second, got {timeout}")
+    if cluster == "auto":
+        return None, None, None
+    address, *numbers = cluster.split(",")
+    host, _, port = address.rpartition(":")
+    if not host or not _is_port(port) or len(numbers) != 2 or not all(map(str.isdecimal, numbers)):
+        raise ValueError(f"cluster: expected auto or HOST:PORT,PROCESSES,INDEX, got {cluster!r}")
+    processes, index = map(int, numbers)
+    if index >= processes:
+        raise ValueError(
+            f"cluster: expected an INDEX from 0 to PROCESSES - 1, got {index} of {processes}; the first has 0"
+        )
+    return address, processes, index
+
+
+def _is_port(text: str) -> bool:
+    return text.isdecimal() and 0 < int(text[:6]) < 2**16
+
+
+def make_mesh(devices: int, cluster: str | None, timeout: int = 60) -> Any:
     """The devices that share a batch, after joining a cluster; None is the first device alone."""
     import jax
 
-    from vages.training import data_mesh
+    from vages.training import data_mesh, join_cluster
 
     if cluster is not None:
-        where = () if cluster == "auto" else cluster.split(",")
-        if cluster != "auto" and (len(where) != 3 or not (where[1].isdigit() and where[2].isdigit())):
-            raise ValueError(f"cluster: expected auto or HOST:PORT,PROCESSES,INDEX, got {cluster!r}")
-        if where:
-            jax.distributed.initialize(where[0], int(where[1]), int(where[2]))
-        else:
-            jax.distributed.initialize()
+        join_cluster(*parse_cluster(cluster, timeout), timeout)
         return data_mesh()
     have = jax.device_count()
     if not 0 <= devices <= have:

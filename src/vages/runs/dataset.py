@@ -72,6 +72,11 @@ def dataset_record(recipe: Recipe | DeepRecipe, run: Path, fingerprints: Fingerp
     return {**found, **fingerprints}
 
 
+def data_digests(record: dict[str, Any]) -> dict[str, str]:
+    """The SHA-256 of each split in what a run records of its data; where the data are does not matter."""
+    return {name: record[name]["sha256"] for name in Splits._fields}
+
+
 def own_data(
     run: Path,
     recipe: AnyRecipe,

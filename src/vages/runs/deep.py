@@ -14,11 +14,11 @@ from vages.recipes.deep_training import DeepTrained, train_deep
 from vages.recipes.sizes import check_training_memory, training_sizes
 from vages.report import curves_figure, figure_png, sheet_png
 from vages.runs.config import config_of, reopened
-from vages.runs.dataset import read_deep
+from vages.runs.dataset import data_digests, read_deep
 from vages.runs.reports import reported
 from vages.runs.training_data import data_to_train_on
 from vages.samplers import LangevinSamples, sample_v
-from vages.training import RunFolder, by_writer, check_batch, seed_keys
+from vages.training import RunFolder, by_writer, check_batch, check_same, seed_keys
 from vages.training.progress import Progress
 
 GRID = 100  # images in a first look
@@ -30,6 +30,7 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
     train = images.splits.train
     check_training_memory(training_sizes(recipe, train.shape[1:], len(train)))
     check_batch(recipe.batch, how.get("mesh"))
+    check_same(lambda: {"settings": {**config_of(recipe), "resume": resume}, "data": data_digests(dataset)})
     how |= {"resume": resume, "data_fingerprint": dataset["train"]}
     folder = by_writer(
         lambda: reopened(recipe, path, dataset) if resume else RunFolder(path, config_of(recipe), dataset)

@@ -10,10 +10,10 @@ from vages.recipes.sizes import check_recipe
 from vages.recipes.training import Trained, train
 from vages.report import figure_png
 from vages.runs.config import config_of, reopened
-from vages.runs.dataset import read_grbm
+from vages.runs.dataset import data_digests, read_grbm
 from vages.runs.reports import reported
 from vages.runs.training_data import data_to_train_on
-from vages.training import RunFolder, by_writer, check_batch
+from vages.training import RunFolder, by_writer, check_batch, check_same
 
 
 def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) -> Trained:
@@ -29,6 +29,7 @@ def run_recipe(recipe: Recipe, path: Path, *, resume: bool = False, **how: Any) 
     if not drawn:
         check_recipe(recipe, data)
     check_batch(recipe.batch, how.get("mesh"))
+    check_same(lambda: {"settings": {**config_of(recipe), "resume": resume}, "data": data_digests(dataset)})
     how |= {"resume": resume, "data_fingerprint": dataset["train"]}
     folder = by_writer(
         lambda: reopened(recipe, path, dataset) if resume else RunFolder(path, config_of(recipe), dataset)

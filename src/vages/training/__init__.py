@@ -1,5 +1,6 @@
 """Training loops: compiled chunks, progress, logs, run folders."""
 
+from vages.training.cluster import check_same, join_cluster
 from vages.training.cost import Cost, Job, iteration_costs, seconds_per_iteration, step_bytes
 from vages.training.devices import by_writer, check_batch, data_mesh, is_writer
 from vages.training.fit import Fitted, fit, init_seeds, one_seed, seed_keys
@@ -18,12 +19,14 @@ __all__ = [
     "RunFolder",
     "by_writer",
     "check_batch",
+    "check_same",
     "compile_chunk",
     "data_mesh",
     "fit",
     "init_seeds",
     "is_writer",
     "iteration_costs",
+    "join_cluster",
     "numbered_folder",
     "one_seed",
     "seconds_per_iteration",

@@ -3,7 +3,7 @@
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +17,7 @@ from vages.data import Batches
 from vages.learners import Averages, Learner, LearnerState
 from vages.models import check_finite
 from vages.models.checks import check_numbers
+from vages.training.cluster import check_same, digest
 from vages.training.devices import BATCH, any_process, check_batch, everywhere, here, is_writer, place
 from vages.training.digests import fingerprint
 from vages.training.folder import RunFolder
@@ -117,11 +118,30 @@ def fit(
     With a `folder` there is a log, and checkpoints from which `resume` continues as if nothing had happened: give the
     same learner, first state and data. `data_fingerprint` is `fingerprint(data)`, where that is known already. `guard`
     says what is done when training diverges. With a `mesh` (`data_mesh`), batches are divided over its devices; in a
-    cluster every process calls `fit`, and the first writes the folder. `log` is told each record of the log.
+    cluster every process calls `fit` with the same arguments, which is checked, and the first writes the folder. `log`
+    is told each record of the log.
     """
     check_numbers("data", data)
     many = not isinstance(seed, int)
     seeds = tuple(seed) if many else (seed,)
+    check_same(
+        lambda: {
+            "steps": steps,
+            "settings": {
+                "batch": batch,
+                "seed": seeds,
+                "chunk": chunk,
+                "evaluate_every": evaluate_every if evaluate else None,
+                "select": select,
+                "resume": resume,
+                "checkpoints": asdict(checkpoints),
+                "guard": asdict(guard),
+                "devices": 1 if mesh is None else mesh.size,
+            },
+            "data": data_fingerprint or fingerprint(data),
+            "first state": {"sha256": digest(state)},
+        }
+    )
     own_data = many and data.ndim == len(state.model.v_shape) + 2
     _check(data, state.model.v_shape, own_data, seeds)
     _check_settings(steps, batch, chunk, evaluate_every, mesh)
@@ -146,20 +166,24 @@ def fit(
     run, data = _own(run, mesh), everywhere(jnp.asarray(data), mesh)
     cuts = [cut for cut in (chunk, evaluate_every, checkpoints.every, checkpoints.keep_every) if cut is not None]
     on_grid = lambda step: evaluate_every is not None and step % evaluate_every == 0
-    best, looked, began = run.best, None, time.perf_counter() - position.seconds
+    best, looked, compared, began = run.best, None, False, time.perf_counter() - position.seconds
     with Progress(steps, visible=progress and is_writer(), done=position.step) as bar, StopSignals() as stop:
         while position.step < steps and stop.in_any_process() is None:
             # the ends of chunks are a function of the step alone, wherever a run was interrupted
             end = min([steps, *((position.step // cut + 1) * cut for cut in cuts)])
             indices = np.stack([one.indices(position.step, end - position.step) for one in order])
             keys = _keys(run.key, position.retries)
-            after, metrics = program(
+            arguments: tuple[Any, ...] = (
                 run.state,
                 data,
                 place(indices if many else indices[0], mesh, PartitionSpec(*[None] * (1 + many), BATCH)),
                 everywhere(keys if many else keys[0], mesh),
                 everywhere(jnp.asarray(position.step, jnp.uint32), mesh),
             )
+            if not compared:
+                check_same(lambda: {"program": {"sha256": program.digest(*arguments)}})  # noqa: B023
+                compared = True
+            after, metrics = program(*arguments)
             run = run._replace(state=after)
             metrics = {name: np.asarray(values, np.float64) for name, values in here(metrics).items()}
             sizes = largest_parameter(here(after), many=many)

@@ -1,5 +1,6 @@
 """A stretch of training as one compiled program: noise in blocks, a scan over iterations, `vmap` over seeds."""
 
+import hashlib
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -32,6 +33,10 @@ class Chunk(NamedTuple):
         """The same for arguments of these shapes alone, compiled now, and what the compiler knows of it."""
         compiled = self.program.lower(arguments, state).compile()
         return Chunk(compiled), compiled.compiled
+
+    def digest(self, state: LearnerState, *arguments: Array) -> str:
+        """The SHA-256 of the program for arguments of these shapes, with all settings that it holds as constants."""
+        return hashlib.sha256(self.program.lower(arguments, state).as_text().encode()).hexdigest()
 
 
 @lru_cache(maxsize=4)  # a learner that is fitted again is not compiled again

@@ -237,7 +237,7 @@ def test_chains_take_turns():
             def show(_):
                 seen[i] += 1
 
-            return asyncio.create_task(players[i].play(Endless(), show))
+            return asyncio.create_task(players[i].play(Endless, show))
 
         async def until(what):
             async with asyncio.timeout(5):
@@ -282,7 +282,7 @@ def test_a_turn_comes_back_after_an_error():
     async def visit():
         turns = Turns()
         with pytest.raises(FloatingPointError, match="broken"):
-            await Player(turns).play(Broken(), print)
+            await Player(turns).play(Broken, print)
         assert turns.taken == 0
         turns.close()
 

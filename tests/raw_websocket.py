@@ -5,6 +5,7 @@ import os
 import socket
 import struct
 import time
+from contextlib import suppress
 
 
 class Refused(Exception):
@@ -78,6 +79,8 @@ class WebSocket:
         except OSError:
             pass
         finally:
+            with suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads
             self.socket.close()
 
     def _send(self, kind, content):

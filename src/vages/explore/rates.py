@@ -2,7 +2,7 @@
 
 RATE = 600.0  # units per second: a mouse on a screen of 500 Hz sends 500, of one unit each
 BURST = 1200.0  # units that can be saved up
-PATIENCE = 1000  # messages dropped, without a pause, before the connection is closed
+PATIENCE = 500  # messages dropped, without a pause, before the connection is closed
 
 
 class Bucket:

@@ -15,7 +15,7 @@ from vages.explore.security import refuse
 PAGES = 32  # with those that were left a moment ago
 SOCKETS = 16  # one for each open page
 UPLOADS = 2
-UNCONNECTED = 5.0  # seconds that a page may take to open its socket, where there are many
+UNCONNECTED = 3.0  # seconds that a page may take to open its socket, where there are many
 STALLED = 5.0  # seconds that a socket may leave what it is sent unread
 _NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 

@@ -73,7 +73,7 @@ def explored(run, folder):
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder)
     try:
         assert server.stdout is not None
-        found = re.match(r"(http://127\.0\.0\.1:\d+/) ", line := server.stdout.readline())
+        found = re.match(r"(http://127\.0\.0\.1:\d+/[\w-]{22}/) ", line := server.stdout.readline())
         assert found, line + (folder / "stderr").read_text()
         yield server, found[1]
     finally:

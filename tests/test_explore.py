@@ -237,7 +237,7 @@ def test_chains_take_turns():
             def show(_):
                 seen[i] += 1
 
-            return asyncio.create_task(players[i].play(Endless(), show))
+            return asyncio.create_task(players[i].play(Endless, show))
 
         async def until(what):
             async with asyncio.timeout(5):
@@ -282,7 +282,7 @@ def test_a_turn_comes_back_after_an_error():
     async def visit():
         turns = Turns()
         with pytest.raises(FloatingPointError, match="broken"):
-            await Player(turns).play(Broken(), print)
+            await Player(turns).play(Broken, print)
         assert turns.taken == 0
         turns.close()
 
@@ -421,3 +421,85 @@ def test_the_command_line_loads_neither_jax_nor_the_server():
     code = "import sys, vages.cli.exploring; sys.exit(any(name in sys.modules for name in ('jax', 'nicegui')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert "main" in cli.__all__
+
+
+def test_rates():
+    from vages.explore.rates import Bucket
+
+    bucket = Bucket(0.0, rate=10, burst=5, patience=3)
+    assert [bucket.take(1, 0.0) for _ in range(6)] == [True] * 5 + [False]
+    assert [bucket.take(1, 0.1), bucket.take(1, 0.1)] == [True, False]
+    assert [bucket.take(2, 0.2), bucket.take(2, 0.3)] == [False, True]
+    assert not bucket.exhausted
+    assert not bucket.take(1, 0.3)
+    assert bucket.exhausted
+    assert bucket.take(5, 10.0)  # after a pause all is forgotten
+    assert not bucket.exhausted
+    steady = Bucket(0.0)
+    assert all(steady.take(1, i / 500) for i in range(5000))  # the fastest mouse
+
+
+def test_the_page_of_a_closed_socket_starts_no_chain():
+    async def visit():
+        turns = Turns()
+        player, made = Player(turns), []
+
+        def make():
+            made.append(1)
+            return Endless()
+
+        playing = asyncio.create_task(player.play(make, lambda _: None))
+        async with asyncio.timeout(5):
+            while not made:
+                await asyncio.sleep(0.001)
+            player.leave()
+            await playing
+            await player.play(make, print)
+        assert (len(made), turns.taken, player.playing) == (1, 0, False)
+        player.come()
+        again = [asyncio.create_task(player.play(make, lambda _: None)) for _ in range(50)]
+        await asyncio.sleep(0.05)
+        player.stop()
+        await asyncio.wait_for(asyncio.gather(*again), 5)
+        assert len(made) <= 3  # of many that come at once, only the first and the last are made
+        turns.close()
+
+    asyncio.run(visit())
+
+
+def test_strokes_leave_no_gap():
+    pytest.importorskip("nicegui", reason="the extra vages[explore] is not installed")
+    from vages.explore.inpainting import stroke
+
+    assert np.argwhere(stroke((8, 8), (1.5, 2.5), (5.5, 2.5), 1)).tolist() == [[2, x] for x in range(1, 6)]
+    rows, columns = np.mgrid[:6, :9] + 0.5
+    for begin, end, size in [
+        ((-3.0, 1.2), (12.0, 7.9), 3),
+        ((4.2, 4.2), (4.2, 4.2), 2.5),
+        ((-9.0, -6.0), (-9.0, 0.0), 1),
+    ]:
+        expected = np.zeros((6, 9), bool)
+        steps = 2 + int(2 * max(abs(b - a) for a, b in zip(begin, end, strict=True)))
+        for x, y in np.linspace(begin, end, steps):
+            expected |= np.maximum(np.abs(columns - x), np.abs(rows - y)) <= size / 2
+        np.testing.assert_array_equal(stroke((6, 9), begin, end, size), expected)
+
+
+def test_the_window_is_opened_by_a_private_file(monkeypatch):
+    """The arguments of a browser's process are visible to all users, so the token is not among them."""
+    pytest.importorskip("nicegui", reason="the extra vages[explore] is not installed")
+    from vages.explore import access
+
+    opened = []
+    monkeypatch.setattr(access.webbrowser, "open", opened.append)
+    assert len({access.new_token() for _ in range(100)}) == 100
+    address = f"http://{HOST}/{access.new_token()}/"
+    with access.browser_window(address):
+        while not opened:
+            time.sleep(0.001)
+        file = Path(opened[0].removeprefix("file://"))
+        assert opened[0].startswith("file:///")
+        assert address not in opened[0]
+        assert f"url={address}" in file.read_text()
+        assert file.parent.stat().st_mode & 0o077 == 0
+    assert not file.parent.exists()

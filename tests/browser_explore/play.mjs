@@ -113,6 +113,23 @@ await page.getByText("+4.0 sd").waitFor({ state: "detached" });
 assert.equal(await settled(), start);
 await button("Other noise").click();
 assert.notEqual(await settled(), start);
+await page.getByRole("combobox", { name: "Coordinate" }).click();
+await page.getByRole("option", { name: "h2" }).click();
+const bar = await page.evaluate(() => document.querySelector(".single .value").textContent);
+await page.waitForFunction((b) => document.querySelector(".single .value").textContent !== b || b === "", bar);
+
+// Other images, and shorter chains.
+const thumbnails = page.getByRole("button", { name: "Choose test image" });
+const names = () => thumbnails.evaluateAll((all) => all.map((e) => e.getAttribute("aria-label")).join());
+const shelf = await names();
+await button("Others").click();
+while ((await names()) === shelf) await page.waitForTimeout(20);
+assert.equal(await thumbnails.count(), 20);
+await page.getByRole("button", { name: /^540 steps$/ }).click();
+await button("Other noise").click();
+await page.getByText(/^step [\d,]+ of 540$/).waitFor();
+await page.getByRole("button", { name: /^2,700 steps$/ }).click();
+await settled();
 
 // A chain, seen on its way; another one, stopped.
 await tab("Watch");
@@ -158,6 +175,10 @@ await button("Centre").focus();
 await page.keyboard.press("Enter");
 await page.waitForFunction(() => document.querySelector(".veil")?.getAttribute("d").startsWith("M2 2h4v1"));
 await accessible(page, "inpaint");
+await page.getByText("Uncover").click();
+await page.mouse.click(at.x + 2.5 * cell, at.y + 2.5 * cell);
+await page.waitForFunction(() => document.querySelector(".veil")?.getAttribute("d").startsWith("M3 2h3v1"));
+for (let i = 0; i < 1500; i++) await page.mouse.move(at.x + (i % 200), at.y + ((7 * i) % 200)); // as fast as it goes
 await button("Clear").click();
 await veil.waitFor({ state: "detached" });
 
@@ -189,6 +210,7 @@ await accessible(small, "telephone-watch");
 await small.context().close();
 
 assert.deepEqual(complaints, []);
+assert.equal(await page.getByText("Connection lost").isVisible(), false);
 await tab("Watch");
 await button("Start").click();
 await page.getByText(/^Step \d/).waitFor();

@@ -1,20 +1,23 @@
 """The server: on the loopback interface alone, until it is interrupted."""
 
 import socket
-import threading
-import webbrowser
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import uvicorn
 from fastapi import FastAPI
 from nicegui import app, ui
 from starlette.types import ASGIApp
 
+from vages.explore.access import TokenGate, browser_window, new_token
+from vages.explore.messages import LARGEST_MESSAGE
 from vages.explore.page import page
 from vages.explore.security import Guard
 from vages.explore.turns import Turns
+from vages.explore.visitors import Visitors
 from vages.runs.playing import Playground
 
+CONNECTIONS = 256  # open at a time, with those of other users, who are answered with 403
 _ICON = (
     '<svg viewBox="0 0 8 8" xmlns="http://www.w3.org/2000/svg"><rect width="8" height="8" rx="1.5" fill="#1d5c63"/>'
     '<path d="M2 2h1v2h1v1h1V4h1V2h1" fill="none" stroke="#fff"/></svg>'
@@ -24,38 +27,42 @@ _ICON = (
 def serve(playground: Playground, port: int = 0, *, browser: bool = True, say: Callable[[str], object] = print) -> None:
     """Serve the page on 127.0.0.1 until Ctrl-C, which raises KeyboardInterrupt; port 0 is a free one.
 
-    `say` is given the address, on which `browser` opens a window.
+    `say` is given the address, on which `browser` opens a window. The address holds a secret token.
     """
     with listening(port) as own:
         port = own.getsockname()[1]
-        turns = Turns()
+        turns, token = Turns(), new_token()
         server = uvicorn.Server(
             uvicorn.Config(
-                application(playground, turns, port),
+                application(playground, turns, port, token),
+                http="h11",  # its headers are limited; those of httptools are not
                 log_level="error",
-                ws_max_size=2**20,
-                timeout_graceful_shutdown=1,
+                limit_concurrency=CONNECTIONS,
+                proxy_headers=False,
                 server_header=False,
+                timeout_graceful_shutdown=1,
+                ws_max_size=LARGEST_MESSAGE,
+                ws_per_message_deflate=False,
             )
         )
-        address = f"http://127.0.0.1:{port}/"
+        address = f"http://127.0.0.1:{port}/{token}/"
         say(f"{address} (Ctrl-C ends it)")
-        if browser:
-            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        try:
-            server.run(sockets=[own])
-        finally:
-            turns.close()
+        with browser_window(address) if browser else nullcontext():
+            try:
+                server.run(sockets=[own])
+            finally:
+                turns.close()
 
 
-def application(playground: Playground, turns: Turns, port: int) -> ASGIApp:
-    """The page behind its guard."""
+def application(playground: Playground, turns: Turns, port: int, token: str) -> ASGIApp:
+    """The page behind its guard, under a path that begins with the token."""
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(
         outer,
         root=lambda: page(playground, turns),
         title=f"{playground.run.path.resolve().name} · vages",
         favicon=_ICON,
+        mount_path=f"/{token}",
         dark=None,
         language="en-GB",
         binding_refresh_interval=None,
@@ -63,7 +70,8 @@ def application(playground: Playground, turns: Turns, port: int) -> ASGIApp:
         show_welcome_message=False,
     )
     app.on_shutdown(turns.close)
-    return Guard(outer, port)
+    app.config.socket_io_js_transports = ["websocket"]
+    return Guard(TokenGate(Visitors(outer, f"/{token}"), token), port)
 
 
 def listening(port: int) -> socket.socket:

@@ -19,7 +19,7 @@ def choosing(visit: Visit) -> None:
     """The chosen image, some others, and a button for one's own."""
     playground = visit.playground
     order = np.random.default_rng(0).permutation(len(playground.images))
-    first = 0
+    first, reading = 0, False
 
     async def choose(row: int) -> None:
         label = "" if playground.labels is None else f", class {playground.labels[row]}"
@@ -31,20 +31,28 @@ def choosing(visit: Visit) -> None:
         show(chosen, image)
         await visit.choose(image)
 
-    @ui.refreshable
-    def thumbnails() -> None:
-        with ui.element("div").classes("thumbnails"):
-            for row in (int(order[i % len(order)]) for i in range(first, first + min(SHOWN, len(order)))):
-                with ui.element("button").classes("thumbnail").on("click", partial(choose, row)) as button:
-                    button.props["aria-label"] = f"Choose {playground.source} image {row}"
-                    picture("", playground.images[row])
+    def row_of(place: int) -> int:
+        return int(order[(first + place) % len(order)])
+
+    async def choose_shown(place: int) -> None:
+        await choose(row_of(place))
+
+    def fill() -> None:
+        for place, (button, image) in enumerate(thumbnails):
+            row = row_of(place)
+            button.props["aria-label"] = f"Choose {playground.source} image {row}"
+            show(image, playground.images[row])
 
     def others() -> None:
         nonlocal first
         first += SHOWN
-        thumbnails.refresh()
+        fill()
 
     async def brought(upload: events.UploadEventArguments) -> None:
+        nonlocal reading
+        if reading:
+            return  # one file at a time, as the page sends them
+        reading = True
         uploader.reset()
         try:
             content, name, shape = await upload.file.read(), upload.file.name, playground.images.shape[1:]
@@ -52,6 +60,8 @@ def choosing(visit: Visit) -> None:
         except BadFile as error:
             tell(str(error))
             return
+        finally:
+            reading = False
         await take(image, upload.file.name)
 
     with ui.element("section").classes("choosing"):
@@ -61,7 +71,13 @@ def choosing(visit: Visit) -> None:
                 chosen = picture("The chosen image").classes("large")
                 with ui.element("figcaption"):
                     caption = ui.label()
-            thumbnails()
+            thumbnails = []
+            with ui.element("div").classes("thumbnails"):
+                for place in range(min(SHOWN, len(order))):
+                    click = partial(choose_shown, place)
+                    with ui.element("button").classes("thumbnail").on("click", click, args=[]) as button:
+                        thumbnails.append((button, picture("")))
+            fill()
         with ui.row().classes("buttons"):
             ui.button("Others", on_click=others).props("flat no-caps")
             ui.button("Upload", on_click=lambda: uploader.run_method("pickFiles")).props("flat no-caps")

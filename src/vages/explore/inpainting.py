@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+from jaxtyping import Bool
 from nicegui import events, ui
 
 from vages.explore.pictures import png_url, veil
@@ -19,7 +20,6 @@ def inpainting(visit: Visit) -> None:
     shape = visit.playground.images.shape[1:]
     _, height, width = shape
     hidden = np.zeros((height, width), bool)
-    rows, columns = np.mgrid[:height, :width] + 0.5
     seed, last = 0, None
 
     def cover() -> None:
@@ -29,11 +29,9 @@ def inpainting(visit: Visit) -> None:
         nonlocal last
         if event.type != "pointerdown" and not event.buttons:
             return
-        here = np.asarray([event.image_x, event.image_y])
-        last = here if event.type == "pointerdown" or last is None else last
-        for x, y in np.linspace(last, here, 2 + int(2 * np.abs(here - last).max())):  # a fast mouse leaves gaps
-            near = np.maximum(np.abs(columns - x), np.abs(rows - y)) <= (brush.value or 1) / 2
-            hidden[near] = tool.value == "hide"
+        here = event.image_x, event.image_y
+        begin = here if event.type == "pointerdown" or last is None else last
+        hidden[stroke(hidden.shape, begin, here, brush.value or 1)] = tool.value == "hide"
         last = here
         cover()
 
@@ -47,18 +45,18 @@ def inpainting(visit: Visit) -> None:
     async def complete() -> None:
         nonlocal seed
         seed += 1
-        try:
-            chain = visit.playground.completed(visit.image, hidden.copy(), seed, visit.length)
-        except ValueError:
+        if hidden.all() or not hidden.any():
             tell("Hide a part of the image first, and leave a part: paint on it, or choose one below it.")
             return
-        await stage.play(chain)
+        await stage.play(partial(visit.playground.completed, visit.image, hidden.copy(), seed, visit.length))
 
     with ui.element("div").classes("side-by-side"):
         with ui.element("div").classes("painting"):
             # The mouse's own way: for all others, the buttons below hide as much.
             with ui.element("div").props('role=img aria-label="The chosen image, to be painted on with the mouse"'):
-                canvas = ui.interactive_image(on_mouse=paint, events=["pointerdown", "pointermove"], sanitize=False)
+                canvas = ui.interactive_image(
+                    on_mouse=paint, events=["pointerdown", "pointermove"], size=(width, height), sanitize=False
+                )
                 canvas.classes("large canvas").props("aria-hidden=true")
             with ui.row().classes("buttons presets").props('role=group aria-label="What is hidden"'):
                 for name, title in PRESETS.items():
@@ -73,3 +71,15 @@ def inpainting(visit: Visit) -> None:
             stage = Stage(visit, "Complete", "Completion")
             stage.start.on_click(complete)
     visit.on_image(another)
+
+
+def stroke(
+    shape: tuple[int, int], begin: tuple[float, float], end: tuple[float, float], size: float
+) -> Bool[np.ndarray, "height width"]:
+    """The pixels that a square brush touches on the straight line between two points (x, y)."""
+    height, width = shape
+    steps = 2 + int(2 * max(abs(end[0] - begin[0]), abs(end[1] - begin[1])))  # a fast mouse leaves gaps
+    x, y = np.linspace(begin, end, steps).T[:, None]
+    across = np.abs(np.arange(width)[:, None] + 0.5 - x) <= size / 2
+    down = np.abs(np.arange(height)[:, None] + 0.5 - y) <= size / 2
+    return down.astype(np.float32) @ across.T.astype(np.float32) > 0

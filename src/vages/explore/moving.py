@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import numpy as np
 from nicegui import ui
@@ -43,7 +44,7 @@ def moving(visit: Visit) -> Callable[[], Awaitable[None]]:
             return  # nobody sees it
         if not ready:
             told.set_text("compiling, this once…")
-        if not await visit.play(playground.given(h, seed, visit.length, frames=FRAMES), shown):
+        if not await visit.play(partial(playground.given, h, seed, visit.length, frames=FRAMES), shown):
             told.set_text("")
 
     def shown(snapshot: Snapshot) -> None:

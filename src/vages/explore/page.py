@@ -20,7 +20,9 @@ STYLE = Path(__file__).with_name("style.css")
 def page(playground: Playground, turns: Turns) -> None:
     """Lay out one visitor's page; its chain stops when the page is closed."""
     visit = Visit(playground, turns)
-    ui.context.client.on_disconnect(visit.player.stop)
+    client = ui.context.client
+    client.on_connect(visit.player.come)
+    client.on_disconnect(lambda: None if client.has_socket_connection else visit.player.leave())
     ui.add_css(STYLE)
     run = playground.run
     latents = f"{prod(playground.model.h_shape)} latents" if run.has_latents else "no latents"

@@ -41,11 +41,8 @@ class Guard:
         refusal = self._refusal(scope)
         if refusal is None:
             await self.app(scope, receive, _with_headers(send) if scope["type"] == "http" else send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": refusal[1]})
         else:
-            status, reason = refusal
-            await PlainTextResponse(f"vages: {reason}\n", status)(scope, receive, _with_headers(send))
+            await refuse(scope, receive, _with_headers(send), *refusal)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """The status and the reason, where a request is refused."""
@@ -61,6 +58,14 @@ class Guard:
         if not own and site not in ([], [b"same-origin"], [b"none"]) and mode != [b"navigate"]:
             return 403, "site: expected this server's own page, got another"
         return None if scope["type"] == "websocket" else _refused_body(headers)
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, status: int, reason: str) -> None:
+    """Answer with one line; a socket is not opened, which its client sees as status 403."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": reason})
+    else:
+        await PlainTextResponse(f"vages: {reason}\n", status)(scope, receive, send)
 
 
 def _refused_body(headers: Iterable[tuple[bytes, bytes]]) -> tuple[int, str] | None:

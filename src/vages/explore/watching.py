@@ -1,6 +1,7 @@
 """Watching chains run from noise: four side by side, and moments of the first."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from nicegui import ui
@@ -29,7 +30,7 @@ class Stage:
             self._pictures = [picture(f"{alt} {i}") for i in range(1, TOGETHER + 1)]
         self.stop.disable()
 
-    async def play(self, chain: Chain, also: Callable[[Snapshot], object] | None = None) -> None:
+    async def play(self, make: Callable[[], Chain], also: Callable[[Snapshot], object] | None = None) -> None:
         """Show a chain until it ends, and say how it ended."""
         self.stop.enable()
         last: Snapshot | None = None
@@ -45,7 +46,7 @@ class Stage:
                 also(snapshot)
 
         self._told.set_text("Compiling, where it was not done before…")
-        await self._visit.play(chain, shown, PAUSE)
+        await self._visit.play(make, shown, PAUSE)
         if not self._visit.player.playing:
             self.stop.disable()
         if last is None:
@@ -71,10 +72,10 @@ def watching(visit: Visit) -> None:
         nonlocal seed
         seed += 1
         if visit.mean is not None and given is not None and given.value == "given":
-            chain = playground.given(visit.mean, seed, visit.length, count=TOGETHER)
+            make = partial(playground.given, visit.mean, seed, visit.length, count=TOGETHER)
         else:
-            chain = playground.joint(seed, visit.length)
-        await stage.play(chain, remember)
+            make = partial(playground.joint, seed, visit.length)
+        await stage.play(make, remember)
 
     given = None
     if playground.run.has_latents:

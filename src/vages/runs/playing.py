@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -82,8 +83,12 @@ class Playground:
         return self._chain(seed, length, TOGETHER, frames, mask=~hidden, known=known)
 
     def _chain(self, seed: int, length: Length, count: int, frames: int, **given: np.ndarray) -> Chain:
-        room = max(len(schedule.moves().drift) for schedule in self.schedules.values())
-        return Chain(play_key(seed), self.model, self.schedules[length], count, frames=frames, room=room, **given)
+        return Chain(play_key(seed), self.model, self.schedules[length], count, frames=frames, room=self._room, **given)
+
+    @cached_property
+    def _room(self) -> int:
+        """The moves of the longest schedule."""
+        return max(len(schedule.moves().drift) for schedule in self.schedules.values())
 
 
 def play_key(seed: int) -> PRNGKeyArray:

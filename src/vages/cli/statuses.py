@@ -29,8 +29,8 @@ class Status(IntEnum):
         """What it means."""
         return {
             Status.DONE: "done",
-            Status.FAILED: "training diverged, a process of a cluster is gone, a result is not sound, memory or the disk "
-            "is full, or (reproduce --strict) a claim does not hold",
+            Status.FAILED: "training diverged, a process of a cluster is gone, a result is not sound, memory or the "
+            "disk is full, or (reproduce --strict) a claim does not hold",
             Status.REFUSED: "bad input: an option, a file or data that cannot be used; nothing was computed",
             Status.FAULT: "a fault of vages itself",
             Status.HUNG_UP: "stopped by SIGHUP, as when a terminal is closed; what was learnt is kept",

@@ -173,7 +173,7 @@ def train(
         "resume": resume is not None,
         "progress": True,
     }
-    with nullcontext(resume or out) if resume or out else _new_folder(name) as folder:
+    with _run_folder(resume or out, name) as folder:
         with _tensorboard(folder) if tensorboard else nullcontext() as log:
             if log is not None:
                 how["log"] = log
@@ -181,10 +181,13 @@ def train(
 
 
 @contextmanager
-def _new_folder(name: str) -> Iterator[Path]:
-    """The folder of a new run, which the first process of a cluster makes."""
+def _run_folder(given: Path | None, name: str) -> Iterator[Path]:
+    """The folder that was given, or a new runs/NAME-NUMBER, which the first process of a cluster makes."""
     from vages.training import by_writer, numbered_folder
 
+    if given is not None:
+        yield given
+        return
     with ExitStack() as stack:
         made = by_writer(lambda: stack.enter_context(numbered_folder(Path("runs"), name)))
         yield Path("runs") / name if made is None else made
@@ -193,9 +196,10 @@ def _new_folder(name: str) -> Iterator[Path]:
 def _next(name: str) -> Path:
     """The folder that a run would have if it were started now."""
     from itertools import count
+    from os.path import lexists
 
     paths = (Path("runs") / f"{name}-{number}" for number in count(1))
-    return next(path for path in paths if not path.exists())
+    return next(path for path in paths if not lexists(path))
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from scipy.optimize import root_scalar
 from scipy.special import expit, softmax
 
 import vages.data
+from audited import opened_by_path
 from compiling import environment
 from vages import cli
 from vages.data import Dataset, Images, Splits, load_digits
@@ -496,6 +497,18 @@ def test_the_commands(monkeypatch, capsys, run, tmp_path):
         assert told.rstrip().endswith(f"s; results in {out}")
         assert {path.name for path in out.iterdir()} >= {f"{name}.npz", "result.json"}
         assert (out / f"{name}.png").exists() == (name != "embedding")
+
+
+def test_one_module_opens_the_files_of_a_run(monkeypatch, copied):
+    """Everything that is made of a run, in the run's own folder."""
+    with opened_by_path(copied) as seen:
+        run = load_run(copied)
+        sample_images(run, count=COUNT, latents="joint")
+        interpolate(run, rows=COUNT, columns=4)
+        inpaint(run, count=3, tries=2)
+        embed(run)
+        run_deep(SMALL, copied, resume=True)
+    assert {(path, where) for _, path, where in seen} == {(str(copied), "files/directory.py")}
 
 
 def test_the_command_itself(copied):

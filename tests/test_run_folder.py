@@ -3,12 +3,9 @@
 import ast
 import json
 import os
-import resource
 import shutil
 import signal
 import socket
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,9 +22,8 @@ from vages.recipes import CHECKERBOARD
 from vages.recipes import pictures as recipe_pictures
 from vages.runs import load_grbm_run, run_recipe, write_report
 from vages.runs.assessment import Assessment, Row, Sizes, keep_assessment
-from vages.runs.kept import new_folder
 from vages.samplers import gibbs_sample
-from vages.training import Checkpoints, RunFolder, numbered_folder
+from vages.training import Checkpoints, RunFolder
 from vages.training.checkpoint import (
     ARRAYS,
     MANIFEST,
@@ -388,142 +384,13 @@ def test_other_settings_are_written_when_the_run_goes_on(run):
     assert events(run)[-1]["event"] == "a note"
 
 
-# many at once, and a full disk
-
-
-def at_once(count, action):
-    """The action in as many threads, which begin together."""
-    barrier = threading.Barrier(count)
-
-    def one(number):
-        barrier.wait()
-        return action()
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(one, range(count)))
-
-
-def test_starts_at_once_have_a_folder_each(tmp_path):
-    barrier = threading.Barrier(8)
-
-    def start():
-        with numbered_folder(tmp_path / "runs", "digits-dsm") as path:
-            barrier.wait()  # all have chosen, none has begun
-            RunFolder(path, {}).close()
-        return path
-
-    paths = at_once(8, start)
-    assert {path.name for path in paths} == {f"digits-dsm-{number}" for number in range(1, 9)}
-    assert all((path / "config.json").exists() for path in paths)
-
-
-def test_the_command_chooses_and_makes_its_folder_in_one(tmp_path, monkeypatch, capsys):
-    """Four commands that begin to train together; before, three of them chose the folder of the first."""
-    monkeypatch.chdir(tmp_path)
-    barrier, chosen = threading.Barrier(4), []
-
-    def run(recipe, path, **how):
-        barrier.wait()
-        chosen.append(path)
-        RunFolder(path, {}).close()
-        raise ValueError("enough")
-
-    monkeypatch.setattr("vages.runs.run_recipe", run)
-
-    def one():
-        with pytest.raises(ValueError, match="enough"):
-            cli.train(steps=5)
-
-    at_once(4, one)
-    assert sorted(chosen) == [Path("runs") / f"checkerboard-vages-dsm-{number}" for number in range(1, 5)]
-
-
-def test_a_command_that_fails_leaves_no_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="steps"):
-        cli.train(steps=0)
-    assert not list(tmp_path.iterdir())
-
-
-def test_results_made_at_once_have_a_folder_each(run, monkeypatch):
-    loaded = load_grbm_run(run)
-    monkeypatch.setattr("vages.runs.assessment.figure_png", lambda figure: b"")  # matplotlib is not for threads
-    folders = at_once(4, lambda: keep_assessment(loaded, ASSESSED))
-    assert sorted(folder.name for folder in folders) == [f"evaluation-{number}" for number in range(1, 5)]
-    assert all((folder / "result.json").exists() for folder in folders)
-
-    def sample():
-        with new_folder(loaded, "samples", None) as folder:
-            folder.write_bytes("result.json", b"{}")
-            return folder.path
-
-    assert sorted(path.name for path in at_once(4, sample)) == [f"samples-{number}" for number in range(1, 5)]
-
-
-@pytest.mark.parametrize("room", [0, 1, 200, 600])
-@pytest.mark.parametrize("there", [True, False])
-def test_a_start_that_failed_for_lack_of_space_can_be_made_again(tmp_path, room, there):
-    path, config = tmp_path / "run", {"a": "x" * 400}
-    if there:
-        path.mkdir()
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
-        with pytest.raises(OSError, match="File too large"):
-            RunFolder(path, config | {"b": "x" * room})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
-    assert path.exists() == there
-    assert not there or not list(path.iterdir())
-    RunFolder(path, config).close()
-
-
-@pytest.mark.parametrize("left", [(), ("environment.json",), ("environment.json", "config.json", "events.jsonl")])
-def test_what_a_killed_start_left_can_be_started_again(tmp_path, left):
-    for name in (".lock", *left):
-        (tmp_path / name).write_bytes(b"")
-    RunFolder(tmp_path, {"a": 1}).close()
-    assert json.loads((tmp_path / "config.json").read_text()) == {"a": 1}
-    with pytest.raises(ValueError, match=f"resume it with --resume {tmp_path}, or choose another"):
-        RunFolder(tmp_path, {"a": 2})
-
-
-@pytest.mark.parametrize(
-    "names", [("config.json",), (".lock", "config.json"), (".lock", "mine"), ("environment.json",)]
-)
-def test_what_is_not_left_by_a_start_is_not_overwritten(tmp_path, names):
-    for name in names:
-        (tmp_path / name).write_bytes(b"{}")
-    before = contents(tmp_path)
-    with pytest.raises(ValueError, match="out: expected a new or empty folder"):
-        RunFolder(tmp_path, {})
-    assert contents(tmp_path) == before
-
-
-def test_a_line_is_appended_whole_or_not_at_all(tmp_path):
-    folder = Directory(tmp_path)
-    folder.append("log", b"first\n")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (9, before[1]))
-        with pytest.raises(OSError, match="File too large"):
-            folder.append("log", b"second\n")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
-    assert (tmp_path / "log").read_bytes() == b"first\n"
-
-
 # nothing else opens files of a run
 
 
 @pytest.mark.usefixtures("short_chains")
-def test_one_module_opens_the_files_of_a_run(trained, run):
+def test_one_module_opens_the_files_of_a_run(trained, run, capsys):
     with opened_by_path(run) as seen:
-        resume(run)
+        cli.train(resume=run, steps=30, tensorboard=True, json=True)
         loaded = load_grbm_run(run)
         keep_assessment(loaded, ASSESSED)
         write_report(run)

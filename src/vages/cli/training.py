@@ -182,7 +182,7 @@ def train(
         "progress": True,
     }
     together = nullcontext() if cluster is None else membership(cluster_timeout)
-    with together, nullcontext(resume or out) if resume or out else _new_folder(name) as folder:
+    with together, _run_folder(resume or out, name) as folder:
         with _saying_what_is_saved(folder, recipe.steps), _tensorboard(folder) if tensorboard else nullcontext() as log:
             if log is not None:
                 how["log"] = log
@@ -190,20 +190,24 @@ def train(
 
 
 @contextmanager
-def _new_folder(name: str) -> Iterator[Path]:
-    """The folder of a new run, which the first process of a cluster makes."""
+def _run_folder(given: Path | None, name: str) -> Iterator[Path]:
+    """The folder that was given, or a new runs/NAME-NUMBER, which the first process of a cluster makes."""
     from vages.training import is_writer, numbered_folder
 
-    with numbered_folder(Path("runs"), name) if is_writer() else nullcontext(Path("runs") / name) as folder:
+    if given is not None or not is_writer():
+        yield Path("runs") / name if given is None else given
+        return
+    with numbered_folder(Path("runs"), name) as folder:
         yield folder
 
 
 def _next(name: str) -> Path:
     """The folder that a run would have if it were started now."""
     from itertools import count
+    from os.path import lexists
 
     paths = (Path("runs") / f"{name}-{number}" for number in count(1))
-    return next(path for path in paths if not path.exists())
+    return next(path for path in paths if not lexists(path))
 
 
 @contextmanager

@@ -161,12 +161,12 @@ class Directory:
             return False
         if kind != FILE:
             error = BadFile if kind == FOLDER else UnsafeFile
-            raise error(f"{self.path / name}: expected a regular file, got {kind}; put a copy of the file there")
+            raise error(f"{self.path / name}: expected a regular file, got {kind}; remove it, or put a copy there")
         where, handle = self._at(name)
         if appended and os.stat(where, dir_fd=handle, follow_symlinks=False).st_nlink > 1:
             raise UnsafeFile(
                 f"{self.path / name}: expected a file of one name, got a hard link, through which another file would "
-                "be written; put a copy of the file there"
+                "be written; put a copy there"
             )
         return True
 
@@ -174,7 +174,7 @@ class Directory:
         """Raise unless the name is free or that of a folder; whether it is one."""
         if (kind := self.kind(name)) not in (None, FOLDER):
             error = BadFile if kind == FILE else UnsafeFile
-            raise error(f"{self.path / name}: expected a folder, got {kind}; put the folder itself there")
+            raise error(f"{self.path / name}: expected a folder, got {kind}; remove it, or put a copy there")
         return kind is not None
 
     def read_bytes(self, name: str, limit: int) -> bytes:
@@ -199,7 +199,10 @@ class Directory:
         """A file to be written, which takes its name when all of it is on the disk. A link of that name is replaced."""
         aside = f".{_component(name)}.{os.getpid()}-{secrets.token_hex(4)}"
         try:
-            with os.fdopen(self._open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL), "w+b") as file:
+            with (
+                _named(self.path / name),
+                os.fdopen(self._open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL), "w+b") as file,
+            ):
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -213,10 +216,11 @@ class Directory:
     def create_file(self, name: str, content: bytes) -> None:
         """Write a new file and wait until the disk has it; FileExistsError where there is anything of that name."""
         file = self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        try:
-            _write(file, content)
-        finally:
-            _sync(file)
+        with _named(self.path / name):
+            try:
+                _write(file, content)
+            finally:
+                _sync(file)
 
     def append(self, name: str, content: bytes) -> None:
         """Append to a file, or begin it; all or nothing is written."""
@@ -224,7 +228,8 @@ class Directory:
         try:
             size = os.fstat(file).st_size
             try:
-                _write(file, content)
+                with _named(self.path / name):
+                    _write(file, content)
             except OSError:
                 with suppress(OSError):
                     os.ftruncate(file, size)
@@ -308,6 +313,17 @@ def _component(name: str) -> str:
     if name in ("", ".", "..") or any(mark in name for mark in (os.sep, os.altsep or os.sep, "\0")):
         raise ValueError(f"name: expected the name of a file in a folder, got {name!r}; leave the folders out")
     return name
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of a handle, which knows no name, with the file's."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def _write(file: int, content: bytes) -> None:

@@ -96,9 +96,9 @@ class RunFolder:
 
     def begin(self) -> None:
         """Write what waits: all is known to be well with a run that was reopened, and it goes on."""
+        waiting, self._waiting = self._waiting or [], None
         if self._held is None:
             self._hold(create=True)
-        waiting, self._waiting = self._waiting or [], None
         for event, about in waiting:
             self.tell(event, **about)
         if self._reconfigured:  # the disk has the event that names the settings before it has the settings
@@ -108,10 +108,11 @@ class RunFolder:
 
     def log(self, record: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl."""
+        self._begun()
         self.directory.append("metrics.jsonl", _line(record))
 
     def tell(self, event: str, **about: Any) -> None:
-        """Append a line to events.jsonl; in a folder that was reopened, with `begin`."""
+        """Append a line to events.jsonl; in a folder that was reopened, when something else is written."""
         if self._waiting is not None:
             self._waiting.append((event, about))
             return
@@ -143,6 +144,7 @@ class RunFolder:
 
     def save(self, name: str, value: dict[str, Any]) -> None:
         """Write `name`.json."""
+        self._begun()
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
         self.directory.write_bytes(f"{name}.json", (text + "\n").encode())
 
@@ -153,6 +155,10 @@ class RunFolder:
             self._held = None
         self.checkpoints.close()
         self.directory.close()
+
+    def _begun(self) -> None:
+        if self._waiting is not None:
+            self.begin()
 
     def _check(self) -> None:
         """Refuse what a resume would open and what is no regular file, or no folder, before anything is written."""

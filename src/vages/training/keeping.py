@@ -94,6 +94,7 @@ class Keeper:
             if checkpoints(self._folder.checkpoints) or self._folder.directory.kind("metrics.jsonl") is not None:
                 path = self._folder.path
                 raise ValueError(f"folder: expected one without a run, got {path}; resume it or take another")
+            self._folder.begin()
 
         by_writer(check)
 
@@ -209,7 +210,10 @@ class Keeper:
             return None
         self._check(found)
         self._saved = found.step
-        position = Position(found.step, int(found.about["retries"]), float(found.about["seconds"]))
+        try:
+            position = Position(found.step, int(found.about["retries"]), float(found.about["seconds"]))
+        except (KeyError, TypeError, ValueError):
+            raise BadFile(f"{found.path}: expected retries and seconds, got none; is it a checkpoint of fit?") from None
         return with_arrays(template, found.arrays), position
 
     def _check(self, found: Checkpoint) -> None:

@@ -3,6 +3,7 @@
 import socket
 import struct
 import time
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -56,20 +57,17 @@ class EventLog:
 
     def _restarted(self, step: int) -> tuple[str, bytes]:
         """A file of its own, which says that what was written of `step` and later holds no more."""
-        from tensorboardX.proto.event_pb2 import SessionLog
-
         self._folder.create()
         number = len(self._folder.names())
         begin = _record(file_version="brain.Event:2")
-        begin += _record(step=step, session_log=SessionLog(status=SessionLog.START))
+        begin += _record(step=step, session_log={"status": "START"})
         return f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{number}", begin
 
 
 def _record(**event: Any) -> bytes:
     """An event as TensorBoard's files hold it: its length, the event, and a checksum of each."""
-    from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.record_writer import masked_crc32c
 
-    data = Event(wall_time=time.time(), **event).SerializeToString()
+    data = import_module("tensorboardX.proto.event_pb2").Event(wall_time=time.time(), **event).SerializeToString()
     length = struct.pack("<Q", len(data))
     return length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))

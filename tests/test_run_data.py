@@ -229,6 +229,7 @@ def made_up(run, *, sizes, noise, seed, progress):
 
 def test_evaluating_on_other_data_says_so(project, monkeypatch, capsys):
     monkeypatch.setattr(vages.runs, "assess", made_up)
+    monkeypatch.setenv("COLUMNS", "400")
     run = project / "runs" / "grbm"
     assert cli.evaluate(str(run), measure="model", data="mine.npy", json=True) == 0
     told = json.loads(capsys.readouterr().out)["model"]["data"]
@@ -259,6 +260,7 @@ def test_images_of_another_set(project):
     np.save("few.npy", pictures(2)[:10])  # fewer than a batch
     other = run.on("few.npy")
     assert other.images.splits.train.shape == (8, 1, 8, 8)
+    assert other.about_data is not None
     assert (other.data_name, other.about_data["own"], other.about_data["train"]["shape"][0]) == ("few.npy", False, 16)
     assert samples_of(other, 20, "paper", None, 0, "replicate").train is other.images.splits.train
     np.save("wide.npy", np.zeros((50, 8, 9), np.uint8))

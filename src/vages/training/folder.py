@@ -102,9 +102,9 @@ class RunFolder:
         for event, about in waiting:
             self.tell(event, **about)
         if self._reconfigured:  # the disk has the event that names the settings before it has the settings
+            self._reconfigured = False
             self.directory.sync_file("events.jsonl")
             self.save("config", self.config)
-            self._reconfigured = False
 
     def log(self, record: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl."""

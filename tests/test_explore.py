@@ -426,17 +426,17 @@ def test_the_command_line_loads_neither_jax_nor_the_server():
 def test_rates():
     from vages.explore.rates import Bucket
 
-    bucket = Bucket(0.0, rate=10, burst=5, patience=3)
-    assert [bucket.take(1, 0.0) for _ in range(6)] == [True] * 5 + [False]
-    assert [bucket.take(1, 0.1), bucket.take(1, 0.1)] == [True, False]
-    assert [bucket.take(2, 0.2), bucket.take(2, 0.3)] == [False, True]
+    bucket = Bucket(0.0, rate=8.0, burst=5.0, patience=3)
+    assert [bucket.take(1.0, 0.0) for _ in range(6)] == [True] * 5 + [False]
+    assert [bucket.take(1.0, 0.125), bucket.take(1.0, 0.125)] == [True, False]
+    assert [bucket.take(2.0, 0.25), bucket.take(2.0, 0.375)] == [False, True]
     assert not bucket.exhausted
-    assert not bucket.take(1, 0.3)
+    assert not bucket.take(1.0, 0.375)
     assert bucket.exhausted
-    assert bucket.take(5, 10.0)  # after a pause all is forgotten
+    assert bucket.take(5.0, 10.0)  # after a pause all is forgotten
     assert not bucket.exhausted
     steady = Bucket(0.0)
-    assert all(steady.take(1, i / 500) for i in range(5000))  # the fastest mouse
+    assert all(steady.take(1.0, i / 500) for i in range(5000))  # the fastest mouse
 
 
 def test_the_page_of_a_closed_socket_starts_no_chain():
@@ -471,12 +471,12 @@ def test_strokes_leave_no_gap():
     pytest.importorskip("nicegui", reason="the extra vages[explore] is not installed")
     from vages.explore.inpainting import stroke
 
-    assert np.argwhere(stroke((8, 8), (1.5, 2.5), (5.5, 2.5), 1)).tolist() == [[2, x] for x in range(1, 6)]
+    assert np.argwhere(stroke((8, 8), (1.5, 2.5), (5.5, 2.5), 1.0)).tolist() == [[2, x] for x in range(1, 6)]
     rows, columns = np.mgrid[:6, :9] + 0.5
     for begin, end, size in [
-        ((-3.0, 1.2), (12.0, 7.9), 3),
+        ((-3.0, 1.2), (12.0, 7.9), 3.0),
         ((4.2, 4.2), (4.2, 4.2), 2.5),
-        ((-9.0, -6.0), (-9.0, 0.0), 1),
+        ((-9.0, -6.0), (-9.0, 0.0), 1.0),
     ]:
         expected = np.zeros((6, 9), bool)
         steps = 2 + int(2 * max(abs(b - a) for a, b in zip(begin, end, strict=True)))

@@ -85,7 +85,12 @@ def server(tmp_path_factory):
         assert process.poll() is None
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:  # it hangs
+            process.kill()
+            process.communicate()
+            raise
     assert (folder / "stderr").read_text() == ""
     assert [path.name for path in folder.iterdir()] == ["stderr"]
 
@@ -161,8 +166,8 @@ class Page:
         values = {"mouse_event_type": kind, "image_x": x, "image_y": y, "button": 0, "buttons": 1, **other}
         return self.event(number, listener, values)
 
-    def until(self, what, seconds=5.0):
-        """Wait for a message that holds this text; how long it took."""
+    def until(self, what, seconds=5.0, only=""):
+        """Wait for a message that holds this text; all before it begin with `only`."""
         began = time.monotonic()
         while True:
             try:
@@ -171,10 +176,11 @@ class Page:
                 raise TimeoutError(what) from None
             if isinstance(message, Closed):
                 raise message
+            assert message.startswith(only), message
             if what in message:
-                return time.monotonic() - began
+                return
 
-    def answers(self, seconds=1.0):
+    def answers(self, seconds=3.0):
         """Whether a click on each of two buttons is answered in time."""
         for label, veil in (("Lower half", "M0 4h8"), ("Left half", "M0 0h4")):
             self.click(label)
@@ -264,7 +270,7 @@ def test_a_header_without_end_is_refused(server, witness):
             for _ in range(64):
                 line.sendall(b"X: " + b"x" * MEBIBYTE)
             assert line.recv(100).startswith(b"HTTP/1.1 400")
-    assert server.memory() - before < 20 * MEBIBYTE
+    assert server.memory() - before < 48 * MEBIBYTE
     witness.answers()
 
 
@@ -275,12 +281,13 @@ WRONG_NUMBERS = [1e6, -1e6, 1e308, "nan", "1", None, True, [1.0], [[[1.0]]], {"x
 def test_wrong_positions_change_nothing(server, witness, wrong):
     before = server.memory()
     with opened(server) as page:
-        for message in (page.mouse(wrong), page.mouse(1.0, wrong), page.mouse(1.0, buttons=wrong)):
-            page.line.send(message)
-        witness.answers()
-        assert server.memory() - before < 20 * MEBIBYTE
         page.line.send(page.mouse(2.5, 3.5))
-        assert page.until("M2 3h1v1h-1z") < 5  # the first thing that was painted
+        for values in ({"x": wrong}, {"y": wrong}, {"buttons": wrong}, {"kind": wrong}):
+            page.line.send(page.mouse(**{"x": 1.5, "y": 1.5, "kind": "pointermove"} | values))
+        witness.answers()
+        assert server.memory() - before < 48 * MEBIBYTE
+        page.line.send(page.mouse(4.5, 3.5, "pointermove"))
+        page.until("M2 3h3v1h-3z")  # as if there had been nothing between
 
 
 def test_nan_and_infinity_are_no_json(server, witness):
@@ -339,20 +346,24 @@ def test_what_the_page_never_says_is_dropped(server, witness):
         ):  # fmt: skip
             page.line.send(message)
         page.line.send(b"\x04binary")
+        while not page.heard.empty():
+            page.heard.get()
+        page.line.send("40")
         page.click("Lower half")
-        page.until("M0 4h8")
+        page.until("M0 4h8", only="42")
     witness.answers()
 
 
-def test_large_messages_close_the_socket(server, witness):
+@pytest.mark.parametrize("size", [20_000, 10_000_000])
+def test_large_messages_close_the_socket(server, witness, size):
     before = server.memory()
     with opened(server) as page:
         with suppress(Closed):
-            page.line.send("42" + json.dumps(["event", {"x": "x" * 10_000_000}]))
+            page.line.send("42" + json.dumps(["event", {"x": "x" * size}]))
         with pytest.raises(Closed) as closed:
             page.until("never")
         assert closed.value.code == 1009
-    assert server.memory() - before < 20 * MEBIBYTE
+    assert server.memory() - before < 48 * MEBIBYTE
     witness.answers()
 
 
@@ -362,18 +373,16 @@ def test_floods_are_dropped_and_then_closed(server, witness):
     with opened(server) as page:
         page.click("Stop")
         moves = [page.mouse(i % 8 + 0.5, i // 8 % 8 + 0.5, "pointermove") for i in range(10_000)]
-        began = time.monotonic()
         with suppress(Closed):
             for i, message in enumerate(moves):
                 page.line.send(message)
                 if i % 2000 == 1999:
                     witness.answers()
         with pytest.raises(Closed) as closed:
-            page.until("never", 10)
+            page.until("never", 30)
         assert closed.value.code == 1008
-        assert time.monotonic() - began < 10
     witness.answers()
-    assert server.memory() - before < 30 * MEBIBYTE
+    assert server.memory() - before < 48 * MEBIBYTE
 
 
 def test_a_fast_mouse_is_heard(server):
@@ -397,7 +406,7 @@ def test_the_number_of_pages_is_limited(server, witness):
         before = server.memory()
         opened_in_all = next(i for i in range(17, 40) if server.get(server.path)[0] == 503)
         assert opened_in_all <= 32
-        assert server.memory() - before < 50 * MEBIBYTE
+        assert server.memory() - before < 48 * MEBIBYTE
         witness.answers()
     end = time.monotonic() + 10
     while server.get(server.path)[0] == 503:  # until those that never opened a socket are forgotten

@@ -31,7 +31,7 @@ def inpainting(visit: Visit) -> None:
             return
         here = event.image_x, event.image_y
         begin = here if event.type == "pointerdown" or last is None else last
-        hidden[stroke(hidden.shape, begin, here, brush.value or 1)] = tool.value == "hide"
+        hidden[stroke(hidden.shape, begin, here, float(brush.value or 1))] = tool.value == "hide"
         last = here
         cover()
 

@@ -69,7 +69,7 @@ def test_an_edited_config_is_refused(tmp_path, recipe, changes, says, first):
         assert "\n" not in str(error.value)
     assert files(path) == before
     if recipe is DIGITS:
-        for command in (cli.sample, cli.interpolate, cli.inpaint, cli.embed, cli.explore):
+        for command in (cli.sample, cli.interpolate, cli.inpaint, cli.embed):
             with pytest.raises(ValueError, match=says):
                 command(path)
 
@@ -130,11 +130,12 @@ def test_the_page_of_a_run_names_the_edit(tmp_path):
     assert "config.json: expected the settings of the checkpoint, got batch 50 in place of 100" in build_report(path)
 
 
-@pytest.mark.usefixtures("short_chains")
 def test_checkpoints_repeat_the_digest_of_the_settings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run_recipe(replace(SMALL, steps=2), Path("run"))
-    run_recipe(replace(SMALL, steps=4), Path("run"), resume=True)
+    monkeypatch.setattr("vages.runs.grbm.draw", lambda trained: {})
+    recipe = replace(SMALL, method="dsm", latents=2)
+    run_recipe(replace(recipe, steps=2), Path("run"))
+    run_recipe(replace(recipe, steps=4), Path("run"), resume=True)
     about = newest_about(Path("run/checkpoints"))
     assert about is not None
     config = json.loads(Path("run/config.json").read_text())

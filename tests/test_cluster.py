@@ -142,20 +142,27 @@ def test_what_the_command_prints_is_passed_on_and_what_libraries_print_is_not(st
 @pytest.mark.parametrize("kill", [os.kill, os.killpg], ids=["parent", "both"])
 def test_a_signal_reaches_the_child_once(start, kill):
     body = """
-seen = []
-signal.signal(signal.SIGTERM, lambda *_: seen.append(1))
+signal.signal(signal.SIGTERM, lambda *_: print("seen"))
 print("ready")
-while not seen:
-    time.sleep(0.05)
-time.sleep(0.8)
-print(len(seen))
+time.sleep(3)
 sys.exit(0)
 """
     parent = start_parent(start, body)
     assert parent.stdout is not None
     assert parent.stdout.readline() == "ready\n"
-    kill(parent.pid, signal.SIGTERM)
-    assert ended(parent) == (0, "1\n", "")
+    for _ in range(2):
+        kill(parent.pid, signal.SIGTERM)
+        assert parent.stdout.readline() == "seen\n"
+        time.sleep(0.5)
+    assert ended(parent) == (0, "", "")
+
+
+def test_ctrl_c_ends_a_process_that_waits_for_the_others(start):
+    parent = start_parent(start, "signal.signal(signal.SIGINT, signal.SIG_IGN); print('waits'); time.sleep(100)")
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "waits\n"
+    parent.send_signal(signal.SIGINT)
+    assert ended(parent) == (130, "", "vages: stopped by Ctrl-C\n")
 
 
 def test_a_child_ends_with_its_parent(start):

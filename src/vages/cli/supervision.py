@@ -53,8 +53,10 @@ def supervise(arguments: list[str], timeout: int) -> int:
     code = child.wait()
     if attended.status is not None or code >= 0:
         return code if attended.status is None else attended.status
-    if -code in attended.received or attended.impatient:
-        return 128 + (signal.SIGINT if attended.impatient else -code)
+    if attended.impatient:
+        raise KeyboardInterrupt
+    if -code in attended.received:
+        return 128 - code
     by_jax = any(word in attended.printed for word in (b"distributed service", b"oordination"))
     if code != -signal.SIGABRT or not by_jax:
         name = signal.Signals(-code).name
@@ -108,15 +110,15 @@ class _Attended:
         due: dict[int, float] = {}
         while self._child.poll() is None:
             self._read()
-            for number, times in self.received.items():
+            for number, times in list(self.received.items()):
                 # Ctrl-C in a terminal and some schedulers reach the child too: twice would be in a hurry
                 if times <= self._reached[number]:
                     due.pop(number, None)
                 elif time.monotonic() >= due.setdefault(number, time.monotonic() + _TICK):
                     self._child.send_signal(number)
-                    self._reached[number] = times
-            if self.received[signal.SIGINT] >= 3:
-                self.impatient = True
+                    due[number] = time.monotonic() + 1  # the child tells that it came
+            if self.received[signal.SIGINT] >= (3 if self.joined else 1):
+                self.impatient = True  # JAX may not hear it: while it waits for the others, and when they are all done
                 self._child.kill()
         while self._read(0):
             pass

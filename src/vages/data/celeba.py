@@ -14,11 +14,10 @@ from vages.data.images import Images, scaled
 from vages.data.splits import Splits
 from vages.files import decode_image, image_files, pixels_of
 from vages.files.errors import BadFile, read_bytes
-from vages.files.images import MAX_BYTES
+from vages.files.limits import MAX_IMAGE_BYTES, MAX_MEMBERS
 
 _CROP, _WIDTH = 140, 178  # the square that the paper cuts out of 178 × 218 pixels
 _HELD_OUT = 0.05  # each for validation and test
-_COUNT = 10**6
 
 
 def celeba_folder() -> Path | None:
@@ -37,7 +36,7 @@ def load_celeba(folder: Path | None = None, size: int = 64) -> Images:
             f"CelebA: expected a folder img_align… in {data_folder() / 'celeba'}, found none; put img_align_celeba "
             "there or set VAGES_DATA"
         )
-    pixels = decode_all(image_files(folder, _COUNT), partial(_face, size=size), str(folder))
+    pixels = decode_all(image_files(folder, MAX_MEMBERS), partial(_face, size=size), str(folder))
     return Images(Splits(*map(scaled, np.split(pixels, celeba_bounds(len(pixels))))), None)
 
 
@@ -48,7 +47,7 @@ def celeba_bounds(rows: int) -> tuple[int, int]:
 
 
 def _face(path: Path, size: int) -> tuple[str, UInt8[np.ndarray, "3 size size"]]:
-    image = decode_image(read_bytes(path, MAX_BYTES), str(path)).convert("RGB")
+    image = decode_image(read_bytes(path, MAX_IMAGE_BYTES), str(path)).convert("RGB")
     side = image.width * _CROP / _WIDTH
     if side > image.height:
         raise BadFile(f"{path}: expected a face of 178 × 218 pixels or in proportion, got {image.size}; is it aligned?")

@@ -55,4 +55,4 @@ def check_known(path: Path, known: Known) -> None:
         check_content(read_bytes(path, known.size), known, str(path))
     else:
         content = read_bytes(packed, known.size + 2**16)  # random bytes get larger by compression
-        check_content(inflate(content, str(packed), known.size, "gzip"), known, str(packed))
+        check_content(inflate(content, str(packed), known.size), known, str(packed))

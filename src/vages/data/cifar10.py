@@ -7,7 +7,7 @@ import numpy as np
 from vages.data.folder import data_folder
 from vages.data.images import Images, Labels, scaled
 from vages.data.splits import Splits
-from vages.files import BadFile, read_cifar10
+from vages.files import BadFile, parse_cifar10, read_bytes
 
 _ROWS = 10_000
 _BATCHES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
@@ -41,7 +41,7 @@ def _batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
             f"CIFAR10: expected the file {path}, found none; put the binary version there, run "
             "'vages data --get cifar10' or set VAGES_DATA"
         )
-    images, labels = read_cifar10(path, _LIMIT)
+    images, labels = parse_cifar10(read_bytes(path, _LIMIT), str(path))
     if len(images) != _ROWS:
         raise BadFile(f"{path}: expected {_ROWS} images, got {len(images)}; fetch it again")
     return images, labels

@@ -1,17 +1,17 @@
 """Many images, decoded side by side."""
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from typing import TypeVar
 
 import numpy as np
 from jaxtyping import UInt8
 
 from vages.files import BadFile
+from vages.files.limits import MAX_ARRAY_BYTES
 
-_CHUNK = 1024
-_LIMIT = 2**34  # bytes of all images
+_AT_ONCE = 64  # images in memory beside those that are done
 Source = TypeVar("Source")
 
 
@@ -23,20 +23,21 @@ def decode_all(
     Pillow decodes without holding Python's lock, so that threads share the work. All images must have one size; grey
     ones among coloured get three equal channels. `name`, of the folder or archive, is for errors.
     """
-    images, total, remaining = {}, 0, iter(sources)
+    images, total = {}, 0
     with ThreadPoolExecutor() as pool:
-        while chunk := list(islice(remaining, _CHUNK)):
-            for title, image in pool.map(decode, chunk):
-                images[title] = image
-                total += image.nbytes
-                first = next(iter(images.values()))
-                if image.shape[1:] != first.shape[1:]:
-                    raise BadFile(
-                        f"{name}: expected all images of one size, got {_size(first)} and {_size(image)} in {title!r}; "
-                        "give a size to resize to"
-                    )
-                if total > _LIMIT:
-                    raise BadFile(f"{name}: expected at most {_LIMIT} bytes of pixels, got more; give a smaller size")
+        for title, image in _in_order(pool, decode, sources):
+            images[title] = image
+            total += image.nbytes
+            first = next(iter(images.values()))
+            if image.shape[1:] != first.shape[1:]:
+                raise BadFile(
+                    f"{name}: expected all images of one size, got {_size(first)} and {_size(image)} in {title!r}; "
+                    "give a size to resize to"
+                )
+            if total > MAX_ARRAY_BYTES:
+                raise BadFile(
+                    f"{name}: expected at most {MAX_ARRAY_BYTES} bytes of pixels, got more; give a smaller size"
+                )
     if not images:
         raise BadFile(f"{name}: expected images, got none; is it the right file?")
     channels = max(len(image) for image in images.values())
@@ -44,6 +45,18 @@ def decode_all(
     for i, title in enumerate(sorted(images)):
         pixels[i] = images[title]  # one channel is spread over three
     return pixels
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, decode: Callable[[Source], tuple[str, np.ndarray]], sources: Iterable[Source]
+) -> Iterator[tuple[str, np.ndarray]]:
+    waiting = deque()
+    for source in sources:
+        waiting.append(pool.submit(decode, source))
+        if len(waiting) == _AT_ONCE:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def _size(image: np.ndarray) -> str:

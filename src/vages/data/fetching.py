@@ -105,4 +105,4 @@ def _unpacked(packed: Path, source: Source, size: int) -> Iterator[tuple[str, by
     if packed.name.endswith(".tar.gz"):
         yield from archive_members(packed, size + 2**20, 100, lambda member: member in source.files)
     else:
-        yield packed.stem, inflate(read_bytes(packed, source.limit), str(packed), size, "gzip")
+        yield packed.stem, inflate(read_bytes(packed, source.limit), str(packed), size)

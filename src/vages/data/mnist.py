@@ -7,7 +7,7 @@ import numpy as np
 from vages.data.folder import data_folder
 from vages.data.images import Images, Labels, scaled
 from vages.data.splits import Splits
-from vages.files import BadFile, read_idx
+from vages.files import BadFile, inflate, parse_idx, read_bytes
 
 _PAD = ((0, 0), (0, 0), (2, 2), (2, 2))
 _TRAIN, _TEST, _VALIDATION = 60_000, 10_000, 10_000
@@ -49,7 +49,10 @@ def _array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
             f"MNIST: expected the file {path}, or {packed.name}, found none; put it there, run "
             "'vages data --get mnist' or set VAGES_DATA"
         )
-    array = read_idx(path if path.is_file() else packed, _LIMIT)
+    if path.is_file():
+        array = parse_idx(read_bytes(path, _LIMIT), str(path))
+    else:
+        array = parse_idx(inflate(read_bytes(packed, _LIMIT), str(packed), _LIMIT), str(packed))
     if array.shape != shape or array.dtype != np.uint8:
         raise BadFile(f"{path}: expected uint8{list(shape)}, got {array.dtype}{list(array.shape)}; fetch it again")
     return array

@@ -1,15 +1,35 @@
-"""The one error of a file that is not what it should be, and the one way to read bytes: within a limit."""
+"""`BadFile`, the error for a file that cannot be used, and reading bytes within a limit."""
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
 class BadFile(ValueError):
-    """A file that cannot be used; the message names it, says what was expected and what was found."""
+    """A file that cannot be used. The message names the file, what was expected, what was found and what to do."""
+
+
+@contextmanager
+def reading(name: str, expected: str) -> Iterator[None]:
+    """Turn whatever a library raises on a damaged file into a `BadFile` of one line; a disk's errors pass."""
+    try:
+        yield
+    except BadFile:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL is a seek to before 0
+            raise
+        reason = " ".join(str(error).split()).replace("; ", ", ")[:200] or type(error).__name__
+        reason = reason if reason.isprintable() else repr(reason)
+        raise BadFile(
+            f"{name}: expected {expected}, got something else or a damaged one ({reason}); get the file again"
+        ) from None
 
 
 def check_file(path: Path) -> None:
-    """A regular file is there, or a link to one."""
+    """Raise `FileNotFoundError` unless the path is a regular file, or a link to one."""
     if not path.is_file():
         found = "a folder" if path.is_dir() else "none" if not path.exists() else "something else"
         raise FileNotFoundError(f"{path}: expected a file, found {found}; check the path")

@@ -1,38 +1,53 @@
-"""Images, decoded by Pillow once their size is known."""
+"""PNG, JPEG and BMP images, decoded by Pillow.
+
+The result is 8-bit grey or RGB, by these rules. The EXIF orientation is applied. Transparent pixels are blended with
+white. Palettes and CMYK are converted to RGB by Pillow's formulas, without a colour profile. Images of 16 bits per
+channel and animations are refused.
+"""
 
 import io
+import warnings
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image, ImageOps
+from PIL import BmpImagePlugin, Image, ImageOps, JpegImagePlugin, PngImagePlugin
 
-from vages.files.errors import BadFile, read_bytes
-from vages.files.image_size import image_size
+from vages.files.errors import BadFile, read_bytes, reading
+from vages.files.limits import MAX_IMAGE_BYTES, MAX_PIXELS
 
-MAX_BYTES, MAX_PIXELS = 2**26, 2**25
-_GREY, _COLOUR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
+_FORMATS = {
+    b"\x89PNG\r\n\x1a\n": ("PNG", PngImagePlugin.PngImageFile),
+    b"\xff\xd8\xff": ("JPEG", JpegImagePlugin.JpegImageFile),
+    b"BM": ("BMP", BmpImagePlugin.BmpImageFile),
+}
+_GREY, _COLOUR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK")
+_MAX_SCANS = 100  # of a progressive JPEG, which usually has 10; each costs a pass over the image
+
+# Pillow warns about damaged metadata, which we do not use. `catch_warnings` is not safe in threads.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.(Png|Jpeg|Tiff)ImagePlugin")
 
 
 def decode_image(content: bytes, name: str, pixels: int = MAX_PIXELS) -> Image.Image:
-    """The grey (mode L) or colour (RGB) image of a PNG, JPEG or BMP file's bytes; `name` is for errors.
-
-    It has at most `pixels` pixels, is turned as its EXIF orientation says, and what is transparent lies over white.
-    """
-    kind, width, height = image_size(content, name)
-    if width * height > pixels:
-        raise BadFile(f"{name}: expected at most {pixels} pixels, got {width} × {height}; make the image smaller")
-    try:
-        with Image.open(io.BytesIO(content), formats=[kind]) as image:
-            if image.size != (width, height):  # so that nothing has been checked but what is decoded
-                raise BadFile(f"{name}: expected {width} × {height} pixels, got {image.size}; save the image again")
-            image.load()
-            return _plain(ImageOps.exif_transpose(image), name)
-    except (BadFile, MemoryError):
-        raise
-    except Exception as error:  # a damaged image makes Pillow raise almost anything
-        reason = (str(error) or type(error).__name__).splitlines()[0].replace("; ", ", ")
-        raise BadFile(f"{name}: expected a {kind} image, got a damaged one ({reason}); get the file again") from None
+    """The grey (mode L) or colour (RGB) image in a file's bytes, of at most `pixels` pixels; `name` is for errors."""
+    kind, read = next((found for magic, found in _FORMATS.items() if content.startswith(magic)), ("", None))
+    if read is None:
+        raise BadFile(f"{name}: expected a PNG, JPEG or BMP image, got {content[:8]!r}; convert it to PNG")
+    with reading(name, f"a {kind} image"), read(io.BytesIO(content)) as image:
+        if image.width * image.height > pixels:
+            raise BadFile(
+                f"{name}: expected at most {pixels} pixels, got {image.width} × {image.height}; make the image smaller"
+            )
+        if getattr(image, "is_animated", False):
+            raise BadFile(f"{name}: expected a still image, got an animation; save one frame")
+        if (kind == "PNG" and content[24] == 16) or image.mode not in _GREY + _COLOUR:
+            raise BadFile(f"{name}: expected 8 bits per channel, got 16 or another mode; convert it to 8 bits")
+        if kind == "JPEG" and content.count(b"\xff\xda") > _MAX_SCANS:
+            raise BadFile(f"{name}: expected at most {_MAX_SCANS} scans, got more; save the image again")
+        if kind == "PNG":
+            read(io.BytesIO(content)).verify()  # checksums, which decoding does not compare
+        image.load()
+        return _plain(ImageOps.exif_transpose(image))
 
 
 def parse_image(content: bytes, name: str, pixels: int = MAX_PIXELS) -> UInt8[np.ndarray, "channels height width"]:
@@ -40,9 +55,9 @@ def parse_image(content: bytes, name: str, pixels: int = MAX_PIXELS) -> UInt8[np
     return pixels_of(decode_image(content, name, pixels))
 
 
-def read_image(path: Path, pixels: int = MAX_PIXELS) -> UInt8[np.ndarray, "channels height width"]:
-    """Read an image of at most `pixels` pixels."""
-    return parse_image(read_bytes(path, MAX_BYTES), str(path), pixels)
+def read_image(path: Path) -> UInt8[np.ndarray, "channels height width"]:
+    """Read an image as `parse_image` does."""
+    return parse_image(read_bytes(path, MAX_IMAGE_BYTES), str(path))
 
 
 def pixels_of(image: Image.Image) -> UInt8[np.ndarray, "channels height width"]:
@@ -51,11 +66,8 @@ def pixels_of(image: Image.Image) -> UInt8[np.ndarray, "channels height width"]:
     return array[None] if array.ndim == 2 else np.ascontiguousarray(np.moveaxis(array, -1, 0))
 
 
-def _plain(image: Image.Image, name: str) -> Image.Image:
-    if image.mode not in _GREY + _COLOUR:
-        raise BadFile(f"{name}: expected 8 bits a channel, got the mode {image.mode}; convert it to 8 bits")
+def _plain(image: Image.Image) -> Image.Image:
     mode = "L" if image.mode in _GREY else "RGB"
     if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     return image.convert(mode)

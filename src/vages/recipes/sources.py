@@ -12,9 +12,9 @@ from vages.data import IMAGE_SETS, Images, Splits, load_images
 from vages.data.arrays import list_of, read_arrays
 from vages.evaluation import Grey, as_pixels
 from vages.files import BadFile, image_files, read_image
+from vages.files.limits import MAX_MEMBERS
 
 _PIECE = 250
-_COUNT = 10**6
 _SAMPLES = {"v", "diverged"}  # arrays in what `vages sample` writes
 _CLIPPED = 0.1  # the most that clipping may move pixels on average: more than denoising's overshoot
 
@@ -109,7 +109,7 @@ def _clipped(path: Path, v: np.ndarray) -> np.ndarray:
 
 
 def _folder(folder: Path, grey: Grey) -> ImageSet:
-    paths = image_files(folder, _COUNT)
+    paths = image_files(folder, MAX_MEMBERS)
     first = read_image(paths[0]).shape[1:]
 
     def one(path: Path) -> np.ndarray:

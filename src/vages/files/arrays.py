@@ -1,0 +1,96 @@
+"""Arrays of numbers in .npy, .npz, idx and CIFAR10 files. Declared sizes are checked; nothing is unpickled."""
+
+import io
+import math
+import struct
+import warnings
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+from vages.files.archives import zip_members
+from vages.files.errors import BadFile, read_bytes, reading
+from vages.files.limits import MAX_ARRAYS
+
+_IDX = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_CIFAR10 = 1 + 3 * 32 * 32  # bytes of a label and the red, green and blue planes
+
+
+def parse_npy(content: bytes, name: str, limit: int) -> np.ndarray:
+    """The array of real numbers in the bytes of a .npy file, of at most `limit` bytes; `name` is for errors."""
+    file = io.BytesIO(content)
+    with reading(name, "a NumPy file"), warnings.catch_warnings(action="error"):
+        short = np.lib.format.read_magic(file) == (1, 0)
+        length = int.from_bytes(content[8 : 10 if short else 12], "little")
+        if length > 10_000:
+            raise BadFile(f"{name}: expected a header of at most 10000 bytes, got {length}; save it with numpy.save")
+        header = np.lib.format.read_array_header_1_0 if short else np.lib.format.read_array_header_2_0
+        shape, _, dtype = header(file)
+        if dtype.hasobject or dtype.kind not in "biuf" or dtype.itemsize > 8:
+            kind = f"pickled objects (dtype {dtype.str!r})" if dtype.hasobject else f"the dtype {dtype.str!r}"
+            hint = "save the real and the imaginary part as two features" if dtype.kind == "c" else "save numbers"
+            raise BadFile(f"{name}: expected real numbers, got {kind}; {hint}")
+        # An empty array may have any sizes beside its 0, and NumPy multiplies those.
+        if min(shape, default=0) < 0 or math.prod(n or 1 for n in shape) * dtype.itemsize > limit:
+            raise BadFile(f"{name}: expected at most {limit} bytes, got {dtype}{list(shape)}; is it the right file?")
+        size, got = math.prod(shape) * dtype.itemsize, len(content) - file.tell()
+        if got != size:
+            raise BadFile(f"{name}: expected {size} bytes for {dtype}{list(shape)}, got {got}; save it again")
+        array = np.load(io.BytesIO(content), allow_pickle=False)
+    if dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
+        raise BadFile(f"{name}: expected booleans, got bytes that are neither 0 nor 1; save it again with numpy.save")
+    return array
+
+
+def read_npy(path: Path, limit: int) -> np.ndarray:
+    """Read a .npy file whose array has at most `limit` bytes."""
+    return parse_npy(read_bytes(path, limit + 2**16), str(path), limit)
+
+
+def parse_npz(content: bytes, name: str, limit: int) -> dict[str, np.ndarray]:
+    """The arrays by name in the bytes of a .npz file, of at most `limit` bytes together; `name` is for errors."""
+    arrays = {}
+    for member, array in zip_members(io.BytesIO(content), name, limit, MAX_ARRAYS):
+        if not member.endswith(".npy"):
+            raise BadFile(f"{name}: expected arrays alone, got the file {member!r} among them; use numpy.savez")
+        arrays[member.removesuffix(".npy")] = parse_npy(array, f"{name}, array {member[:-4]!r}", limit)
+    return arrays
+
+
+def read_npz(path: Path, limit: int) -> dict[str, np.ndarray]:
+    """Read a .npz file whose arrays have at most `limit` bytes together."""
+    return parse_npz(read_bytes(path, limit + 2**20), str(path), limit)
+
+
+def parse_idx(content: bytes, name: str) -> np.ndarray:
+    """The array in the bytes of an idx file, MNIST's format: a type, the sizes, big-endian numbers."""
+    dims = content[3] if len(content) > 3 else 0
+    start = 4 + 4 * dims
+    if (
+        content[:2] != b"\0\0"
+        or content[2:3] not in map(bytes, zip(_IDX))
+        or not 1 <= dims <= 8
+        or len(content) < start
+    ):
+        raise BadFile(f"{name}: expected an idx file, got one that begins with {content[:4]!r}; is it the right file?")
+    dtype, shape = np.dtype(_IDX[content[2]]), struct.unpack_from(f">{dims}I", content, 4)
+    expected = start + math.prod(shape) * dtype.itemsize
+    if len(content) != expected or 0 in shape:
+        raise BadFile(
+            f"{name}: expected {expected} bytes for an array of shape {list(shape)}, got {len(content)}; "
+            "get the file again"
+        )
+    return np.frombuffer(content, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+
+
+def parse_cifar10(content: bytes, name: str) -> tuple[UInt8[np.ndarray, "n 3 32 32"], UInt8[np.ndarray, "n"]]:
+    """The images and the labels 0 to 9 in the bytes of one of CIFAR10's binary files; `name` is for errors."""
+    if not content or len(content) % _CIFAR10:
+        raise BadFile(f"{name}: expected records of {_CIFAR10} bytes, got {len(content)} bytes; get the file again")
+    records = np.frombuffer(content, np.uint8).reshape(-1, _CIFAR10)
+    labels = records[:, 0]
+    if labels.max() > 9:
+        row = int(labels.argmax())
+        raise BadFile(f"{name}: expected labels 0 to 9, got {labels[row]} in record {row}; is it the right file?")
+    return records[:, 1:].reshape(-1, 3, 32, 32), labels

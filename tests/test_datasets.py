@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -36,6 +37,7 @@ from vages.data import (
     mnist,
 )
 from vages.data.checksums import Known
+from vages.data.decoding import decode_all
 from vages.data.download import download as download_file
 from vages.data.fetching import SOURCES, Source
 from vages.files import BadFile
@@ -376,6 +378,25 @@ def known_mat(path, monkeypatch, **arrays):
     path.parent.mkdir(parents=True, exist_ok=True)
     scipy.io.savemat(path, arrays)
     monkeypatch.setitem(checksums.FILES, "freyface", {"frey_rawface.mat": known(path.read_bytes())})
+
+
+def test_few_images_wait_in_memory():
+    """An archive is read no faster than its images are decoded."""
+    finished, ahead = [], []
+
+    def sources():
+        for i in range(300):
+            ahead.append(i - len(finished))
+            yield i
+
+    def decode(i):
+        time.sleep(0.001)
+        finished.append(i)
+        return f"{i:03}", np.full((1, 2, 2), i % 256, np.uint8)
+
+    pixels = decode_all(sources(), decode, "x")
+    np.testing.assert_array_equal(pixels[:, 0, 0, 0], np.arange(300) % 256)
+    assert 1 < max(ahead) <= 64
 
 
 def test_images_by_name(data, monkeypatch):

@@ -7,16 +7,19 @@ import os
 import pickle
 import stat
 import struct
+import subprocess
+import sys
 import tarfile
 import zipfile
 import zlib
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.io
 from PIL import Image, PngImagePlugin
 
+from memory import HEADROOM, little_memory
 from vages.files import (
     BadFile,
     archive_members,
@@ -28,7 +31,6 @@ from vages.files import (
     parse_idx,
     parse_image,
     parse_json,
-    parse_mat,
     parse_npy,
     parse_npz,
     read_bytes,
@@ -39,6 +41,7 @@ from vages.files import (
     tar_members,
     zip_members,
 )
+from vages.files.limits import max_unpacked
 
 LIMIT = 2**20
 RNG = np.random.default_rng(0)
@@ -64,13 +67,18 @@ def refused(match, function, *args):
 
 def cuts(content, parse, *args):
     """Cut anywhere, or with a byte more: refused."""
+    shortened(content, parse, *args)
+    refused("expected", parse, content + b"\0", "FILE", *args)
+    refused("expected", parse, content + content, "FILE", *args)
+
+
+def shortened(content, parse, *args):
+    """Cut anywhere: refused."""
     for length in {
         *range(0, len(content), max(1, len(content) // 97)),
         *range(max(0, len(content) - 40), len(content)),
     }:
         refused("expected", parse, content[:length], "FILE", *args)
-    refused("expected", parse, content + b"\0", "FILE", *args)
-    refused("expected", parse, content + content, "FILE", *args)
 
 
 # Bytes
@@ -99,7 +107,7 @@ def test_inflating(compress):
         refused("got a part or more than one", inflate, pressed[:length], "FILE", 2000)
     refused("got a part or more than one", inflate, pressed + b"abc", "FILE", 2000)
     wrong = pressed[:-8] + bytes([pressed[-8] ^ 1]) + pressed[-7:-1] + bytes([pressed[-1] ^ 1])
-    refused("expected compressed bytes, got another or damaged", inflate, wrong, "FILE", 2000)
+    refused("expected compressed bytes, got something else or a damaged one", inflate, wrong, "FILE", 2000)
 
 
 # idx
@@ -156,101 +164,6 @@ def test_cifar10():
     refused("expected labels 0 to 9, got 10 in record 1", parse_cifar10, wrong, "FILE")
 
 
-# MATLAB
-
-
-def mat_bytes(compressed=False, **arrays):
-    file = io.BytesIO()
-    scipy.io.savemat(file, arrays, do_compression=compressed)
-    return file.getvalue()
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
-def test_matlab(dtype, compressed):
-    array = numbers(dtype, (3, 4, 2))
-    content = mat_bytes(compressed, before=np.ones((2, 2)), x=array, words=["a", "b"], after={"a": 1})
-    got = parse_mat(content, "", "x", LIMIT)
-    assert got.dtype == array.dtype
-    np.testing.assert_array_equal(got, array)
-    cuts(mat_bytes(compressed, x=array), parse_mat, "x", LIMIT)
-    refused("expected one array 'y', got 0", parse_mat, content, "FILE", "y", LIMIT)
-    refused("expected", parse_mat, content, "FILE", "x", array.nbytes - 1)
-
-
-def matlab_element(kind, data, order="<"):
-    return struct.pack(f"{order}II", kind, len(data)) + data + bytes(-len(data) % 8)
-
-
-def matlab_file(order="<", cls=6, flags=0, shape=(2, 3), stored=2, data=bytes(range(6)), wrap=None, more=()):
-    header = b"MATLAB 5.0".ljust(124) + struct.pack(f"{order}H", 0x0100) + (b"IM" if order == "<" else b"MI")
-    parts = [
-        (6, struct.pack(f"{order}II", cls | flags, 0)),
-        (5, struct.pack(f"{order}{len(shape)}i", *shape)),
-        (1, b"x"),
-        (stored, data),
-        *more,
-    ]
-    array = matlab_element(14, b"".join(matlab_element(kind, content, order) for kind, content in parts), order)
-    return header + (array if wrap is None else wrap(array))
-
-
-def test_matlab_by_hand():
-    """Both byte orders, and doubles that are stored as bytes, as MATLAB does it."""
-    for order in "<>":
-        got = parse_mat(matlab_file(order), "", "x", LIMIT)
-        assert got.dtype == np.dtype("f8")
-        np.testing.assert_array_equal(got, np.arange(6.0).reshape(3, 2).T)
-        np.testing.assert_array_equal(scipy.io.loadmat(io.BytesIO(matlab_file(order)))["x"], got)
-    small = struct.pack("<HHI", 1, 1, ord("x"))
-    content = matlab_file().replace(matlab_element(1, b"x"), small)
-    content = content[:132] + struct.pack("<I", len(content) - 136) + content[136:]
-    np.testing.assert_array_equal(parse_mat(content, "", "x", LIMIT), np.arange(6.0).reshape(3, 2).T)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (pickle.dumps(list(range(99))).ljust(200), "expected a MATLAB file of version 5"),
-        (b"", "expected a MATLAB file of version 5"),
-        (matlab_file()[:124] + b"\0\2IM", "expected a MATLAB file of version 5"),  # 7.3, which is HDF5
-        (matlab_file(flags=0x0800), "expected real numbers, got flags 0x806"),
-        (matlab_file(cls=1), "expected real numbers, got flags 0x1 "),  # a cell
-        (matlab_file(cls=4), "expected real numbers, got flags 0x4 "),  # text
-        (matlab_file(shape=(2, 4)), "expected 8 numbers that fit in float64, got 6 bytes"),
-        (matlab_file(shape=(2, 2)), "expected 4 numbers"),
-        (matlab_file(shape=(2**31 - 1,) * 8), "expected 1 to 1048576 bytes, got the shape"),
-        (matlab_file(shape=(-2, -3)), r"got the shape \[-2, -3\]"),
-        (matlab_file(shape=(0, 3), data=b""), r"got the shape \[0, 3\]"),
-        (matlab_file(shape=(6,)), "expected an array's flags, sizes and name"),
-        (matlab_file(cls=9, stored=7, data=bytes(24)), "expected 6 numbers that fit in uint8, got 24 bytes of type 7"),
-        (matlab_file(stored=99), "got 6 bytes of type 99"),
-        (matlab_file(more=[(2, bytes(6))]), "got 6 bytes of type 2 and 16 more"),
-        (matlab_file() + matlab_file()[128:], "expected one array 'x', got 2"),
-        (matlab_file() + matlab_element(2, b"abc"), "expected arrays, got an element of type 2"),
-        (matlab_file(wrap=lambda a: a[:4] + b"\xff\xff\xff\xff" + a[8:]), "cut short at byte 128"),
-        (matlab_file(wrap=lambda a: struct.pack("<II", 15, 3) + b"abc"), "got damaged ones"),
-        (matlab_file(wrap=lambda a: matlab_element(15, zlib.compress(a + a))[:-1]), "expected"),
-        (
-            matlab_file(wrap=lambda a: struct.pack("<II", 15, len(z := zlib.compress(a + a))) + z),
-            "expected one array when inflated, got more",
-        ),
-        (
-            matlab_file(wrap=lambda a: struct.pack("<II", 15, len(z := zlib.compress(bytes(2**22)))) + z),
-            "at most 1049600 bytes when inflated",
-        ),
-    ],
-)
-def test_what_is_no_array_of_matlab(content, message):
-    refused(message, parse_mat, content, "FILE", "x", LIMIT)
-
-
-def test_compressed_arrays_of_matlab_share_a_limit():
-    arrays = {name: np.zeros((100, 50)) for name in "abxy"}
-    assert parse_mat(mat_bytes(True, **arrays), "FILE", "x", 4 * 40_000).shape == (100, 50)
-    refused("when inflated, got more", parse_mat, mat_bytes(True, **arrays), "FILE", "x", 3 * 40_000)
-
-
 # NumPy
 
 
@@ -304,44 +217,43 @@ def test_headers_that_others_write():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (pickle.dumps([1]), "expected a NumPy file, got one that begins with b'"),
+        (pickle.dumps([1]), "magic string"),
         (b"", "expected a NumPy file"),
-        (npy_bytes(np.zeros((2, 2)), version=(3, 0)), "expected a NumPy file"),
-        (npy_bytes(np.array([[1, "a"]], object)), r"expected numbers, got pickled objects \(dtype '\|O'\)"),
+        (npy_bytes(np.array([[1, "a"]], object)), "expected real numbers, got pickled objects .*; save numbers"),
         (npy_bytes(np.zeros(3, [("a", object)])), "got pickled objects"),
-        (npy_bytes(np.zeros(3, [("a", "f4")])), r"expected real numbers, got the dtype \[\('a', '<f4'\)\]"),
+        (npy_bytes(np.zeros(3, [("a", "f4")])), r"expected real numbers, got the dtype '\|V4'"),
         (npy_bytes(np.array(["a"])), "expected real numbers, got the dtype '<U1'"),
         (npy_bytes(np.zeros(2, complex)), "got the dtype '<c16'; save the real and the imaginary part"),
+        (npy_bytes(np.zeros(2, "datetime64[s]")), "got the dtype '<M8"),
+        (npy_header("{'descr': '<f16', 'fortran_order': False, 'shape': (2,), }", bytes(32)), "expected"),
         (
             npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4), }"),
             r"32 bytes for float32\[2, 4\], got 24",
         ),
         (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }"), "expected 16 bytes"),
+        (npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"), "at most 1048576 bytes"),
         (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 9999999999999999999), }", b""), "at most"),
-        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 0), }", b""), "header"),
-        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-2, -3), }"), "expected NumPy's header"),
-        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (6), }"), "expected NumPy's header"),
-        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,,6), }"), "expected NumPy's header"),
-        (npy_header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'1, ' * 32}6,), }}"), "NumPy's header"),
-        (npy_header("{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3), }"), "expected NumPy's header"),
-        (npy_header("{'descr': '<f4', 'shape': (2, 3), }"), "expected NumPy's header"),
-        (npy_header("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"), "NumPy's header"),
-        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'more': 1}"), "NumPy's header"),
-        (npy_header("{'descr': True, 'fortran_order': False, 'shape': (2, 3), }"), "expected NumPy's header"),
-        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': '(2, 3)', }"), "expected NumPy's header"),
-        (npy_header("__import__('os').abort()"), "expected NumPy's header"),
-        (npy_header("{'descr': '<f4\n', 'fortran_order': False, 'shape': (2, 3), }"), "expected NumPy's header"),
-        (npy_header(""), "expected NumPy's header"),
-        (npy_header("{'descr': '<f9', 'fortran_order': False, 'shape': (2, 3), }"), "got the dtype '<f9'"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 0), }", b""), "at most"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-2, -3), }"), "at most"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (6), }"), "shape is not valid"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,,6), }"), "Cannot parse header"),
+        (npy_header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'1, ' * 99}6,), }}"), "expected"),
+        (npy_header("{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3), }"), "fortran_order"),
+        (npy_header("{'descr': '<f4', 'shape': (2, 3), }"), "correct keys"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'more': 1}"), "correct keys"),
+        (npy_header("{'descr': True, 'fortran_order': False, 'shape': (2, 3), }"), "descr"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': '(2, 3)', }"), "shape is not valid"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2L, 3L), }"), "Python 2"),
+        (npy_header("__import__('os').abort()"), "expected a NumPy file"),
+        (npy_header("[" * 9000), "expected a NumPy file"),
+        (npy_header(""), "expected a NumPy file"),
+        (npy_header("{'descr': '<f9', 'fortran_order': False, 'shape': (2, 3), }"), "descr"),
         (
             npy_header("{'descr': '|b1', 'fortran_order': False, 'shape': (2, 3), }", b"\0\1\0\1\0\2"),
             "expected booleans",
         ),
-        (b"\x93NUMPY\x02\0\xff\xff\xff\xff" + bytes(50), "expected a header of at most 10000 bytes, got 4294967295"),
+        (b"\x93NUMPY\x02\0\xff\xff\xff\xff" + bytes(50), "a header of at most 10000 bytes"),
         (npy_header(" " * 10001), "expected a header of at most 10000 bytes, got 10001"),
-        (npy_header("")[:9], "expected 10 bytes up to the length of the header, got 9, a file cut short; save it"),
-        (npy_header("", version=2)[:11], "expected 12 bytes up to the length of the header, got 11, a file cut short"),
-        (npy_header(" " * 118)[:50], "expected a header of 118 bytes, got 40, a file cut short; save it again"),
     ],
 )
 def test_what_is_no_npy(content, message):
@@ -364,15 +276,15 @@ def test_npz(tmp_path, save):
         for name, array in arrays.items():
             np.testing.assert_array_equal(got[name], array, strict=True)
     assert parse_npz(npz_bytes(), "", LIMIT) == {}
-    cuts(content, parse_npz, LIMIT)
-    refused("at most 400 bytes when unpacked, got 433", parse_npz, content, "FILE", 400)
+    shortened(content, parse_npz, LIMIT)
+    refused("at most 10000 files and 400 bytes when unpacked", parse_npz, content, "FILE", 400)
     with pytest.raises(FileNotFoundError, match="expected a file, found a folder"):
         read_npz(tmp_path, LIMIT)
 
 
 def test_what_is_no_npz():
     objects = npz_bytes(x=np.array([None]))
-    refused("FILE, array 'x': expected numbers, got pickled objects", parse_npz, objects, "FILE", LIMIT)
+    refused("FILE, array 'x': expected real numbers, got pickled objects", parse_npz, objects, "FILE", LIMIT)
     text = zip_bytes({"x.txt": b"1"})
     refused("got the file 'x.txt' among them; use numpy.savez", parse_npz, text, "FILE", LIMIT)
     refused("'x': expected a NumPy file", parse_npz, zip_bytes({"x.npy": pickle.dumps(1)}), "FILE", LIMIT)
@@ -415,7 +327,7 @@ def test_zip(tmp_path, monkeypatch):
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         content = zip_bytes(FILES, method)
         assert zipped(content) == FILES
-        cuts(content, zipped)
+        shortened(content, zipped)
     stream = Stream()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.mkdir("d")
@@ -429,13 +341,13 @@ def test_zip(tmp_path, monkeypatch):
     content = zip_bytes(FILES)
     assert b"PK\x06\x06" in content
     assert zipped(content) == FILES
-    cuts(content, zipped)
+    shortened(content, zipped)
     assert zipped(zip_bytes({})) == {}
 
 
 def test_members_that_are_not_wanted_are_not_inflated():
     content = zip_bytes({"big": bytes(10 * LIMIT), "a": b"1"})
-    refused("at most 1048576 bytes when unpacked, got 10485761", zipped, content)
+    refused("100 files and 1048576 bytes when unpacked, .* got more at 'big'", zipped, content)
     assert dict(zip_members(io.BytesIO(content), "FILE", LIMIT, 9, lambda name: name == "a")) == {"a": b"1"}
 
 
@@ -446,7 +358,7 @@ BAD_NAMES = ["../a", "a/../../b", "/etc/passwd", "C:/a", "a\\..\\b", "..", "a\nb
 def test_names_in_a_zip(name):
     info = zipfile.ZipInfo("x")
     info.filename = name
-    refused("expected (names inside its folder|files), got", zipped, zip_bytes({info: b"1"}))
+    refused("expected (names inside its folder|each name once), got", zipped, zip_bytes({info: b"1"}))
 
 
 def entry(content):
@@ -460,25 +372,16 @@ def patched(content, at, data):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: patched(c, entry(c) + 8, b"\1"), "expected stored or deflated members.*flags 0x1"),
-        (lambda c: patched(c, entry(c) + 10, b"\x0c"), "by method 12"),
-        (lambda c: patched(c, entry(c) + 16, b"\0\0\0\0"), "expected 500 bytes of its checksum"),
-        (lambda c: patched(c, entry(c) + 24, b"\xff\xff\xff\xfe"), "when unpacked, got"),
-        (lambda c: patched(c, entry(c) + 24, b"\xff\xff\xff\xff"), "expected the size of a large member, got none"),
-        (lambda c: patched(c, entry(c) + 24, b"\x60\0\0\0"), "expected at most 96 bytes when inflated"),
-        (lambda c: patched(c, entry(c) + 24, b"\x60\2\0\0"), "expected 608 bytes of its checksum"),
-        (lambda c: patched(c, entry(c) + 24, bytes(4)), "for 0 bytes|when inflated"),
-        (lambda c: patched(c, entry(c) + 34, b"\1"), "expected a member's entry"),
+        (lambda c: patched(c, entry(c) + 8, b"\1"), "got 'a.txt', encrypted"),
+        (lambda c: patched(c, entry(c) + 10, b"\x0c"), "packed by another method than deflate"),
+        (lambda c: patched(c, entry(c) + 16, b"\0\0\0\0"), "Bad CRC-32"),
+        (lambda c: patched(c, entry(c) + 24, b"\xff\xff\xff\xfe"), "when unpacked, .* got more at 'a.txt'"),
+        (lambda c: patched(c, entry(c) + 24, b"\x60\0\0\0"), "Bad CRC-32"),
+        (lambda c: patched(c, entry(c) + 24, b"\x60\2\0\0"), "expected 608 bytes in 'a.txt', got 500"),
         (lambda c: patched(c, entry(c) + 38, struct.pack("<I", (stat.S_IFLNK | 0o777) << 16)), "a link or a device"),
-        (lambda c: patched(c, entry(c) + 42, b"\1"), "something else there"),
-        (lambda c: patched(c, entry(c) + 46, b"A"), "expected the name 'A.txt', got another there"),
+        (lambda c: patched(c, entry(c) + 42, b"\1"), "expected a zip archive"),
+        (lambda c: patched(c, entry(c) + 46, b"A"), "File name in directory"),
         (lambda c: patched(c, entry(c) + 20, b"\1"), "expected"),
-        (lambda c: patched(c, len(c) - 22 + 8, b"\2\0\2\0"), "cut short|in .* bytes"),
-        (lambda c: patched(c, len(c) - 22 + 8, b"\0\0\0\0"), "at most 100 members, got 0 in"),
-        (lambda c: patched(c, len(c) - 22 + 4, b"\1"), "of one piece"),
-        (lambda c: patched(c, len(c) - 22 + 10, b"\xff\xff"), "of one piece"),
-        (lambda c: c[:-22] + bytes(56) + b"PK\x06\x07" + bytes(16) + c[-22:], "a large archive's end record, got b'"),
-        (lambda c: b"junk" + c, "of one piece"),
     ],
 )
 def test_what_is_no_zip(change, message):
@@ -491,32 +394,37 @@ def test_zips_that_deceive():
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("a", b"1")
         archive.writestr("./a", b"2")
-    refused("expected each name once, got 'a' twice", zipped, file.getvalue())
-    refused("at most 3 members, got 4", zipped, zip_bytes(FILES), "FILE", LIMIT, 3)
+    refused("expected each name once, got 'a' again", zipped, file.getvalue())
+    refused("at most 3 files", zipped, zip_bytes(FILES), "FILE", LIMIT, 3)
 
-    # Two entries for the same bytes: the way to a bomb that no ratio betrays.
+    # Two entries for the same bytes: the way to a bomb that no ratio of a member betrays. Each counts.
     content = zip_bytes({"a": b"1" * 99, "b": b"2" * 99})
     end, first, second = content.rindex(b"PK\x05\x06"), content.index(b"PK\x01\x02"), entry(content)
-    overlapping = content[:second] + content[first:second].replace(b"a", b"b") + content[end:]
-    refused("(something else there|another there)", zipped, overlapping)
-    local = patched(content, content.index(b"PK\x03\x04", 4) + 30, b"a")
-    refused("expected the name 'b', got another there", zipped, local)
+    refused("expected", zipped, content[:second] + content[first:second].replace(b"a", b"b") + content[end:])
+    refused("expected each name once", zipped, content[:second] + content[first:second] + content[end:])
 
-    # A member inside another's bytes.
-    inner = zip_bytes({"b": b"2" * 9}, zipfile.ZIP_STORED)
-    outer = zip_bytes({"a": inner[: entry(inner)]}, zipfile.ZIP_STORED)
-    listed = patched(inner[entry(inner) : -22], 42, struct.pack("<I", outer.index(b"PK\x03\x04", 4)))
-    size = len(outer) - 22 - entry(outer) + len(listed)
-    nested = outer[:-22] + listed + patched(outer[-22:], 8, struct.pack("<HHI", 2, 2, size))
-    refused("expected members side by side, got 'b' elsewhere", zipped, nested)
 
-    # A member before the directory that the directory does not list.
-    hidden = content[:second] + patched(content[end:], 8, struct.pack("<HHI", 1, 1, second - first))
-    refused("expected members alone, got 1\\d\\d? bytes more|\\d\\d bytes more", zipped, hidden)
-    no_first = (
-        content[:first] + content[second:end] + patched(content[end:], 8, struct.pack("<HHI", 1, 1, end - second))
-    )
-    refused("expected members side by side, got 'b' elsewhere", zipped, no_first)
+def test_a_member_that_inflates_beyond_its_declared_size():
+    content = zip_bytes({"a": bytes(2**27)})
+    small = patched(content, entry(content) + 24, struct.pack("<I", 100))
+    with little_memory(), pytest.raises(BadFile, match="Bad CRC-32"):
+        zipped(small)
+
+
+def test_what_unpacks_to_much_is_refused():
+    """64 MiB, or 200 times the size of the file, whichever is more."""
+    zeros = bytes(2**26 + 1)
+    for size, good in ((2**26, True), (2**26 + 1, False)):
+        content, limit = gzip.compress(zeros[:size], 1), 2**40
+        if good:
+            assert len(inflate(content, "FILE", limit)) == size
+        else:
+            refused("expected at most 67108864 bytes when unpacked", inflate, content, "FILE", limit)
+            refused("and 67108864 bytes when unpacked", zipped, zip_bytes({"a": zeros}), "FILE", limit)
+    assert max_unpacked(2**30, 2**40) == 200 * 2**30
+    assert max_unpacked(2**30, 2**31) == 2**31
+    padded = {"a": zeros, "b": RNG.bytes(2**19)}
+    assert zipped(zip_bytes(padded), limit=2**40).keys() == padded.keys()
 
 
 # Tar
@@ -549,14 +457,17 @@ def test_tar(form):
     stripped = content.rstrip(b"\0")
     for length in range(0, len(stripped), 101):
         refused("expected", untarred, content[:length])
-    refused("expected zeros behind the last member", untarred, content + b"x")
-    refused("expected zeros behind the last member", untarred, content + content)
+    refused("expected a header or zeros at the end", untarred, content + b"x")
+    refused("expected a header or zeros at the end", untarred, content + content)
+    for at in range(512, len(stripped), 512):  # a damaged header is not the end of the archive
+        if content[at + 257 : at + 262] == b"ustar":
+            refused("expected", untarred, patched(content, at + 1, b"!"))
     pressed = gzip.compress(content)
     for length in range(0, len(pressed), 101):
         refused("damaged|the end", untarred, pressed[:length], "FILE", LIMIT, 100, True)
     refused("damaged", untarred, pressed + b"x", "FILE", LIMIT, 100, True)
-    refused("expected at most 100 members of 1000 bytes, got more", untarred, content, "FILE", 1000)
-    refused("expected at most 2 members", untarred, content, "FILE", LIMIT, 2)
+    refused("expected at most 100 files and 1000 bytes when unpacked", untarred, content, "FILE", 1000)
+    refused("expected at most 2 files", untarred, content, "FILE", LIMIT, 2)
 
 
 def test_a_folder_packed_as_a_whole(tmp_path):
@@ -579,7 +490,7 @@ def test_names_in_a_tar(name, form):
 def test_what_is_no_file_in_a_tar(kind):
     info = tarfile.TarInfo("a")
     info.type, info.linkname = kind, "/etc/passwd"
-    refused(r"expected files, got b'a.*', a link or a device", untarred, tar_bytes({info: b""}, "gnu"))
+    refused("expected plain files, got 'a', a link, a device or a sparse file", untarred, tar_bytes({info: b""}, "gnu"))
 
 
 def resummed(header):
@@ -593,23 +504,26 @@ TAR = tar_bytes({"a": b"alpha"}, "gnu")
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (pickle.dumps(list(range(9999))), "expected a tar archive, got another format"),
-        (b"", "expected 512 bytes, got 0 and the end"),
-        (patched(TAR, 0, b"b"), "expected a member's header, got a damaged one"),
-        (patched(TAR, 148, b"zz"), "expected an octal number"),
-        (resummed(patched(TAR[:512], 124, b"x")) + TAR[512:], "expected an octal number"),
-        (resummed(patched(TAR[:512], 124, b"77777777777\0")) + TAR[512:], "members of 1048576 bytes, got more"),
-        (resummed(patched(TAR[:512], 124, b"\x80" + b"\xff" * 11)) + TAR[512:], "of 1048576 bytes, got more"),
-        (resummed(patched(TAR[:512], 124, b"\xff" + b"\xff" * 11)) + TAR[512:], "expected an octal number"),
-        (resummed(patched(TAR[:512], 124, b"00003000000\0")) + TAR[512:], "expected 786432 bytes, got"),
-        (resummed(patched(TAR[:512], 0, b"\xff")) + TAR[512:], "expected names in UTF-8"),
-        (resummed(patched(TAR[:512], 156, b"5")) + TAR[512:], "expected an empty folder 'a', got 5 bytes"),
-        (resummed(patched(TAR[:512], 156, b"L")) + TAR[512:], "expected zeros behind the last member"),
-        (resummed(patched(TAR[:512], 156, b"x")) + TAR[512:], "expected an extended header, got a damaged one"),
+        (pickle.dumps(list(range(9999))), "expected a tar archive"),
+        (b"", "expected a tar archive"),
+        (patched(TAR, 0, b"b"), "expected a tar archive"),
+        (patched(TAR, 148, b"zz"), "expected a tar archive"),
+        (resummed(patched(TAR[:512], 124, b"x")) + TAR[512:], "expected a tar archive"),
+        (resummed(patched(TAR[:512], 124, b"77777777777\0")) + TAR[512:], "1048576 bytes when unpacked"),
+        (resummed(patched(TAR[:512], 124, b"\x80" + b"\xff" * 11)) + TAR[512:], "1048576 bytes when unpacked"),
+        (resummed(patched(TAR[:512], 124, b"\xff" + b"\xff" * 11)) + TAR[512:], "expected plain files"),  # -1
+        (resummed(patched(TAR[:512], 124, b"\xff" + b"\xff" * 9 + b"\xfc\0")) + TAR[512:], "expected plain files"),
+        (
+            resummed(patched(TAR[:512], 124, b"00003000000\0")) + TAR[512:],
+            "unexpected end of data",
+        ),
+        (resummed(patched(TAR[:512], 0, b"\xff")) + TAR[512:], "expected names inside its folder"),
+        (resummed(patched(TAR[:512], 156, b"L")) + TAR[512:], "expected"),
+        (resummed(patched(TAR[:512], 156, b"x")) + TAR[512:], "expected"),
         (TAR[:1024] + TAR[:1024] + bytes(1024), "expected each name once, got 'a' again"),
-        (TAR[:1024], "and the end"),
-        (TAR[:1024] + bytes(512), "expected zeros behind the last member"),
-        (TAR + bytes(2**20), "expected zeros behind the last member"),
+        (TAR[:1024], "expected a header or zeros at the end"),
+        (TAR[:1024] + bytes(512), "expected a header or zeros at the end"),
+        (TAR + bytes(2**20), "expected a header or zeros at the end"),
     ],
 )
 def test_what_is_no_tar(content, message):
@@ -619,20 +533,27 @@ def test_what_is_no_tar(content, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"size": "10000000"}, "got the field b'size'"),
-        ({"GNU.sparse.major": "1"}, "got the field b'GNU.sparse.major'"),
+        ({"size": "10000000"}, "1048576 bytes when unpacked"),
+        ({"size": "-512"}, "expected"),
+        ({"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}, "expected"),
+        ({"GNU.sparse.size": "9", "GNU.sparse.map": "0,1"}, "a sparse file"),
         ({"path": "../a"}, "expected names inside its folder"),
-        ({"comment": "x" * 70_000}, "got more, or a long one"),
+        ({"comment": "x" * 2**21}, "a header that is too long"),
     ],
 )
 def test_extended_headers(fields, message):
     info = tarfile.TarInfo("a")
     info.pax_headers = fields
     refused(message, untarred, tar_bytes({info: b"1"}))
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w", pax_headers=fields) as archive:
-        archive.addfile(tarfile.TarInfo("a"))
-    refused("expected", untarred, file.getvalue())
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_a_tar_header_that_would_fill_the_memory(kind):
+    info = tarfile.TarInfo("a")
+    info.type, info.size = kind, 2 * HEADROOM
+    content = gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(2 * HEADROOM), 1)
+    with little_memory(), pytest.raises(BadFile, match="a header that is too long"):
+        untarred(content, gzipped=True)
 
 
 # Archives by their endings
@@ -646,16 +567,11 @@ def test_archives(tmp_path, name):
     (tmp_path / name).write_bytes(content)
     assert dict(archive_members(tmp_path / name, LIMIT, 10)) == FILES
     assert dict(archive_members(tmp_path / name, LIMIT, 10, lambda name: name == "z")) == {"z": b"z"}
-    paths = unpack(archive_members(tmp_path / name, LIMIT, 10), tmp_path / "out")
-    assert {str(path.relative_to(tmp_path / "out")): path.read_bytes() for path in paths} == FILES
-    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / name, tmp_path / "out"])
-    with pytest.raises(FileExistsError):
-        unpack(archive_members(tmp_path / name, LIMIT, 10), tmp_path / "out")
-    with pytest.raises(FileExistsError):
-        unpack([("a", b"1"), ("a", b"2")], tmp_path / "twice")
+    listed = lambda path, largest=None: list(archive_members(path, LIMIT, 10, lambda name: True, largest))
+    refused("1048576 bytes when unpacked, 499 in each, got more at 'a.txt'", listed, tmp_path / name, 499)
     with pytest.raises(FileNotFoundError, match="expected a file, found none"):
-        archive_members(tmp_path / "none.zip", LIMIT, 10)
-    refused("ends in .zip, .tar, .tar.gz, .tgz, got 'x.rar'", archive_members, tmp_path / "x.rar", LIMIT, 10)
+        listed(tmp_path / "none.zip")
+    refused("ends in .zip, .tar, .tar.gz, .tgz, got 'x.rar'", listed, tmp_path / "x.rar")
 
 
 # Images
@@ -668,6 +584,18 @@ def image_bytes(array, form="PNG", mode=None, **options):
 
 
 GREY, COLOUR = RNG.integers(0, 256, (7, 5), np.uint8), RNG.integers(0, 256, (7, 5, 3), np.uint8)
+
+
+def cut_images(content):
+    """Cut anywhere: refused, unless only what stands behind the pixels is missing. More bytes at the end: ignored."""
+    whole = parse_image(content, "")
+    np.testing.assert_array_equal(parse_image(content + b"more", ""), whole)
+    shortened(content[:-9], parse_image)
+    for length in range(len(content) - 9, len(content)):
+        try:
+            np.testing.assert_array_equal(parse_image(content[:length], "FILE"), whole)
+        except BadFile:
+            continue
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP"])
@@ -683,7 +611,7 @@ def test_images(tmp_path, form):
         if form != "JPEG":
             np.testing.assert_array_equal(expected, array.reshape(7, 5, channels).transpose(2, 0, 1))
         refused("expected at most 34 pixels, got 5 × 7", parse_image, content, "FILE", 34)
-        cuts(content, parse_image)
+        cut_images(content)
 
 
 def test_progressive_jpegs_and_interlaced_pngs():
@@ -691,7 +619,7 @@ def test_progressive_jpegs_and_interlaced_pngs():
     content = image_bytes(smooth, "JPEG", progressive=True, quality=95)
     assert content.count(b"\xff\xda") > 1
     assert np.abs(parse_image(content, "").astype(int) - smooth).max() < 8
-    cuts(content, parse_image)
+    cut_images(content)
 
 
 def test_modes_of_images():
@@ -706,7 +634,7 @@ def test_modes_of_images():
     assert parse_image(image_bytes(COLOUR, mode="P"), "").shape == (3, 7, 5)
     assert parse_image(image_bytes(COLOUR, "JPEG", mode="CMYK"), "").shape == (3, 7, 5)
     assert decode_image(image_bytes(GREY), "").mode == "L"
-    refused("expected 8 bits a channel, got the mode I;16", parse_image, image_bytes(GREY.astype(np.uint16)), "FILE")
+    refused("expected 8 bits per channel, got 16", parse_image, image_bytes(GREY.astype(np.uint16)), "FILE")
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
     content = image_bytes(GREY, exif=exif.tobytes())
@@ -721,6 +649,14 @@ def png_chunks(*chunks):
 
 IHDR = struct.pack(">IIBBBBB", 5, 7, 8, 0, 0, 0, 0)
 IDAT = zlib.compress(b"".join(b"\0" + row.tobytes() for row in GREY))
+WIDE = zlib.compress((b"\0" + bytes(6 * 5)) * 7)  # two bytes for each of three channels
+IEND = png_chunks((b"IEND", b""))[8:]
+
+
+def animation():
+    file, frames = io.BytesIO(), [Image.fromarray(GREY), Image.fromarray(255 - GREY)]
+    frames[0].save(file, "PNG", save_all=True, append_images=frames[1:])
+    return file.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -735,23 +671,26 @@ IDAT = zlib.compress(b"".join(b"\0" + row.tobytes() for row in GREY))
         ),
         (
             png_chunks((b"IHDR", bytes(8) + IHDR[8:]), (b"IDAT", IDAT), (b"IEND", b"")),
-            "an image with pixels, got 0 × 0",
+            "expected a PNG image",
         ),
-        (png_chunks((b"IHDR", IHDR), (b"IHDR", IHDR), (b"IDAT", IDAT), (b"IEND", b"")), "chunk b'IHDR' out of place"),
-        (png_chunks((b"IDAT", IDAT), (b"IHDR", IHDR), (b"IEND", b"")), "chunk b'IDAT' out of place"),
-        (png_chunks((b"IHDR", IHDR[:12]), (b"IEND", b"")), "chunk b'IHDR' out of place"),
-        (png_chunks((b"IHDR", IHDR), (b"acTL", bytes(8)), (b"IDAT", IDAT), (b"IEND", b"")), "b'acTL' out of place"),
-        (png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT[:9]), (b"IEND", b"")), "expected a PNG image, got a damaged one"),
-        (png_chunks((b"IHDR", IHDR), (b"IEND", b"")), "expected a PNG image, got a damaged one"),
+        (png_chunks((b"IDAT", IDAT), (b"IHDR", IHDR), (b"IEND", b"")), "expected a PNG image"),
+        (png_chunks((b"IHDR", IHDR[:12]), (b"IEND", b"")), "expected a PNG image"),
+        (png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT[:9]), (b"IEND", b"")), "expected a PNG image"),
+        (png_chunks((b"IHDR", IHDR), (b"IEND", b"")), "expected a PNG image"),
+        (png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT), (b"IEND", b"")).replace(b"IDAT", b"IDAX"), "expected a PNG"),
         (
-            png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT), (b"IEND", b"")).replace(b"IDAT", b"IDAX"),
-            "a damaged one at byte",
+            png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT[:-1] + b"\0"), (b"IEND", b""))[:-20] + bytes(8) + IEND,
+            "expected a PNG image",
         ),
-        (image_bytes(GREY, "JPEG").replace(b"\xff\xc0", b"\xff\xc3"), "expected one JPEG image of 8 bits, got another"),
-        (image_bytes(GREY, "JPEG").replace(b"\xff\xda", b"\xff\xd9"), "expected a JPEG image alone, got"),
-        (b"\xff\xd8\xff\xd9", "expected a whole JPEG image"),
-        (image_bytes(GREY, "BMP").replace(b"BM", b"BM\0"), "expected a whole, uncompressed BMP image"),
-        (patched(image_bytes(GREY, "BMP"), 18, b"\xff\xff\xff\x7f"), "expected a whole, uncompressed BMP image"),
+        (
+            png_chunks((b"IHDR", IHDR[:8] + b"\x10\2" + IHDR[10:]), (b"IDAT", WIDE), (b"IEND", b"")),
+            "expected 8 bits per channel, got 16",
+        ),
+        (image_bytes(GREY, "JPEG").replace(b"\xff\xc0", b"\xff\xc3"), "expected a JPEG image"),
+        (b"\xff\xd8\xff\xd9", "expected a JPEG image"),
+        (image_bytes(GREY, "BMP").replace(b"BM", b"BM\0"), "expected a BMP image"),
+        (patched(image_bytes(GREY, "BMP"), 18, b"\xff\xff\xff\x7f"), "expected"),
+        (animation(), "expected a still image, got an animation; save one frame"),
     ],
 )
 def test_what_is_no_image(content, message):
@@ -761,9 +700,7 @@ def test_what_is_no_image(content, message):
 def test_a_jpeg_of_too_many_scans():
     content = image_bytes(GREY, "JPEG")
     scan = content[content.index(b"\xff\xda") : -2]
-    refused(
-        "expected a whole JPEG image, got a damaged one", parse_image, content[:-2] + 100 * scan + content[-2:], "FILE"
-    )
+    refused("expected at most 100 scans", parse_image, content[:-2] + 100 * scan + content[-2:], "FILE")
 
 
 def test_a_bomb_of_text_in_a_png():
@@ -771,7 +708,48 @@ def test_a_bomb_of_text_in_a_png():
     info.add_text("x", "y" * 2**22, zip=True)
     content = image_bytes(GREY, pnginfo=info)
     assert len(content) < 2**14
-    refused("expected a PNG image, got a damaged one .*too large", parse_image, content, "FILE")
+    refused("expected a PNG image, .*too large", parse_image, content, "FILE")
+
+
+# Through what users call, in a process of its own
+
+USER = """
+import sys
+from vages.data import load_splits
+from vages.files import read_image
+from pathlib import Path
+for path in map(Path, sys.argv[1:]):
+    try:
+        print(load_splits(path, 0).train.shape if path.suffix == ".npz" else read_image(path).shape)
+    except ValueError as error:
+        print(error)
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(int(peak.split()[1]) // 1024)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from /proc")
+def test_small_files_take_little_memory_and_libraries_print_nothing(tmp_path):
+    """An .npz file of some 100 kB once took ten times what it unpacks to, here 960 MB; Pillow warned of metadata."""
+    np.savez_compressed(tmp_path / "zeros.npz", np.zeros((96, 2**20), np.uint8))
+    np.savez_compressed(tmp_path / "good.npz", np.zeros((32, 2**20), np.uint8))
+    late = (b"acTL", bytes(8))  # an animation of no frames, behind the pixels
+    (tmp_path / "x.png").write_bytes(png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT), late, (b"IEND", b"")))
+    exif = (
+        b"Exif\0\0MM\0*\0\0\0\x08\0\x02\x01\x0f\0\x02\0\0\xff\xff\0\0\xff\xf0\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+    )
+    (tmp_path / "x.jpg").write_bytes(image_bytes(GREY, "JPEG", exif=exif))  # turned, and a text beyond the end
+    python2 = npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2L, 3L), }")
+    (tmp_path / "old.npz").write_bytes(zip_bytes({"x.npy": python2}))
+    paths = [tmp_path / name for name in ("zeros.npz", "old.npz", "good.npz", "x.png", "x.jpg")]
+    result = subprocess.run([sys.executable, "-c", USER, *paths], capture_output=True, text=True, check=True)
+    bad, old, good, image, photo, megabytes = result.stdout.splitlines()
+    assert "zeros.npz: expected at most 10000 files and 67108864 bytes when unpacked" in bad
+    assert "old.npz, array 'x': expected a NumPy file" in old
+    assert good == str((26, 2**20))
+    assert (image, photo) == ("(1, 7, 5)", "(1, 5, 7)")
+    assert result.stderr == ""
+    assert int(megabytes) < 100 + 32 * 6  # the process, the bytes, four times as much in float32, and a part
 
 
 # Folders of images
@@ -848,7 +826,6 @@ def test_no_reader_takes_another_format():
     parsers = {
         "idx": parse_idx,
         "cifar": parse_cifar10,
-        "mat": lambda content, name: parse_mat(content, name, "x", LIMIT),
         "npy": lambda content, name: parse_npy(content, name, LIMIT),
         "npz": lambda content, name: parse_npz(content, name, LIMIT),
         "zip": zipped,
@@ -859,7 +836,6 @@ def test_no_reader_takes_another_format():
     contents = {
         "idx": idx_bytes(np.ones((2, 2), np.uint8)),
         "cifar": b"\1" * 3073,
-        "mat": mat_bytes(x=np.ones((2, 2))),
         "npy": npy_bytes(np.ones((2, 2))),
         "npz": npz_bytes(x=np.ones((2, 2))),
         "tar": TAR,

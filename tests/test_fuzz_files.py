@@ -4,28 +4,25 @@ The suite tries 10,000 mutants a reader; `VAGES_FUZZ=100000 pytest -n0 -rP tests
 and shows how many were read and how many refused. Mutants follow from the seed and their number alone.
 """
 
-import contextlib
 import gzip
 import io
 import json
 import os
 import random
 import re
-import resource
 import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-import scipy.io
 from PIL import Image
 
+from memory import HEADROOM, little_memory
 from torch_files import legacy_file, script_pickle, state_dict_pickle, zipped
-from vages.data import load_array, load_freyface, load_images, load_splits
+from vages.data import load_array, load_images, load_splits
 from vages.files import (
     BadFile,
     inflate,
@@ -33,7 +30,6 @@ from vages.files import (
     parse_idx,
     parse_image,
     parse_json,
-    parse_mat,
     parse_npy,
     parse_npz,
     parse_torch,
@@ -43,23 +39,6 @@ from vages.files import (
 
 MUTANTS = int(os.environ.get("VAGES_FUZZ", "10000"))
 LIMIT, PIXELS, COUNT = 2**20, 2**14, 50
-HEADROOM = 2**26  # what the process may grow by while it reads files whose limit is 1 MiB
-
-
-@contextlib.contextmanager
-def little_memory() -> Iterator[None]:
-    """Any allocation beyond 64 MiB fails with MemoryError (on Linux; elsewhere there is no such limit)."""
-    pages = Path("/proc/self/statm")
-    if not pages.exists():
-        yield
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    size = int(pages.read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + HEADROOM, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def test_little_memory_is_little():
@@ -82,17 +61,6 @@ def same(content: bytes) -> bytes:
 
 def idx() -> bytes:
     return b"\0\0\x08\x03" + struct.pack(">3I", 3, 4, 5) + RNG.bytes(60)
-
-
-def mat(compressed: bool) -> bytes:
-    file = io.BytesIO()
-    scipy.io.savemat(file, {"a": [[1.5]], "x": np.arange(24).reshape(4, 6)}, do_compression=compressed)
-    return b"MATLAB 5.0".ljust(116) + file.getvalue()[116:]  # without the date
-
-
-def compressed_element(content: bytes) -> bytes:
-    pressed = zlib.compress(content)
-    return mat(False)[:128] + struct.pack("<II", 15, len(pressed)) + pressed
 
 
 def npy(dtype: str = "<f4") -> bytes:
@@ -165,14 +133,10 @@ Reader = tuple[Callable[[bytes], object], list[tuple[bytes, Wrap]]]
 READERS: dict[str, Reader] = {
     "idx": (lambda content: parse_idx(content, "FILE"), [(idx(), same)]),
     "idx.gz": (
-        lambda content: parse_idx(inflate(content, "FILE", LIMIT, "gzip"), "FILE"),
+        lambda content: parse_idx(inflate(content, "FILE", LIMIT), "FILE"),
         [(gzip.compress(idx(), mtime=0), same), (idx(), lambda content: gzip.compress(content, 1, mtime=0))],
     ),
     "cifar10": (lambda content: parse_cifar10(content, "FILE"), [(b"\3" + RNG.bytes(3072), same)]),
-    "mat": (
-        lambda content: parse_mat(content, "FILE", "x", LIMIT),
-        [(mat(False), same), (mat(True), same), (mat(False)[mat(False).index(b"\x0e", 129) :], compressed_element)],
-    ),
     "npy": (lambda content: parse_npy(content, "FILE", LIMIT), [(npy(), same), (npy("?"), same)]),
     "npz": (
         lambda content: parse_npz(content, "FILE", LIMIT),
@@ -183,11 +147,11 @@ READERS: dict[str, Reader] = {
         [(ZIP, same), (ZIP[ZIP.index(b"PK\x01\x02") :], lambda content: ZIP[: ZIP.index(b"PK\x01\x02")] + content)],
     ),
     "tar": (
-        lambda content: list(tar_members(io.BytesIO(content), "FILE", LIMIT, COUNT, False)),
+        lambda content: list(tar_members(io.BytesIO(content), "FILE", LIMIT, COUNT)),
         [(tar(), same), (tar(), summed), (tar(tarfile.PAX_FORMAT), summed), (tar(tarfile.USTAR_FORMAT), summed)],
     ),
     "tar.gz": (
-        lambda content: list(tar_members(io.BytesIO(content), "FILE", LIMIT, COUNT, True)),
+        lambda content: list(tar_members(gzip.GzipFile(fileobj=io.BytesIO(content)), "FILE", LIMIT, COUNT)),
         [(gzip.compress(tar(), mtime=0), same), (tar(), lambda content: gzip.compress(summed(content), 1, mtime=0))],
     ),
     "png": (
@@ -320,16 +284,6 @@ def test_mutants(name):
 # The same through the functions that users call, with files on a disk
 
 
-def frey_bytes() -> bytes:
-    header = mat(False)[:128]
-    parts = b"".join(
-        struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8)
-        for kind, data in ((6, struct.pack("<II", 9, 0)), (5, struct.pack("<2i", 560, 1965)), (1, b"ff"))
-    )
-    parts += struct.pack("<II", 2, 560 * 1965) + bytes(560 * 1965)
-    return header + struct.pack("<II", 14, len(parts)) + parts
-
-
 def images_in_a_zip() -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
@@ -354,7 +308,6 @@ def images_in_a_tar() -> bytes:
     [
         (".npy", load_array, npy()),
         (".npz", lambda path: load_splits(path, 0), zip_of(npy())),
-        (".mat", load_freyface, frey_bytes()),
         (".zip", lambda path: load_images(str(path), resize=4), images_in_a_zip()),
         (".tar.gz", lambda path: load_images(str(path)), gzip.compress(images_in_a_tar(), mtime=0)),
     ],
@@ -384,7 +337,6 @@ def strided(size: int) -> bytes:
 
 def bombs() -> dict[str, bytes]:
     zeros = bytes(2 * HEADROOM)
-    pressed = zlib.compress(zeros, 1)
     header = b"\0\0\x08\x01" + struct.pack(">I", len(zeros))
     huge = "{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }"
     info = tarfile.TarInfo("a")
@@ -392,7 +344,6 @@ def bombs() -> dict[str, bytes]:
     return {
         "idx": b"\0\0\x0e\x03" + b"\xff" * 12 + bytes(100),
         "idx.gz": gzip.compress(header + zeros, 1),
-        "mat": mat(False)[:128] + struct.pack("<II", 15, len(pressed)) + pressed,
         "npy": b"\x93NUMPY\x01\x00" + struct.pack("<H", len(huge)) + huge.encode() + bytes(64),
         "npz": zip_of(npy() + zeros),
         "zip": zip_of(zeros),

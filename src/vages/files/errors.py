@@ -1,5 +1,6 @@
 """`BadFile`, the error for a file that cannot be used, and reading bytes within a limit."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,12 +19,12 @@ def reading(name: str, expected: str) -> Iterator[None]:
     except BadFile:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL is a seek to before 0
             raise
         reason = " ".join(str(error).split()).replace("; ", ", ")[:200] or type(error).__name__
         reason = reason if reason.isprintable() else repr(reason)
         raise BadFile(
-            f"{name}: expected {expected}, got something else or a damaged file ({reason}); get it again"
+            f"{name}: expected {expected}, got something else or a damaged one ({reason}); get the file again"
         ) from None
 
 

@@ -41,7 +41,7 @@ def decode_image(content: bytes, name: str, pixels: int = MAX_PIXELS) -> Image.I
         if getattr(image, "is_animated", False):
             raise BadFile(f"{name}: expected a still image, got an animation; save one frame")
         if (kind == "PNG" and content[24] == 16) or image.mode not in _GREY + _COLOUR:
-            raise BadFile(f"{name}: expected 8 bits per channel, got 16 or mode {image.mode}; convert it to 8 bits")
+            raise BadFile(f"{name}: expected 8 bits per channel, got 16 or another mode; convert it to 8 bits")
         if kind == "JPEG" and content.count(b"\xff\xda") > _MAX_SCANS:
             raise BadFile(f"{name}: expected at most {_MAX_SCANS} scans, got more; save the image again")
         if kind == "PNG":

@@ -42,14 +42,14 @@ class _Unpickler(pickle.Unpickler):
             return type("Module", (dict,), {"__setstate__": dict.update})
         if module == "torch.jit._pickle":
             return lambda *_: None  # lists of numbers
-        known = {
-            "collections OrderedDict": OrderedDict,
-            "torch._utils _rebuild_tensor_v2": lambda *arguments: self.tensor(*arguments),
-            "torch._utils _rebuild_parameter": lambda tensor, *_: tensor if isinstance(tensor, np.ndarray) else None,
-        }
-        if f"{module} {name}" not in known:
-            raise ValueError(f"the Python name {f'{module} {name}'[:80]!r}, which is not imported")
-        return known[f"{module} {name}"]
+        match f"{module} {name}":
+            case "collections OrderedDict":
+                return OrderedDict
+            case "torch._utils _rebuild_tensor_v2":
+                return lambda *arguments: self.tensor(*arguments)
+            case "torch._utils _rebuild_parameter":
+                return lambda tensor, *_: tensor if isinstance(tensor, np.ndarray) else None
+        raise ValueError(f"the Python name {f'{module} {name}'[:80]!r}, which is not imported")
 
     def persistent_load(self, pid: Any) -> np.ndarray | None:
         _, dtype, key, _, size, *_ = pid

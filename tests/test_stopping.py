@@ -115,9 +115,10 @@ def test_a_terminal_that_is_closed_leaves_a_checkpoint(server, tmp_path):  # noq
     path, words = tmp_path / "run", (*TINY, "--steps", 10**9, "--out", tmp_path / "run")
     process = server.Process(target=command_until_stopped, args=(words, None, (), os.ttyname(slave)))
     process.start()
+    shown = []
+    reader = threading.Thread(target=read_all, args=(master, shown))
+    reader.start()
     try:
-        reader = threading.Thread(target=read_all, args=(master, shown := []))
-        reader.start()
         wait_until(logged(path), process)
         os.close(slave)
         wait_until(lambda: b"it/s" in b"".join(shown), process)
@@ -283,8 +284,8 @@ def test_a_disk_that_fills_while_a_checkpoint_or_the_log_is_written(small_disk):
     folder = RunFolder(place / "run", config_of(CHECKERBOARD))
     write_checkpoint(folder.checkpoints, 500, {}, {})
     fill(0)
-    told = "training came to iteration 500 of 100000, whose checkpoint is .*, but the run could not be written: No space"
-    with pytest.raises(NotWritten, match=f"^{told}.*; make room and run vages train --resume "), reported(folder, 10**5):
+    says = "^training came to iteration 500 of 100000, whose checkpoint is .*, but the run could not be written: No"
+    with pytest.raises(NotWritten, match=f"{says}.*; make room and run vages train"), reported(folder, 10**5):
         folder.log({"step": 501, "text": "x" * 10**5})
     with pytest.raises(NotWritten, match="^checkpoint: expected to write step 510") as raised:
         with reported(folder, 100_000):

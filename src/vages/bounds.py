@@ -15,13 +15,14 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 class Bounds:
     """From `low` to `high`, both included; `hint` ends the error."""
 
-    low: float
-    high: float
+    low: int | float
+    high: int | float
     hint: str = ""
 
     def problem(self, value: Any, whole: bool) -> str | None:
         """What is wrong with a number: what was expected, and what came."""
-        if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+        kind: Any = Integral if whole else Real
+        if isinstance(value, bool) or not isinstance(value, kind):
             return f"expected a {'whole ' if whole else ''}number, got {shown(value)}"
         if not value >= self.low and not value > 0:
             least = f"at least {self.low}" if whole else "a positive number" if self.low > 0 else "zero or more"

@@ -159,6 +159,7 @@ def train(
     settings = _given(locals())
     if resume is not None and out is not None:
         raise ValueError(f"out: expected nothing beside --resume, which goes on in {resume}, got {out}; leave it out")
+    from vages.bounds import ITERATIONS, check_bounds
     from vages.recipes import DEEP_PRESETS, PRESETS, DeepRecipe
     from vages.runs import recipe_of
     from vages.training import Checkpoints, Guard, numbered_folder
@@ -167,6 +168,8 @@ def train(
     recipe = _with(start, settings)
     source = Path(data).stem if data else preset
     folder = resume or out or numbered_folder(Path("runs"), f"{source}-{recipe.method}")
+    rhythm = {"checkpoint_every": checkpoint_every, "keep_last": keep_last, "keep_every": keep_every}
+    check_bounds(**{name: (number, ITERATIONS) for name, number in rhythm.items() if number is not None})
     checkpoints = Checkpoints(checkpoint_every, keep_last=keep_last, keep_every=keep_every)
     if dry_run:
         return _planned(recipe, folder, resume is not None, json)

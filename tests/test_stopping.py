@@ -3,13 +3,16 @@
 import errno
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
+from matplotlib.figure import Figure
 
 import test_resume
 from compiling import compile_in_haste
@@ -115,29 +118,39 @@ def test_a_terminal_that_is_closed_leaves_a_checkpoint(server, tmp_path):  # noq
     path, words = tmp_path / "run", (*TINY, "--steps", 10**9, "--out", tmp_path / "run")
     process = server.Process(target=command_until_stopped, args=(words, None, (), os.ttyname(slave)))
     process.start()
-    try:
-        reader = threading.Thread(target=read_all, args=(master, shown := []))
-        reader.start()
+    with reading(master) as shown:
         wait_until(logged(path), process)
         os.close(slave)
         wait_until(lambda: b"it/s" in b"".join(shown), process)
-    finally:
-        shown.append(None)
-        reader.join()
-        os.close(master)
     process.join(120)
     assert process.exitcode == STATUSES[signal.SIGHUP]
     assert test_resume.rows(path)[-1]["step"] == step_of(checkpoints(path / "checkpoints")[-1])
 
 
-def read_all(handle, shown):
-    """Read until None stands at the end of what was shown."""
-    os.set_blocking(handle, False)
-    while not (shown and shown[-1] is None):
-        try:
-            shown.append(os.read(handle, 4096))
-        except BlockingIOError:
-            time.sleep(0.02)
+@contextmanager
+def reading(master):
+    """What is shown on a terminal, read until the end of the block and closed then."""
+    shown, done = [], threading.Event()
+    os.set_blocking(master, False)
+
+    def read():
+        while True:
+            try:
+                shown.append(os.read(master, 4096))
+            except BlockingIOError:
+                if done.wait(0.02):
+                    return
+            except OSError:  # nobody has it open any more
+                return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield shown
+    finally:
+        done.set()
+        reader.join()
+        os.close(master)
 
 
 def main(monkeypatch, capsys, *words):
@@ -278,18 +291,32 @@ def test_a_disk_that_fills_after_training(monkeypatch, capsys, small_disk):
     assert json.loads((path / "result.json").read_text())["steps"] == 20
 
 
+def test_a_file_that_may_not_be_so_large_after_training(monkeypatch, capsys, tmp_path):
+    """A limit of the process, which needs no right to mount anything."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def draw(trained):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (512, before[1]))
+        return {"density": Figure()}
+
+    monkeypatch.setattr("vages.runs.grbm.draw", draw)
+    try:
+        status, err = main(monkeypatch, capsys, *TINY, "--steps", 20, "--out", tmp_path / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert status == 1
+    assert err.startswith("vages: training is complete and its checkpoint is ")
+    assert "but pictures and results could not be written: File too large" in err
+    assert err.count("\n") == 1
+
+
 def test_a_disk_that_fills_while_a_checkpoint_or_the_log_is_written(small_disk):
     place, fill = small_disk
     folder = RunFolder(place / "run", config_of(CHECKERBOARD))
     write_checkpoint(folder.checkpoints, 500, {}, {})
     fill(0)
-    told = (
-        "training came to iteration 500 of 100000, whose checkpoint is .*, but the run could not be written: No space"
-    )
-    with (
-        pytest.raises(NotWritten, match=f"^{told}.*; make room and run vages train --resume "),
-        reported(folder, 10**5),
-    ):
+    says = "^training came to iteration 500 of 100000, whose checkpoint is .*, but the run could not be written: No"
+    with pytest.raises(NotWritten, match=f"{says}.*; make room and run vages train"), reported(folder, 10**5):
         folder.log({"step": 501, "text": "x" * 10**5})
     with pytest.raises(NotWritten, match="^checkpoint: expected to write step 510") as raised:
         with reported(folder, 100_000):

@@ -164,6 +164,7 @@ def train(
     settings = _given(locals())
     if resume is not None and out is not None:
         raise ValueError(f"out: expected nothing beside --resume, which goes on in {resume}, got {out}; leave it out")
+    from vages.bounds import ITERATIONS, check_bounds
     from vages.recipes import DEEP_PRESETS, PRESETS, DeepRecipe
     from vages.runs import recipe_of
     from vages.training import Checkpoints, Guard
@@ -171,6 +172,8 @@ def train(
     start = recipe_of(resume) if resume is not None else {**PRESETS, **DEEP_PRESETS}[preset]
     recipe = _with(start, settings)
     name = f"{Path(data).stem if data else preset}-{recipe.method}"
+    rhythm = {"checkpoint_every": checkpoint_every, "keep_last": keep_last, "keep_every": keep_every}
+    check_bounds(**{option: (number, ITERATIONS) for option, number in rhythm.items() if number is not None})
     checkpoints = Checkpoints(checkpoint_every, keep_last=keep_last, keep_every=keep_every)
     if dry_run:
         return _planned(recipe, resume or out or _next(name), resume is not None, json)

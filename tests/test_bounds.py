@@ -1,0 +1,243 @@
+"""Numbers and texts that no command can use: one line and exit status 2, before anything is allocated or written."""
+
+import inspect
+import math
+import os
+import resource
+import sys
+from dataclasses import fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Annotated, get_args, get_origin, get_type_hints
+
+import jax
+import numpy as np
+import pytest
+from jaxtyping import config
+
+from test_resume import server  # noqa: F401
+from vages import bench, cli, experiments, memory, runs
+from vages.bounds import ITERATIONS, Bounds, check_bounds, check_number
+from vages.cli.commands import COMMANDS
+from vages.cli.parsing import parse
+from vages.cli.statuses import Status, line_of, status_of
+from vages.memory import check_memory, memory_limit
+from vages.recipes import CHECKERBOARD, DEEP_PRESETS, sizes
+from vages.recipes.deep import load_deep, parts_of_deep, training_images
+from vages.recipes.reference import check_count
+from vages.recipes.sizes import Sizes, check_training_memory, training_sizes
+from vages.runs import LoadedRun, config_of
+from vages.runs.assessment import Sizes as Assessed
+from vages.training import RunFolder
+from vages.training.keeping import fingerprint
+
+DIGITS = replace(DEEP_PRESETS["digits"], width=4, depth=1, latents=2, head_width=3, sampling=0.1)
+WHOLE = (-(10**30), -1, 0, 1, 10**9, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63, 2**64, 10**30, 10**400)
+REAL = (-math.inf, -1e308, -1.0, 0.0, 1e-320, 1e-30, 1.0, 1e30, 1e308, math.inf, math.nan)
+TEXTS = ("x" * 5000, "a/" * 3000, "\x1b]0;title\x07\x1b[2J", "no\nsuch\rfile", "[red]name", "\udcff", "/dev/null")
+
+
+@pytest.fixture(autouse=True)
+def as_users_have_it():
+    """Without the run-time type checks of the tests, which would speak first."""
+    before = config.jaxtyping_disable
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", before)
+
+
+class Began(Exception):
+    """The command has accepted its options and begins."""
+
+
+def begin(*_, **__):
+    raise Began
+
+
+def options(kind):
+    """(command, option) for every option of every command that takes such a value."""
+    found = []
+    for name, command in COMMANDS.items():
+        for option, hint in get_type_hints(command.run).items():
+            if option != "return" and kind in (get_args(hint) or (hint,)):
+                found.append((name, option))
+    return found
+
+
+@pytest.fixture(scope="module")
+def deep_run(tmp_path_factory):
+    """A run of a deep model that nobody has trained."""
+    path = tmp_path_factory.mktemp("bounds") / "run"
+    RunFolder(path, config_of(DIGITS)).close()
+    images = training_images(DIGITS, load_deep(DIGITS))
+    model, posterior = parts_of_deep(DIGITS, (1, 8, 8))(jax.random.key(0))
+    return LoadedRun(path, DIGITS, model, posterior, 1, "raw", fingerprint(images))
+
+
+@pytest.fixture
+def stubbed(monkeypatch, tmp_path, deep_run):
+    """Commands that end where they would begin to compute or write; what each needs beside its options."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VAGES_DATA", str(tmp_path))
+    for where in ("grbm", "deep"):
+        monkeypatch.setattr(sys.modules[f"vages.runs.{where}"], "by_writer", begin)
+    for module in (sizes, sys.modules["vages.runs.deep"]):
+        monkeypatch.setattr(module, "training_sizes", lambda recipe, shape, examples: Sizes({}, {}, {"noise": 0}))
+    for name in ("load_run", "assess"):
+        monkeypatch.setattr(runs, name, begin if name == "assess" else lambda path, raw=False: deep_run)
+    for name in ("new_folder", "sample_v", "sample_joint"):
+        monkeypatch.setattr(sys.modules["vages.runs.gallery"], name, begin)
+    monkeypatch.setattr(sys.modules["vages.runs.embedding"], "new_folder", begin)
+    monkeypatch.setattr("vages.runs.playing.playground", begin)
+    monkeypatch.setattr(experiments, "reproduce", begin)
+    monkeypatch.setattr("vages.data.fetch", begin)
+    for module in bench.BENCHES.values():
+        __import__(module)
+        monkeypatch.setattr(sys.modules[module], "run", begin)
+    return {"bench": ("estimators",), "reproduce": ("fig1",), "completion": ("bash",), "data": (), "train": None}
+
+
+def refusals(stubbed, run, name, option, values):
+    """The lines by which a command refuses values of an option; it begins with all others."""
+    starts = [("checkerboard",), ("digits",)] if name == "train" else [stubbed.get(name, (run.path,))]
+    parameter = inspect.signature(COMMANDS[name].run).parameters[option]
+    lines = []
+    for start, value in product(starts, values):
+        words, named = (start, {option: value}) if parameter.kind != parameter.POSITIONAL_ONLY else ((value,), {})
+        with pytest.raises(Exception, match="(?s)") as raised:  # what is refused, or Began
+            COMMANDS[name].run(*words, **named)
+        if raised.type is not Began:
+            assert status_of(raised.value) is Status.REFUSED, raised.value
+            lines.append(line_of(raised.value))
+    assert all(line.isprintable() and len(line) < 1100 for line in lines)
+    return lines
+
+
+@pytest.mark.parametrize(("name", "option"), options(int))
+def test_every_whole_number(stubbed, deep_run, name, option):
+    lines = refusals(stubbed, deep_run, name, option, WHOLE)
+    assert any(line.startswith(f"{option}: ") for line in lines)
+
+
+@pytest.mark.parametrize(("name", "option"), options(float))
+def test_every_real_number(stubbed, deep_run, name, option):
+    lines = refusals(stubbed, deep_run, name, option, REAL)
+    named = [line for line in lines if line.startswith(f"{option}: ")]
+    assert len(named) >= 3  # nan and both infinities, at least
+
+
+@pytest.mark.parametrize(("name", "option"), [*options(str), *options(Path)])
+def test_every_text(stubbed, deep_run, capsys, name, option):
+    kind = Path if (name, option) in options(Path) else str
+    refusals(stubbed, deep_run, name, option, map(kind, TEXTS))
+    told = capsys.readouterr()
+    assert "\x1b" not in told.out + told.err
+
+
+@pytest.mark.parametrize("words", [["--out", ""], ["--out="], ["--steps", "9" * 5000], ["--sigma", "x" * 5000], [""]])
+def test_words_that_are_empty_or_long(words):
+    with pytest.raises(ValueError, match="empty|INT|FLOAT|preset|invalid") as raised:
+        parse("train", words)
+    assert len(line_of(raised.value)) < 1100
+
+
+@pytest.mark.parametrize("recipe", [CHECKERBOARD, DIGITS], ids=["grbm", "deep"])
+def test_every_number_of_a_recipe_has_bounds_whose_ends_have_sizes(recipe):
+    hints = get_type_hints(type(recipe), include_extras=True)
+    for field in fields(recipe):
+        inner = get_args(hints[field.name])[0] if get_origin(hints[field.name]) is Annotated else hints[field.name]
+        if not {int, float} & set(get_args(inner) or (inner,)) or field.name == "sampling":
+            continue
+        bounds = next(one for one in get_args(hints[field.name]) if isinstance(one, Bounds))
+        if field.name in ("width", "depth", "latents", "samples", "head_width", "corrector_steps"):
+            shape = (1, 8, 8) if recipe is DIGITS else (2,)
+            assert training_sizes(replace(recipe, **{field.name: bounds.high}), shape, None).bytes["state"] > 0
+        for value in (bounds.high + 1, math.inf, "1", None if inner in (int, float) else "x", True, [1]):
+            with pytest.raises(ValueError, match=f"^{field.name}: expected "):
+                replace(recipe, **{field.name: value})
+
+
+def test_what_an_int32_could_not_count():
+    with pytest.raises(ValueError, match=r"^steps: expected at most 2,147,483,647, got 2147483648"):
+        replace(CHECKERBOARD, steps=2**31)
+    replace(CHECKERBOARD, steps=2**31 - 1)
+    says = (
+        "^steps: expected at most 2,147,483,647 steps of the posterior while a learning rate changes, got 1,000,000,000"
+    )
+    with pytest.raises(ValueError, match=says):
+        replace(CHECKERBOARD, steps=10**9, decay="cosine")
+    replace(CHECKERBOARD, steps=10**9, decay="cosine", posterior_steps=2)
+    assert ITERATIONS.high == np.iinfo(np.int32).max
+    with pytest.raises(ValueError, match="^seed: expected seeds below"):
+        replace(CHECKERBOARD, seed=2**32 - 1, seeds=2)
+
+
+def test_bounds():
+    check_bounds(count=(1, Bounds(1, 2)), more=(np.int64(2), Bounds(1, 2)))
+    for value, says in (
+        (0, "expected at least 1, got 0; choose another"),
+        (3, "expected at most 2, got 3"),
+        (1.5, "expected a whole number, got 1.5"),
+        (True, "expected a whole number, got True"),
+        (10**100, r"expected at most 2, got 10{39}… \(101 characters\)"),
+    ):
+        with pytest.raises(ValueError, match=f"^count: {says}"):
+            check_bounds(count=(value, Bounds(1, 2)))
+    for value, says in (
+        (0.0, "expected a positive number, got 0.0; take 1"),
+        (math.nan, "expected a positive number, got nan"),
+        (math.inf, "expected a finite number, got inf"),
+        (1e-9, "expected at least 0.001, got 1e-09"),
+        (3.5, "expected at most 2, got 3.5"),
+    ):
+        with pytest.raises(ValueError, match=f"^x: {says}"):
+            check_number("x", value, Bounds(1e-3, 2, "take 1"))
+    for count in (1, 10**6 + 1, 10**30):
+        with pytest.raises(ValueError, match="^count: expected at "):
+            check_count(count)
+    with pytest.raises(ValueError, match="^examples: expected at most 1,000,000"):
+        Assessed(examples=10**9)
+
+
+def test_memory_is_compared_with_what_there_is(monkeypatch):
+    limit = memory_limit()
+    assert 2**28 < limit < 2**50
+    check_memory({"data": limit}, "take less")
+    says = r"^memory: expected to need at most the .* GiB there are, got at least .* mostly for data; take less$"
+    with pytest.raises(ValueError, match=says):
+        check_memory({"data": limit, "state": 1}, "take less")
+    with pytest.raises(ValueError, match="^memory: .* mostly for the state; choose a smaller batch, width"):
+        check_training_memory(training_sizes(replace(DIGITS, width=2**16, depth=64), (1, 8, 8), 100))
+    with pytest.raises(ValueError, match="^memory: .* mostly for (activations|noise)"):
+        check_training_memory(training_sizes(replace(DIGITS, batch=2**24, width=2**16), (1, 8, 8), None))
+    monkeypatch.setattr(memory, "_CGROUP", Path("/nonexistent"))
+    assert memory_limit() >= limit
+
+
+def in_little_memory(words, out):
+    """A child with 6 GiB of addresses: what it prints, and its exit status."""
+    resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
+    os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT), 2)
+    sys.stderr = os.fdopen(2, "w", closefd=False)
+    sys.argv = ["vages", *words]
+    cli.main()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "digits", "--width", "20000", "--depth", "6"),
+        ("train", "--latents", "1000000", "--seeds", "60"),
+        ("train", "--seeds", "20000"),
+    ],
+    ids=" ".join,
+)
+def test_a_real_process_refuses_what_does_not_fit(server, tmp_path, words):  # noqa: F811
+    process = server.Process(target=in_little_memory, args=((*words, "--out", str(tmp_path / "run")), tmp_path / "err"))
+    process.start()
+    process.join(120)
+    err = (tmp_path / "err").read_text()
+    assert process.exitcode == 2, err
+    assert err.startswith("vages: memory: expected to need at most the 6.0 GiB there are, got at least ")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()

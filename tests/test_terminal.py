@@ -1,0 +1,156 @@
+"""Foreign text on its way to a terminal: names, settings and messages with control characters do nothing there."""
+
+import hashlib
+import io
+import json
+import os
+import sys
+from contextlib import suppress
+
+import pytest
+
+from test_resume import server  # noqa: F401
+from test_stopping import main, reading
+from vages import cli
+from vages.cli import telling
+from vages.cli.evaluation import _print_table
+from vages.cli.statuses import line_of
+from vages.recipes import CHECKERBOARD, DEEP_PRESETS
+from vages.runs import config_of
+from vages.terminal import StandardError, escape_json, printable
+from vages.training import RunFolder
+from vages.training.checkpoint import write_checkpoint
+
+HOSTILE = "a\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2066\u200b\u2028[red]b"
+HARMLESS = r"a\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2066\u200b\u2028[red]b"
+
+
+def clean(text):
+    """Whether no character of the text, but for the newlines that end its lines, could do anything."""
+    return all(char.isprintable() or char == "\n" for char in text)
+
+
+def test_what_is_printable_stays_and_the_rest_is_escaped():
+    assert printable(HOSTILE) == HARMLESS
+    assert printable("naïve σ = ½, 图像 👩 file.npy") == "naïve σ = ½, 图像 👩 file.npy"
+    assert printable("one\ntwo\x00\x7f\udcff", keep="\n") == "one\ntwo\\x00\\x7f\\udcff"
+    for number in (*range(32), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xD800, 0xFEFF):
+        assert printable(chr(number)).isprintable(), hex(number)
+
+
+def test_errors_and_tracebacks(monkeypatch, capsys, tmp_path):
+    for words in (
+        ("sample", HOSTILE),
+        ("train", "--data", f"{HOSTILE}.npy"),
+        ("train", "--sigma", HOSTILE),
+        (HOSTILE,),
+    ):
+        status, err = main(monkeypatch, capsys, *words)
+        assert status == 2
+        assert err.count("\n") == 1
+        assert clean(err)
+        assert "owned" in err
+        status, err = main(monkeypatch, capsys, *words, "--debug")
+        assert status == 2
+        assert clean(err)
+        assert "Traceback" in err
+    status, err = main(monkeypatch, capsys, "report", os.fsdecode(b"\xff\xfe"))  # a name that is not UTF-8
+    assert status == 2
+    assert "\\udcff\\udcfe" in err
+    assert line_of(ValueError(f"{HOSTILE}\nand more")) == f"{HARMLESS} … (--debug shows all)"
+    assert clean(line_of(RuntimeError(HOSTILE)))
+
+
+def test_settings_of_a_run_and_what_its_checkpoints_say(monkeypatch, capsys, tmp_path):
+    config = config_of(CHECKERBOARD) | {"data": f"{HOSTILE}.npy"}
+    RunFolder(tmp_path / "run", config).close()
+    monkeypatch.setattr(sys, "argv", ["vages", "train", "--resume", str(tmp_path / "run"), "--dry-run"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    told = capsys.readouterr().out
+    assert clean(told)
+    assert HARMLESS in told
+
+    RunFolder(tmp_path / "deep", config_of(DEEP_PRESETS["digits"])).close()
+    body = {"format": HOSTILE}
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    path = write_checkpoint(tmp_path / "deep" / "checkpoints", 1, {}, {})
+    (path / "manifest.json").write_text(json.dumps({"manifest": body, "sha256": digest}))
+    status, err = main(monkeypatch, capsys, "sample", tmp_path / "deep")
+    assert status == 2
+    assert "checkpoint refused" in err
+    assert clean(err)
+    assert r"\x1b]0;owned" in err
+
+
+def test_tables_bars_and_lines(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    _print_table([("name", HOSTILE)])
+    telling.say(HOSTILE)
+    assert capsys.readouterr().out.count(HARMLESS) == 2
+    with telling.waiting(HOSTILE) as note:
+        note(HOSTILE)
+    assert capsys.readouterr().err == f"{HARMLESS}\n"
+
+
+def test_json_keeps_the_values(capsys):
+    telling.print_json({HOSTILE: [HOSTILE, "naïve σ", "\udcff"]})
+    out = capsys.readouterr().out
+    assert clean(out)
+    assert "naïve σ" in out
+    assert json.loads(out) == {HOSTILE: [HOSTILE, "naïve σ", "\udcff"]}
+    assert escape_json('"\\n"') == '"\\n"'
+
+
+def list_datasets(terminal, folder):
+    """A child whose terminal this is: what `vages data` says of a folder."""
+    os.setsid()
+    handle = os.open(terminal, os.O_RDWR)
+    for standard in range(3):
+        os.dup2(handle, standard)
+    sys.stdout, sys.stderr = (os.fdopen(standard, "w", closefd=False) for standard in (1, 2))
+    os.environ |= {"VAGES_DATA": folder, "TERM": "xterm-256color", "COLUMNS": "1000"}
+    sys.argv = ["vages", "data"]
+    cli.main()
+
+
+def test_a_real_terminal_sees_no_sequence_of_a_name(server, tmp_path):  # noqa: F811
+    """Those of the table itself, its colours, are there."""
+    folder = tmp_path / HOSTILE
+    (folder / "mnist").mkdir(parents=True)
+    master, slave = os.openpty()
+    with reading(master) as shown:
+        process = server.Process(target=list_datasets, args=(os.ttyname(slave), str(folder)))
+        process.start()
+        process.join(120)
+        os.close(slave)
+    text = b"".join(shown).decode()
+    assert process.exitcode == 0, text
+    assert HARMLESS in text
+    assert "\x1b[32m" in text  # green
+    assert not any(sequence in text for sequence in ("\x1b]0", "\x1b[2J", "\x9b", "\u202e", "\u2066", "\u2028"))
+
+
+def test_an_encoding_that_lacks_letters_is_no_error(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    monkeypatch.setattr(sys, "argv", ["vages", "data", "--json"])
+    monkeypatch.setenv("VAGES_DATA", "σ")
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 0
+    assert b"\\u03c3" in written.getvalue()
+
+
+def test_standard_error_that_has_gone_is_no_error(monkeypatch):
+    source, target = os.pipe()
+    os.close(source)
+    gone = open(target, "w")  # noqa: SIM115
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", gone)
+        stream = StandardError()
+        assert stream.write("x\n" * 10**5)
+        stream.flush()
+        assert not stream.isatty()
+    with suppress(BrokenPipeError):
+        gone.close()

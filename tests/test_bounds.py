@@ -29,7 +29,7 @@ from vages.recipes.sizes import Sizes, check_training_memory, training_sizes
 from vages.runs import LoadedRun, config_of
 from vages.runs.assessment import Sizes as Assessed
 from vages.training import RunFolder
-from vages.training.keeping import fingerprint
+from vages.training.digests import fingerprint
 
 DIGITS = replace(DEEP_PRESETS["digits"], width=4, depth=1, latents=2, head_width=3, sampling=0.1)
 WHOLE = (-(10**30), -1, 0, 1, 10**9, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63, 2**64, 10**30, 10**400)

@@ -43,6 +43,13 @@ with suppress(KeyboardInterrupt):
 MEBIBYTE = 2**20
 
 
+def found(pattern, text):
+    """What stands in the pattern's group."""
+    match = re.search(pattern, text, re.DOTALL)
+    assert match is not None, f"no {pattern} in {text[:500]}"
+    return match[1]
+
+
 class Server:
     """A server in a process of its own."""
 
@@ -67,7 +74,7 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status")
         if not status.exists():
             return 0
-        return 1024 * int(re.search(r"VmRSS:\s+(\d+)", status.read_text())[1])
+        return 1024 * int(found(r"VmRSS:\s+(\d+)", status.read_text()))
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +108,9 @@ class Page:
     def __init__(self, server):
         status, text = server.get(server.path)
         assert status == 200, text
-        elements = re.search(r"parseElements\(String\.raw`(.*?)`\)", text, re.DOTALL)[1]
+        elements = found(r"parseElements\(String\.raw`(.*?)`\)", text)
         self.elements = {int(key): value for key, value in json.loads(html.unescape(elements)).items()}
-        query = json.loads(re.search(r"query: (\{.*?\}),\n", text)[1].replace("'", '"').replace("True", "true"))
+        query = json.loads(found(r"query: (\{.*?\}),\n", text).replace("'", '"').replace("True", "true"))
         self.id = query["client_id"]
         self.query = {
             "client_id": self.id,

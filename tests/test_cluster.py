@@ -15,6 +15,7 @@ from textwrap import indent
 import pytest
 
 from compiling import environment
+from vages.cli.supervision import ClusterFailed, membership
 from vages.cli.training import parse_cluster
 from vages.training.cluster import first_difference, join_cluster
 
@@ -142,7 +143,7 @@ def test_what_the_command_prints_is_passed_on_and_what_libraries_print_is_not(st
 @pytest.mark.parametrize("kill", [os.kill, os.killpg], ids=["parent", "both"])
 def test_a_signal_reaches_the_child_once(start, kill):
     body = """
-signal.signal(signal.SIGTERM, lambda *_: print("seen"))
+signal.signal(signal.SIGTERM, lambda *_: os.write(sys.stdout.fileno(), b"seen\\n"))
 print("ready")
 time.sleep(3)
 sys.exit(0)
@@ -174,6 +175,17 @@ def test_a_child_ends_with_its_parent(start):
     while child.exists() and (child / "cmdline").read_bytes():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_errors_of_collectives_mean_that_a_process_is_gone():
+    gloo = "UNKNOWN: Gloo AllGather failed: [pair.cc:547] Connection closed by peer [127.0.0.1]:29911"
+    service = "UNAVAILABLE: Failed to send RPC to coordination service."
+    for error in (ValueError(gloo), RuntimeError(gloo), RuntimeError(service)):
+        with pytest.raises(ClusterFailed, match="got no answer from another one"), membership(5):
+            raise error
+    for other in ("data: expected a connection, got none", "RESOURCE_EXHAUSTED: Out of memory", "gloo"):
+        with pytest.raises(ValueError, match=other), membership(5):
+            raise ValueError(other)
 
 
 # Real processes

@@ -23,6 +23,7 @@ from PIL import Image
 from memory import HEADROOM, little_memory
 from torch_files import legacy_file, script_pickle, state_dict_pickle, zipped
 from vages.data import load_array, load_images, load_splits
+from vages.evaluation.torch_weights import parse_torch
 from vages.files import (
     BadFile,
     inflate,
@@ -32,7 +33,6 @@ from vages.files import (
     parse_json,
     parse_npy,
     parse_npz,
-    parse_torch,
     tar_members,
     zip_members,
 )

@@ -508,7 +508,7 @@ def test_one_module_opens_the_files_of_a_run(monkeypatch, copied):
         inpaint(run, count=3, tries=2)
         embed(run)
         run_deep(SMALL, copied, resume=True)
-    assert {(path, where) for _, path, where in seen} == {(str(copied), "files/directory.py")}
+    assert {(path, where) for _, path, where in seen} == {(str(copied), "storage/directory.py")}
 
 
 def test_the_command_itself(copied):

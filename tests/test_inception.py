@@ -16,7 +16,8 @@ from memory import little_memory
 from torch_files import legacy_file, script_pickle, state_dict_pickle, tensor, text, zipped
 from vages.evaluation import inception, inception_file, install_inception, load_inception
 from vages.evaluation.inception import digest, folded_inception, inception_arrays
-from vages.files import BadFile, parse_torch
+from vages.evaluation.torch_weights import parse_torch
+from vages.files import BadFile
 from vages.nets.inception import inception_features, kernel_shapes, resized
 
 THIN = 16

@@ -22,7 +22,6 @@ from compiling import compile_in_haste
 from vages import cli
 from vages.cli.training import _given
 from vages.files import BadFile
-from vages.files.directory import Directory
 from vages.learners import make_learner
 from vages.models import DeepEBLVM
 from vages.objectives import MDSM, NoiseRange
@@ -32,6 +31,7 @@ from vages.recipes import CHECKERBOARD, DEEP_PRESETS, Method
 from vages.recipes.recipe import learner_of, parts_of
 from vages.runs import config_of, run_recipe
 from vages.runs.config import reopened
+from vages.storage.directory import Directory
 from vages.training import Checkpoints, Guard, RunFolder, fit, init_seeds
 from vages.training.checkpoint import ARRAYS, checkpoints, prune, step_of, write_checkpoint
 

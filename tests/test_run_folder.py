@@ -17,12 +17,12 @@ from fake_runs import deep_run, grbm_run
 from vages import cli
 from vages.files import BadFile
 from vages.files import directory as directories
-from vages.files.directory import Directory, UnsafeFile
 from vages.recipes import CHECKERBOARD
 from vages.recipes import pictures as recipe_pictures
 from vages.runs import load_grbm_run, run_recipe, write_report
 from vages.runs.assessment import Assessment, Row, Sizes, keep_assessment
 from vages.samplers import gibbs_sample
+from vages.storage.directory import Directory, UnsafeFile
 from vages.training import Checkpoints, RunFolder
 from vages.training.checkpoint import (
     ARRAYS,
@@ -395,7 +395,7 @@ def test_one_module_opens_the_files_of_a_run(trained, run, capsys):
         keep_assessment(loaded, ASSESSED)
         write_report(run)
     for path, opened in ((trained[0], trained[1]), (run, seen)):
-        assert {(name, where) for _, name, where in opened} == {(str(path), "files/directory.py")}
+        assert {(name, where) for _, name, where in opened} == {(str(path), "storage/directory.py")}
 
 
 def test_no_room_above_has_another_way_to_files():

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from vages import cli
-from vages.files.directory import Directory
 from vages.runs.assessment import Assessment, Row, Sizes, keep_assessment
 from vages.runs.kept import new_folder
 from vages.runs.loaded_grbm import GRBMRun
+from vages.storage.directory import Directory
 from vages.training import RunFolder, numbered_folder
 
 

@@ -20,10 +20,10 @@ from test_resume import server  # noqa: F401
 from vages import cli
 from vages.cli.statuses import Status, line_of, status_of
 from vages.cli.stopping import Stopped, raising_signals
-from vages.files.durable import NotWritten
 from vages.recipes import CHECKERBOARD
 from vages.runs import config_of
 from vages.runs.reports import reported
+from vages.storage.durable import NotWritten
 from vages.training import RunFolder
 from vages.training.checkpoint import checkpoints, step_of, write_checkpoint
 from vages.training.signals import StopSignals

@@ -85,6 +85,6 @@ def judge_of(
 
 def is_run(text: str) -> bool:
     """Whether there is the folder of a run."""
-    from vages.files.directory import Directory
+    from vages.storage.directory import Directory
 
     return Directory(Path(text)).has_file("config.json")

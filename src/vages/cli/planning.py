@@ -12,7 +12,6 @@ import numpy as np
 from vages.cli.telling import say, waiting
 from vages.data import IMAGE_SETS, TOYS, Dataset, datasets
 from vages.experiments.catalogue import EXPERIMENTS
-from vages.files.directory import Directory
 from vages.recipes import DeepRecipe, Recipe
 from vages.recipes.deep import load_deep
 from vages.recipes.recipe import load_all_data
@@ -21,6 +20,7 @@ from vages.runs import config_of, recipe_of
 from vages.runs.config import check_resumable
 from vages.runs.dataset import read_deep, read_grbm
 from vages.runs.training_data import data_to_train_on
+from vages.storage.directory import Directory
 from vages.training.checkpoint import last_step
 from vages.training.folder import check_new
 

@@ -82,7 +82,7 @@ def line_of(error: BaseException) -> str:
 
 def _not_written(error: OSError) -> bool:
     """Whether something could not be written that may have been computed."""
-    from vages.files.durable import NotWritten
+    from vages.storage.durable import NotWritten
 
     return isinstance(error, NotWritten) or error.errno in _DISK
 

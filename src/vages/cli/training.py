@@ -306,7 +306,7 @@ def _tensorboard(folder: Path) -> Any:
 
     if find_spec("tensorboardX") is None:
         raise ValueError("tensorboard: expected tensorboardX, which is not installed; pip install 'vages[tensorboard]'")
-    from vages.files.directory import Directory
+    from vages.storage.directory import Directory
     from vages.training.tensorboard import EventLog
 
     return EventLog(Directory(folder) / "tensorboard")

@@ -8,7 +8,7 @@ from vages.data.checksums import FILES, check_content, check_known
 from vages.data.download import Progress, download
 from vages.data.folder import data_folder
 from vages.files import BadFile, archive_members, inflate, read_bytes
-from vages.files.durable import replace_durably
+from vages.storage.durable import replace_durably
 
 
 class Source(NamedTuple):

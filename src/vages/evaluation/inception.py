@@ -12,9 +12,10 @@ import safetensors
 import safetensors.numpy
 
 from vages.data import data_folder
-from vages.files import BadFile, parse_npz, parse_torch, read_bytes, zip_members
-from vages.files.durable import replace_durably
+from vages.evaluation.torch_weights import parse_torch
+from vages.files import BadFile, parse_npz, read_bytes, zip_members
 from vages.nets.inception import Folded, folded, kernel_shapes
+from vages.storage.durable import replace_durably
 
 SHA256 = "90ee9c12aa2a2f005f1f796da0e608d368289742fcbfbf2535a50bc373fc7afd"
 _PARTS = ("weight", "beta", "mean", "var")

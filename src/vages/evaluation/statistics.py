@@ -13,7 +13,7 @@ import safetensors.numpy
 from jaxtyping import Float32, Float64
 
 from vages.files import BadFile, parse_json, read_bytes
-from vages.files.durable import replace_durably
+from vages.storage.durable import replace_durably
 
 PREPROCESSING = "8 bits, TensorFlow 1's bilinear resize to 299, (x - 128) / 128"
 _FORMAT = 1

@@ -6,10 +6,10 @@ import numpy as np
 
 from vages.experiments.claims import Say
 from vages.files import parse_npz
-from vages.files.directory import Directory
 from vages.recipes import DeepRecipe
 from vages.recipes.deep import load_deep
 from vages.runs import Kept, LoadedRun, load_run, recipe_of, run_deep
+from vages.storage.directory import Directory
 from vages.training.folder import is_run
 
 _LARGEST = 2**34  # bytes of arrays

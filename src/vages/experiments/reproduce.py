@@ -10,9 +10,9 @@ from pathlib import Path
 from vages.environment import environment
 from vages.experiments.catalogue import EXPERIMENTS
 from vages.experiments.claims import Outcome, Say
-from vages.files.directory import Directory
 from vages.report import figure_png
 from vages.runs import write_report
+from vages.storage.directory import Directory
 
 
 @dataclass(frozen=True)

@@ -10,4 +10,3 @@ from vages.files.errors import BadFile, read_bytes
 from vages.files.image_folder import image_files, is_image_name
 from vages.files.images import decode_image, parse_image, pixels_of, read_image
 from vages.files.json_files import parse_json, read_json
-from vages.files.torch_weights import parse_torch

@@ -4,9 +4,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from vages.files.directory import Directory
 from vages.recipes.deep import DeepRecipe
 from vages.recipes.recipe import Recipe
+from vages.storage.directory import Directory
 from vages.training import RunFolder
 from vages.training.checkpoint import last_step, newest_about
 from vages.training.digests import canonical, settings_digest

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vages.environment import environment
-from vages.files.directory import Directory
 from vages.runs.loaded import LoadedRun
 from vages.runs.loaded_grbm import GRBMRun
+from vages.storage.directory import Directory
 
 
 class Kept(NamedTuple):

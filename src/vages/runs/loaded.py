@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from vages.data import Images
-from vages.files.directory import Directory
 from vages.learners import Averages
 from vages.memory import check_memory, shape_bytes
 from vages.models import EBLVM
@@ -20,6 +19,7 @@ from vages.posteriors import Posterior
 from vages.recipes.deep import DeepRecipe, parts_of_deep
 from vages.runs.config import recipe_of
 from vages.runs.dataset import RunData, other_data, own_data, read_deep, read_other_images
+from vages.storage.directory import Directory
 from vages.terminal import printable
 from vages.training.checkpoint import Checkpoint, newest_checkpoint
 from vages.training.keeping import has_selected

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from vages.data import TOYS, Splits
-from vages.files.directory import Directory
 from vages.learners import Averages
 from vages.memory import check_memory, shape_bytes
 from vages.models import GRBM
@@ -21,6 +20,7 @@ from vages.posteriors import Posterior
 from vages.recipes.recipe import Recipe, parts_of
 from vages.runs.config import recipe_of
 from vages.runs.dataset import RunData, other_data, own_data, read_grbm
+from vages.storage.directory import Directory
 from vages.terminal import printable
 from vages.training import one_seed
 from vages.training.checkpoint import newest_checkpoint

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from vages.files.directory import Directory
-from vages.files.durable import NotWritten
 from vages.report.page.document import Header, Section, page
 from vages.report.page.embedded import figure
 from vages.report.page.markup import Markup, as_float, duration, element, is_number, joined, number
@@ -23,6 +21,8 @@ from vages.runs.commands import reproduce_command, train_command
 from vages.runs.config import recipe_of
 from vages.runs.reported_galleries import gallery_sections
 from vages.runs.saved import saved_progress
+from vages.storage.directory import Directory
+from vages.storage.durable import NotWritten
 from vages.training import Diverged, RunFolder
 from vages.training.checkpoint import last_step, newest_about
 from vages.training.digests import canonical

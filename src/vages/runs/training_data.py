@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vages.files.directory import Directory
 from vages.runs.config import check_resumable
 from vages.runs.dataset import AnyRecipe, Data, Fingerprints, dataset_record, expected_fingerprints, own_data
+from vages.storage.directory import Directory
 from vages.training import RunFolder, is_writer
 from vages.training.checkpoint import newest_about
 

@@ -22,9 +22,9 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from vages.files.directory import FOLDER, Directory, UnsafeFile
 from vages.files.errors import BadFile
 from vages.files.json_files import parse_json
+from vages.storage.directory import FOLDER, Directory, UnsafeFile
 
 FORMAT = 1
 ARRAYS, MANIFEST = "state.safetensors", "manifest.json"

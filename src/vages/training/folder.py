@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from vages.environment import environment
-from vages.files.directory import Directory
 from vages.files.json_files import parse_json
+from vages.storage.directory import Directory
 
 _LARGEST = 2**30  # bytes of a log that are read at most
 _LOCK, _LOGS = ".lock", ("events.jsonl", "metrics.jsonl")

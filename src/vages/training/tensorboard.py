@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vages.files.directory import Directory
+from vages.storage.directory import Directory
 
 
 class EventLog:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from vages.files import parse_npz
-from vages.files.directory import FOLDER, Directory
 from vages.files.images import decode_image
 from vages.report.page.embedded import Picture
+from vages.storage.directory import FOLDER, Directory
 
 _OBJECT, _LOG, _IMAGE, _ARRAYS = 2**25, 2**27, 2**26, 2**28  # bytes at most
 _ARCHIVE = 2**20  # bytes of an archive of arrays beside them

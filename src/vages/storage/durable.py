@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vages.files.directory import Directory
+from vages.storage.directory import Directory
 
 
 class NotWritten(OSError):

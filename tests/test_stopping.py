@@ -26,7 +26,7 @@ from vages.runs.reports import reported
 from vages.storage.durable import NotWritten
 from vages.training import RunFolder
 from vages.training.checkpoint import checkpoints, step_of, write_checkpoint
-from vages.training.signals import StopSignals
+from vages.training.signals import STOPPING, StopSignals
 
 STATUSES = {signal.SIGTERM: 143, signal.SIGHUP: 129}
 TINY = ("train", "--posterior-steps", "1", "--latents", "2", "--batch", "10")
@@ -218,10 +218,13 @@ def test_a_callers_handler_is_called_once_the_run_is_saved_or_at_the_second_sign
 
 
 def test_a_second_signal_of_another_kind_does_not_wait_either(handled):
+    before = {number: signal.getsignal(number) for number in STOPPING}
     with StopSignals():
+        assert not any(signal.getsignal(number) == before[number] for number in STOPPING)
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+    assert before == {number: signal.getsignal(number) for number in STOPPING}
 
 
 def test_ignored_signals_stay_ignored_and_other_threads_are_left_alone():

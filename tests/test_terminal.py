@@ -20,6 +20,7 @@ from vages.runs import config_of
 from vages.terminal import StandardError, escape_json, printable
 from vages.training import RunFolder
 from vages.training.checkpoint import write_checkpoint
+from vages.training.progress import Progress
 
 HOSTILE = "a\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2066\u200b\u2028[red]b"
 HARMLESS = r"a\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2066\u200b\u2028[red]b"
@@ -152,5 +153,12 @@ def test_standard_error_that_has_gone_is_no_error(monkeypatch):
         assert stream.write("x\n" * 10**5)
         stream.flush()
         assert not stream.isatty()
+        patch.setenv("FORCE_COLOR", "1")
+        patch.setenv("TERM", "xterm")
+        with Progress(10, visible=True) as bar:
+            bar.show(5, {"seconds": 1.0, "loss": 1.0})
+        with telling.bar() as show, telling.waiting("x") as note:
+            show(1, 2)
+            note("x")
     with suppress(BrokenPipeError):
         gone.close()

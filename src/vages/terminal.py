@@ -35,18 +35,21 @@ def _escaped(character: str) -> str:
 
 
 class StandardError:
-    """Standard error, whatever it is now; after the terminal has gone, what is written is lost and nothing raises."""
+    """Standard error; after its terminal or reader has gone, what is written is lost and nothing raises."""
+
+    def __init__(self):
+        self._stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)  # not what shows it above a progress bar
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(sys.stderr, name)
+        return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
         """Write the text, if anybody is there to read it."""
-        with suppress(OSError):
-            return sys.stderr.write(text)
+        with suppress(OSError, AttributeError):  # or it was closed before the program began
+            return self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
         """Write what is buffered."""
-        with suppress(OSError):
-            sys.stderr.flush()
+        with suppress(OSError, AttributeError):
+            self._stream.flush()

@@ -48,7 +48,8 @@ def main(after_error: Callable[[int], None] = sys.exit) -> None:
     try:
         with raising_signals():
             status = _run(arguments)
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except SystemExit as stop:  # after --help, or by rich where nobody reads
         closed = isinstance(stop.__context__, BrokenPipeError)
         status = Status.CLOSED if closed else Status.DONE if stop.code is None else Status(stop.code)

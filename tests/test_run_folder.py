@@ -16,12 +16,12 @@ from audited import opened_by_path
 from fake_runs import deep_run, grbm_run
 from vages import cli
 from vages.files import BadFile
-from vages.files import directory as directories
 from vages.recipes import CHECKERBOARD
 from vages.recipes import pictures as recipe_pictures
 from vages.runs import load_grbm_run, run_recipe, write_report
 from vages.runs.assessment import Assessment, Row, Sizes, keep_assessment
 from vages.samplers import gibbs_sample
+from vages.storage import directory as directories
 from vages.storage.directory import Directory, UnsafeFile
 from vages.training import Checkpoints, RunFolder
 from vages.training.checkpoint import (
@@ -342,7 +342,7 @@ def other_data(run):
     [
         (lambda run: None, {"learning_rate": 0.5}, "resume: expected the settings"),
         (lambda run: None, {"steps": 15}, "steps: expected at least the 20 already made"),
-        (other_data, {}, "resume: expected the run as it was, got another data"),
+        (other_data, {}, "checkerboard: expected the data that .* was trained on"),
         (damage, {}, r"checkpoints: expected a checkpoint that can be verified, found none; the newest: .*SHA-256"),
         (lambda run: newer(run / LAST, 7), {}, "got format 7, of a newer vages"),
         (lambda run: (run / "metrics.jsonl").unlink() or (run / "metrics.jsonl").mkdir(), {}, "got a folder"),
@@ -381,7 +381,7 @@ def test_other_settings_are_written_when_the_run_goes_on(run):
     folder.begin()
     folder.close()
     assert json.loads((run / "config.json").read_text())["steps"] == 30
-    assert events(run)[-1]["event"] == "a note"
+    assert [event["event"] for event in events(run)[-2:]] == ["a note", "other settings"]
 
 
 # nothing else opens files of a run

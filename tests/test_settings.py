@@ -29,6 +29,13 @@ def folder_of(recipe, path, *, first_edition=False):
     return path
 
 
+def resumed(recipe, path):
+    """The folder of a resume that went on, and ended before its first checkpoint."""
+    folder = reopened(recipe, path)
+    folder.begin()
+    folder.close()
+
+
 def edit(path, **settings):
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(config | settings))
@@ -88,13 +95,13 @@ def test_what_an_edit_leaves_as_it_was_is_no_edit(tmp_path):
 def test_a_resume_with_more_steps_that_was_killed_before_its_first_checkpoint_goes_on(tmp_path, first):
     path = folder_of(SMALL, tmp_path / "run", first_edition=first)
     for steps in (40, 30):
-        reopened(replace(SMALL, steps=steps), path).close()
+        resumed(replace(SMALL, steps=steps), path)
         assert recipe_of(path).steps == steps
     edit(path, steps=40)  # which was announced once, and is not what the last resume announced
     with pytest.raises(ValueError, match="steps 40 in place of 20; undo the edit"):
         recipe_of(path)
     edit(path, steps=30)
-    reopened(replace(SMALL, steps=50), path).close()
+    resumed(replace(SMALL, steps=50), path)
     assert recipe_of(path).steps == 50
 
 
@@ -108,7 +115,7 @@ def test_settings_are_announced_before_they_are_taken(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "save", killed)
         with pytest.raises(KeyboardInterrupt):
-            reopened(replace(SMALL, steps=40), path)
+            resumed(replace(SMALL, steps=40), path)
     assert recipe_of(path) == SMALL
     assert [event["steps"] for event in RunFolder.events(path) if event["event"] == "other settings"] == [[20, 40]]
 

@@ -421,6 +421,8 @@ def test_no_room_above_has_another_way_to_files():
                 if called.rpartition(".")[2] in banned:
                     found.add((path.relative_to(package).as_posix(), called))
     assert found == {
+        ("cli/supervision.py", "open"),  # a stream of the process
+        ("explore/access.py", "file.write_text"),  # the address, in a temporary folder
         ("experiments/reproduce.py", "out.mkdir"),  # the folder above the results
         ("report/images.py", "figure.savefig"),  # to memory
         ("report/page/document.py", "files('vages.report.page').joinpath(name).read_text"),  # of the library

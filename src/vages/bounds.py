@@ -43,6 +43,8 @@ ITERATIONS = Bounds(1, 2**31 - 1)  # an int32 counts them
 MAYBE_ITERATIONS = Bounds(0, 2**31 - 1)
 SEED = Bounds(0, 2**32 - 1)  # of JAX and NumPy alike
 IMAGES = Bounds(1, 10**6)
+SECONDS = Bounds(1, 24 * 60 * 60)  # of waiting
+PROCESSES = Bounds(1, 10**5)
 
 
 def check_bounds(**settings: tuple[Any, Bounds]) -> None:

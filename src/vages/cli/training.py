@@ -164,7 +164,7 @@ def train(
     settings = _given(locals())
     if resume is not None and out is not None:
         raise ValueError(f"out: expected nothing beside --resume, which goes on in {resume}, got {out}; leave it out")
-    from vages.bounds import ITERATIONS, check_bounds
+    from vages.bounds import ITERATIONS, SECONDS, check_bounds
     from vages.recipes import DEEP_PRESETS, PRESETS, DeepRecipe
     from vages.runs import recipe_of
     from vages.training import Checkpoints, Guard
@@ -172,6 +172,7 @@ def train(
     start = recipe_of(resume) if resume is not None else {**PRESETS, **DEEP_PRESETS}[preset]
     recipe = _with(start, settings)
     name = f"{Path(data).stem if data else preset}-{recipe.method}"
+    check_bounds(cluster_timeout=(cluster_timeout, SECONDS))
     rhythm = {"checkpoint_every": checkpoint_every, "keep_last": keep_last, "keep_every": keep_every}
     check_bounds(**{option: (number, ITERATIONS) for option, number in rhythm.items() if number is not None})
     checkpoints = Checkpoints(checkpoint_every, keep_last=keep_last, keep_every=keep_every)
@@ -314,15 +315,17 @@ def _tensorboard(folder: Path) -> Any:
 
 def parse_cluster(cluster: str, timeout: int) -> tuple[str | None, int | None, int | None]:
     """The address, the number of processes and the index of this one; None where the scheduler is to say it."""
-    if timeout < 1:
-        raise ValueError(f"cluster_timeout: expected at least 1 second, got {timeout}")
+    from vages.bounds import PROCESSES, SECONDS, check_bounds
+
+    check_bounds(cluster_timeout=(timeout, SECONDS))
     if cluster == "auto":
         return None, None, None
     address, *numbers = cluster.split(",")
     host, _, port = address.rpartition(":")
     if not host or not _is_port(port) or len(numbers) != 2 or not all(map(str.isdecimal, numbers)):
         raise ValueError(f"cluster: expected auto or HOST:PORT,PROCESSES,INDEX, got {cluster!r}")
-    processes, index = map(int, numbers)
+    processes, index = (int(number[:9]) for number in numbers)
+    check_bounds(cluster=(processes, PROCESSES))
     if index >= processes:
         raise ValueError(
             f"cluster: expected an INDEX from 0 to PROCESSES - 1, got {index} of {processes}; the first has 0"

@@ -11,10 +11,12 @@ import pytest
 from vages.bench.deep import features_flops
 from vages.data import Images, Splits
 from vages.data.images import Labels
-from vages.experiments import fig_interpolation, fig_samples, reproduce, sensitivity, table_time_memory
+from vages.experiments import fig_interpolation, fig_samples, reproduce, sensitivity, table1, table_time_memory
 from vages.experiments.catalogue import EXPERIMENTS
 from vages.learners import LearnerState
-from vages.recipes.deep import DIGITS, job_of_deep, start_deep
+from vages.recipes.deep import DIGITS, job_of_deep, parts_of_deep, start_deep
+from vages.runs import LoadedRun
+from vages.runs.judging import protocol_of
 from vages.training import Cost, Diverged, Fitted
 
 TINY = replace(
@@ -179,4 +181,49 @@ def test_the_paper_s_variants_are_all_there():
 
 
 def test_only_deep_experiments_are_told_where_runs_are_kept():
-    assert {name for name, entry in EXPERIMENTS.items() if entry.trains} == {"fig-samples", "fig-interpolation"}
+    trained = {name for name, entry in EXPERIMENTS.items() if entry.trains}
+    assert trained == {"fig-samples", "fig-interpolation", "table1"}
+
+
+def test_table_1_of_small_runs(tmp_path, monkeypatch):
+    recipes = (TINY, replace(TINY, method="mdsm"))
+    monkeypatch.setattr(table1, "QUICK", table1.Settings(recipes, count=40, features="pixels"))
+    outcome = reproduce("table1", tmp_path, quick=True).outcome
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["digits-0", "digits-mdsm-0"]
+    (claim,) = outcome.claims
+    table = outcome.measurements["table"]
+    ours, plain = (table[f"digits, {title}"] for title in table1.TITLES.values())
+    assert claim.value == ours["fid"] / plain["fid"]
+    assert (ours["n"], ours["iterations"], ours["training images"]) == (40, 4, 1437)
+
+
+def test_the_distance_of_pixels_is_that_of_gaussians():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(5000, 2)) * [1, 2], rng.normal(size=(5000, 2)) * [3, 4] + [1, 0]
+    distance = table1.fid(table1.pixel_statistics(a), table1.pixel_statistics(b))
+    assert distance == pytest.approx(1 + (3 - 1) ** 2 + (4 - 2) ** 2, rel=0.05)  # a standard error is 2 % of it
+
+
+def test_verdicts_on_table_1():
+    row = lambda fid, steps=300_000: {"metric": "FID-10k", "fid": fid, "iterations": steps, "training images": 50_000}
+    ours, plain, faces = ("cifar10", "vages-mdsm"), ("cifar10", "mdsm"), ("celeba", "vages-mdsm")
+    hold = lambda table: [claim.holds for claim in table1.verdicts(table, "inception")]
+    assert hold({ours: row(30.8), plain: row(31.6), faces: row(31.5)}) == [True, True, True, True]
+    assert hold({ours: row(30.9), plain: row(30.8), faces: row(31.6)}) == [False, True, False, False]
+    assert hold({ours: row(30.0), plain: row(40.0, steps=7)}) == [True, False], "runs of other lengths do not compare"
+
+
+def test_a_quality_that_was_computed_is_found_again(tmp_path):
+    (tmp_path / "run").mkdir()
+    model, posterior = parts_of_deep(TINY, (1, 8, 8))(jax.random.key(0))
+    run = LoadedRun(tmp_path / "run", TINY, model, posterior, 300, "averages", {})
+    quality = {"fid": 30.0, "sampling": {"checkpoint": 300, "weights": "averages", "seed": 0, "of": 10_000}}
+    quality["sampling"]["protocol"] = protocol_of(run, "paper")
+    how = {"count": 10_000, "protocol": "paper", "seed": 0}
+    assert table1.find_quality(run, **how) is None
+    table1.keep_quality(run, {**quality, "sampling": {**quality["sampling"], "checkpoint": 200}})
+    (tmp_path / "run" / "quality-2").mkdir()
+    assert table1.find_quality(run, **how) is None
+    table1.keep_quality(run, quality)
+    assert table1.find_quality(run, **how) == quality
+    assert table1.find_quality(run, **{**how, "seed": 1}) is None

@@ -22,7 +22,13 @@ def kept_runs(recipes: tuple[DeepRecipe, ...], runs: Path, say: Say) -> list[Loa
     """
     for recipe in recipes:
         load_deep(recipe)  # before an hour of training on the images of another
-    return [_kept_run(recipe, runs / f"{recipe.data}-{recipe.seed}", say) for recipe in recipes]
+    return [_kept_run(recipe, runs / run_name(recipe), say) for recipe in recipes]
+
+
+def run_name(recipe: DeepRecipe) -> str:
+    """The name of a kept run: DATA-SEED, or DATA-METHOD-SEED for other methods than VaGES-MDSM."""
+    method = "" if recipe.method == DeepRecipe.method else f"{recipe.method}-"
+    return f"{recipe.data}-{method}{recipe.seed}"
 
 
 def kept_arrays(kept: Kept, name: str) -> dict[str, np.ndarray]:

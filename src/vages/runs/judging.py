@@ -104,7 +104,7 @@ def sample_moments(
         raise ValueError(f"count: expected two images or more, got {moments.n}: {drawn.diverged} chains diverged")
     how = Sampling(
         run=str(run.path),
-        protocol=PROTOCOLS[protocol] if run.has_latents else "v alone, the model has no latents",
+        protocol=protocol_of(run, protocol),
         checkpoint=run.step,
         weights=run.weights,
         sampler=f"annealed Langevin dynamics, {drawn.schedule.steps} steps",
@@ -115,6 +115,11 @@ def sample_moments(
         data=run.about_data,
     )
     return moments, how
+
+
+def protocol_of(run: LoadedRun, protocol: Protocol) -> str:
+    """The protocol in words; a model without latents has one alone."""
+    return PROTOCOLS[protocol] if run.has_latents else "v alone, the model has no latents"
 
 
 def samples_of(

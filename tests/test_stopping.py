@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from matplotlib.figure import Figure
@@ -20,11 +22,12 @@ from test_resume import server  # noqa: F401
 from vages import cli
 from vages.cli.statuses import Status, line_of, status_of
 from vages.cli.stopping import Stopped, raising_signals
+from vages.experiments.comparison import train_all
 from vages.recipes import CHECKERBOARD
 from vages.runs import config_of
 from vages.runs.reports import reported
 from vages.storage.durable import NotWritten
-from vages.training import RunFolder
+from vages.training import Fitted, RunFolder
 from vages.training.checkpoint import checkpoints, step_of, write_checkpoint
 from vages.training.signals import STOPPING, StopSignals
 
@@ -70,9 +73,8 @@ def logged(path, rows=2):
     return lambda: log.exists() and log.read_text().count("\n") >= rows
 
 
-@pytest.mark.parametrize("number", STATUSES)
-def test_a_signal_leaves_a_checkpoint_that_is_resumed_to_the_bit(server, tmp_path, number):  # noqa: F811
-    path = tmp_path / "stopped"
+def test_a_signal_leaves_a_checkpoint_that_is_resumed_to_the_bit(server, tmp_path):  # noqa: F811
+    path, number = tmp_path / "stopped", signal.SIGTERM
     process = server.Process(target=fitted_until_stopped, args=(path, number))
     process.start()
     wait_until(logged(path), process)
@@ -160,7 +162,7 @@ def main(monkeypatch, capsys, *words):
     return stop.value.code, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, *STATUSES])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_after_training_says_that_it_is_complete(monkeypatch, capsys, tmp_path, number):
     path = tmp_path / "run"
     monkeypatch.setattr("vages.runs.grbm.draw", lambda trained: signal.raise_signal(number))
@@ -247,6 +249,15 @@ def test_ignored_signals_stay_ignored_and_other_threads_are_left_alone():
     thread.start()
     thread.join()
     assert found == [now]
+
+
+def test_an_experiment_does_not_go_on_with_half_a_run(monkeypatch):
+    """Ctrl-C ends training in good order, and what it had learnt by then is not the result of the settings."""
+    fitted = SimpleNamespace(interrupted=True)
+    fitted.uninterrupted = partial(Fitted.uninterrupted, fitted)  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr("vages.experiments.comparison.train", lambda recipe: SimpleNamespace(fitted=fitted))
+    with pytest.raises(KeyboardInterrupt):
+        train_all({"a": CHECKERBOARD}, lambda line: None)
 
 
 @pytest.fixture

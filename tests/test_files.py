@@ -556,6 +556,20 @@ def test_a_tar_header_that_would_fill_the_memory(kind):
         untarred(content, gzipped=True)
 
 
+def test_global_headers_of_a_tar_do_not_add_up():
+    parts = []
+    for i in range(90):
+        info = tarfile.TarInfo(f"{i}")
+        record = f" x{i}=" + "A" * (2**20 - 2000) + "\n"
+        record = f"{len(record) + 7}{record}".encode()
+        head = tarfile.TarInfo("g")
+        head.type, head.size = tarfile.XGLTYPE, len(record)
+        parts += [head.tobuf(tarfile.USTAR_FORMAT), record, bytes(-len(record) % 512), info.tobuf(tarfile.USTAR_FORMAT)]
+    content = gzip.compress(b"".join([*parts, bytes(1024)]), 1)
+    with little_memory():
+        assert len(untarred(content, gzipped=True)) == 90
+
+
 # Archives by their endings
 
 
@@ -771,6 +785,10 @@ def test_image_folders(tmp_path):
     (folder / "out.png").symlink_to(tmp_path / "secret.png")
     refused("out.png: expected an image, got a link out of", image_files, folder, 9)
     (folder / "out.png").unlink()
+    (folder / "self.png").symlink_to("self.png")
+    with pytest.raises(FileNotFoundError, match="self.png: expected a file, found none"):
+        read_image(image_files(folder, 9)[4])
+    (folder / "self.png").unlink()
     (folder / "loop").symlink_to(folder)
     refused("loop: expected a folder, got a link", image_files, folder, 9)
     (tmp_path / "none").mkdir()

@@ -1,6 +1,7 @@
 """A run folder is data: nothing in it leads out, what is refused changes nothing, what cannot be read is kept."""
 
 import ast
+import hashlib
 import json
 import os
 import shutil
@@ -329,6 +330,13 @@ def damage(run):
         (path / ARRAYS).write_bytes(b"damaged")
 
 
+def forge(run, **about):
+    """Checkpoints that say something else, with right sums."""
+    for path in checkpoints(run / "checkpoints"):
+        found = read_checkpoint(path)
+        write_checkpoint(run / "checkpoints", found.step, found.arrays, found.about | about)
+
+
 def other_data(run):
     """Checkpoints that say they are of other data, with right sums."""
     for path in checkpoints(run / "checkpoints"):
@@ -347,6 +355,9 @@ def other_data(run):
         (lambda run: newer(run / LAST, 7), {}, "got format 7, of a newer vages"),
         (lambda run: (run / "metrics.jsonl").unlink() or (run / "metrics.jsonl").mkdir(), {}, "got a folder"),
         (lambda run: shutil.rmtree(run / LAST), {"latents": 5}, "resume: expected the settings"),
+        (lambda run: forge(run, retries=2**40), {}, "expected retries and seconds, got others"),
+        (lambda run: forge(run, seconds=-5.0), {}, "expected retries and seconds, got others"),
+        (lambda run: forge(run, retries=True), {}, "expected retries and seconds, got others"),
     ],
 )
 @pytest.mark.parametrize("lock", [True, False])
@@ -370,6 +381,42 @@ def test_a_resume_of_a_run_in_use_changes_nothing(run):
         resume(run)
     assert contents(run) == before
     other.close()
+
+
+@pytest.mark.parametrize(
+    "row", ['{"step": 20, "loss": "x"}', '{"step": 20, "loss": {"a": 1}}', '{"step": NaN}', "[20]"]
+)
+def test_rows_of_a_log_that_are_no_numbers_are_left_out(run, row):
+    good = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join([*good, row, row]) + "\n")
+    resume(run)
+    assert [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()] == [10, 20, 30]
+    assert [event["unreadable"] for event in events(run) if event["event"] == "log incomplete"] == [2]
+
+
+@pytest.mark.parametrize("name", ["environment.json", "events.jsonl", "config.json"])
+def test_a_start_removes_nothing_that_it_did_not_make(tmp_path, name):
+    path = tmp_path / "odd"
+    (path / name).mkdir(parents=True)
+    (path / name / "precious").write_text("mine")
+    (path / "environment.json").mkdir(exist_ok=True)
+    (path / ".lock").touch()
+    before = contents(path)
+    with pytest.raises(ValueError, match="got a folder"):
+        RunFolder(path, {})
+    assert contents(path) == before
+
+
+def test_a_checkpoint_with_more_bytes_than_its_arrays_is_not_read(tmp_path):
+    path = write_checkpoint(tmp_path, 1, {"a": np.zeros(3)}, {})
+    manifest = json.loads((path / MANIFEST).read_text())
+    manifest["manifest"]["files"][ARRAYS]["bytes"] = 2**32
+    body = json.dumps(manifest["manifest"], sort_keys=True, separators=(",", ":"))
+    manifest["sha256"] = hashlib.sha256(body.encode()).hexdigest()
+    (path / MANIFEST).write_text(json.dumps(manifest))
+    os.truncate(path / ARRAYS, 2**32)  # of which the disk holds nothing
+    with pytest.raises(ValueError, match="expected as many bytes as its arrays have, got 4294967296"):
+        read_checkpoint(path)
 
 
 def test_other_settings_are_written_when_the_run_goes_on(run):

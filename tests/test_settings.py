@@ -2,14 +2,16 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from vages import cli
 from vages.recipes import CHECKERBOARD, DEEP_PRESETS
+from vages.recipes.recipe import check_choices
 from vages.runs import build_report, config_of, load_grbm_run, load_run, recipe_of, run_recipe
 from vages.runs.config import reopened
 from vages.training import RunFolder
@@ -161,3 +163,23 @@ def test_digests_of_settings():
     assert one == settings_digest({"b": (1.5, None), "a": 1})
     assert settings_digest({"a": {2: 0, 10: 1}}) == settings_digest({"a": {"10": 1, "2": 0}})
     assert len({one, *(settings_digest({"a": x, "b": [1.5, None]}) for x in (1.0, True, "1"))}) == 4
+
+
+@dataclass
+class Forged:
+    """A recipe without the types that tests check by themselves."""
+
+    data: Any = "digits"
+    flips: bool = False
+
+
+@pytest.mark.parametrize("data", [None, 5, 1.5, [], "", "a\0b"])
+def test_data_of_a_forged_config_have_a_name(data):
+    check_choices(Forged())
+    with pytest.raises(ValueError, match="^data: expected the name of a dataset, file or folder, got"):
+        check_choices(Forged(data))
+
+
+def test_flags_of_a_forged_config_are_flags():
+    with pytest.raises(ValueError, match="^flips: expected true or false, got x"):
+        check_choices(Forged(flips="x"))  # pyright: ignore[reportArgumentType]

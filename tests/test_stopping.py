@@ -136,12 +136,14 @@ def reading(master):
     os.set_blocking(master, False)
 
     def read():
+        last = False
         while True:
             try:
                 shown.append(os.read(master, 4096))
             except BlockingIOError:
-                if done.wait(0.02):
+                if last:
                     return
+                last = done.wait(0.02)  # and what came in the meantime is read once more
             except OSError:  # nobody has it open any more
                 return
 

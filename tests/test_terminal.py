@@ -35,6 +35,8 @@ def test_what_is_printable_stays_and_the_rest_is_escaped():
     assert printable(HOSTILE) == HARMLESS
     assert printable("naïve σ = ½, 图像 👩 file.npy") == "naïve σ = ½, 图像 👩 file.npy"
     assert printable("one\ntwo\x00\x7f\udcff", keep="\n") == "one\ntwo\\x00\\x7f\\udcff"
+    assert printable("x\U000e0041\u206a\u00ady\u3164\ufe0f") == r"x\U000e0041\u206a\xady\u3164\ufe0f"
+    assert json.loads(escape_json(json.dumps("\U000e0041\n\x9b", ensure_ascii=False))) == "\U000e0041\n\x9b"
     for number in (*range(32), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xD800, 0xFEFF):
         assert printable(chr(number)).isprintable(), hex(number)
 

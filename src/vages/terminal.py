@@ -1,18 +1,14 @@
 """What reaches a terminal: text whose control characters are escaped, and a stream that survives a hang-up."""
 
-import re
+import json
 import sys
+import unicodedata
 from contextlib import suppress
 from typing import Any
 
-_UNSAFE = re.compile(
-    "["
-    "\x00-\x1f\x7f-\x9f"  # controls: ESC, newlines, carriage returns, …
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of text
-    "\u200b-\u200d\u2028\u2029\u2060-\u2065\ufeff\ufff9-\ufffb"  # invisible characters and line separators
-    "\ud800-\udfff"  # surrogates, which stand for the bytes of a name that is not UTF-8
-    "]"
-)
+# by category: controls, formats (such as the direction of text), surrogates (bytes that are not UTF-8), line separators
+_UNSAFE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # letters and marks that show nothing
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
@@ -21,17 +17,23 @@ def printable(text: object, keep: str = "") -> str:
 
     Characters in `keep` stay as they are.
     """
-    return _UNSAFE.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), str(text))
+    return "".join(_escaped(c) if _is_unsafe(c) and c not in keep else c for c in str(text))
 
 
 def escape_json(text: str) -> str:
     """JSON whose texts hold no such character; a parser reads the same values."""
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return "".join(json.dumps(c)[1:-1] if _is_unsafe(c) and c != "\n" else c for c in text)
+
+
+def _is_unsafe(c: str) -> bool:
+    selector = "\ufe00" <= c <= "\ufe0f" or "\U000e0100" <= c <= "\U000e01ef"
+    return selector or c in _INVISIBLE or unicodedata.category(c) in _UNSAFE
 
 
 def _escaped(character: str) -> str:
     number = ord(character)
-    return _SHORT.get(character) or (f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}")
+    digits = f"\\x{number:02x}" if number < 2**8 else f"\\u{number:04x}" if number < 2**16 else f"\\U{number:08x}"
+    return _SHORT.get(character, digits)
 
 
 class StandardError:

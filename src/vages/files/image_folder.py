@@ -35,7 +35,7 @@ def image_files(folder: Path, count: int) -> list[Path]:
                 others += 1
                 continue
             path = Path(place, name)
-            if path.is_symlink() and not path.resolve().is_relative_to(root):
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
                 raise BadFile(f"{path}: expected an image, got a link out of {folder}; put the image itself there")
             found.append(path)
             if len(found) > count:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from vages.bounds import ITERATIONS, MAYBE_ITERATIONS, SCALE, Bounds, check_fields
+from vages.bounds import ITERATIONS, MAYBE_ITERATIONS, SCALE, Bounds, check_fields, shown
 from vages.data import TOYS, Splits, load_freyface, load_splits, load_toy
 from vages.learners import Learner, make_learner
 from vages.models import GRBM
@@ -72,6 +72,10 @@ def check_choices(recipe: Any) -> None:
         value, choices = getattr(recipe, field.name), get_args(field.type)
         if get_origin(field.type) is Literal and value not in choices:
             raise ValueError(f"{field.name}: expected one of {', '.join(choices)}, got {value!r}; choose one")
+        if field.type is bool and type(value) is not bool:
+            raise ValueError(f"{field.name}: expected true or false, got {shown(value)}; choose one")
+    if type(recipe.data) is not str or not recipe.data or "\0" in recipe.data:
+        raise ValueError(f"data: expected the name of a dataset, file or folder, got {shown(recipe.data)}; name one")
 
 
 def check_counts(recipe: Any) -> None:

@@ -9,6 +9,7 @@ nothing is ever unpickled. What cannot be read is never removed: it may be someb
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable
@@ -24,6 +25,7 @@ import safetensors.numpy
 
 from vages.files.errors import BadFile
 from vages.files.json_files import parse_json
+from vages.memory import check_memory
 from vages.storage.directory import FOLDER, Directory, UnsafeFile
 
 FORMAT = 1
@@ -231,8 +233,11 @@ def _read_manifest(directory: Directory) -> dict[str, Any]:
 
 
 def _read_arrays(directory: Directory, body: dict[str, Any]) -> Checkpoint:
-    path = directory.path
-    content = directory.read_bytes(ARRAYS, min(body["files"][ARRAYS]["bytes"], _LARGEST[ARRAYS]))
+    path, size = directory.path, body["files"][ARRAYS]["bytes"]
+    if size > sum(map(_bytes, body["arrays"].values())) + 2**10 * len(body["arrays"]) + 2**16:
+        raise BadFile(f"{path / MANIFEST}: expected as many bytes as its arrays have, got {size}; it was changed")
+    check_memory({"the checkpoint": size}, "use a machine with more")
+    content = directory.read_bytes(ARRAYS, min(size, _LARGEST[ARRAYS]))
     if hashlib.sha256(content).hexdigest() != body["files"][ARRAYS]["sha256"]:
         raise BadFile(f"{path / ARRAYS}: expected the SHA-256 sum of its manifest, got another; it was changed or cut")
     try:
@@ -275,6 +280,15 @@ def _describes(value: Any) -> bool:
     if not (isinstance(value, dict) and set(value) == {"shape", "dtype"} and isinstance(value["dtype"], str)):
         return False
     return isinstance(value["shape"], list) and all(map(_whole, value["shape"]))
+
+
+def _bytes(described: dict[str, Any]) -> int:
+    """An upper bound on the bytes of an array: no dtype of a checkpoint has more than 16."""
+    try:
+        item = np.dtype(described["dtype"]).itemsize
+    except TypeError:
+        item = 16
+    return math.prod(described["shape"]) * min(item, 16)
 
 
 def _whole(value: Any) -> bool:

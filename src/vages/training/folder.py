@@ -9,9 +9,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vages.environment import environment
 from vages.files.json_files import parse_json
-from vages.storage.directory import Directory
+from vages.storage.directory import FILE, Directory
 
 _LARGEST = 2**30  # bytes of a log that are read at most
 _LOCK, _LOGS = ".lock", ("events.jsonl", "metrics.jsonl")
@@ -43,7 +45,8 @@ class RunFolder:
         except BaseException:
             with suppress(OSError):
                 for name in begun:
-                    self.directory.remove(name)
+                    if self.directory.kind(name) == FILE:
+                        self.directory.remove(name)
             self.close()
             if made:
                 self.directory.remove_empty()
@@ -123,20 +126,17 @@ class RunFolder:
         """Forget what was logged after `step`, or was not wholly written; the rest."""
         there = self.directory.check_file("metrics.jsonl")
         content = self.directory.read_bytes("metrics.jsonl", _LARGEST) if there else b""
+        whole, rows, bad, shapes = [], [], 0, {}
+        for line in content.splitlines(keepends=True):
+            row = _metrics(line, shapes)
+            if row is None:
+                bad += line.endswith(b"\n")  # the last may have been torn by the end of the process
+            elif row["step"] <= step and line.endswith(b"\n"):
+                whole.append(line)
+                rows.append(row)
         self.begin()
         if not there:
             return []
-        whole, rows, bad = [], [], 0
-        for line in content.splitlines(keepends=True):
-            try:
-                row = json.loads(line)
-                late = row["step"] > step
-            except (ValueError, TypeError, KeyError, RecursionError):
-                bad += line.endswith(b"\n")  # the last may have been torn by the end of the process
-                continue
-            if not late and line.endswith(b"\n"):
-                whole.append(line)
-                rows.append(row)
         if bad or (rows[-1]["step"] if rows else 0) != step:
             self.tell("log incomplete", step=step, last=rows[-1]["step"] if rows else 0, unreadable=bad)
         self.directory.write_bytes("metrics.jsonl", b"".join(whole))
@@ -217,10 +217,25 @@ def check_new(path: Path) -> None:
             return
         parts = {name for name in names if not re.fullmatch(r"\.(config|environment)\.json\.[0-9a-f-]+", name)}
         failed = _LOCK in parts and parts <= set(_BEGUN) and ("config.json" not in parts or "environment.json" in parts)
-        if failed and (not directory.has_file("events.jsonl") or not directory.read_bytes("events.jsonl", _LARGEST)):
-            return  # it has not even told that it started
+        if failed and all(directory.check_file(name) for name in parts):
+            told = "events.jsonl" in parts and directory.read_bytes("events.jsonl", _LARGEST)
+            if not told:  # it has not even said that it started
+                return
     hint = f"resume it with --resume {path}, or choose another" if "config.json" in names else "choose another"
     raise ValueError(f"out: expected a new or empty folder, got {path}, which holds something; {hint}")
+
+
+def _metrics(line: bytes, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any] | None:
+    """A row of metrics.jsonl, or None where it is none: a step, and numbers of the same shapes as in earlier rows."""
+    try:
+        row = json.loads(line)
+        found = {name: np.asarray(value, np.float64).shape for name, value in row.items()}
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None
+    step = row.get("step")
+    if type(step) is not int or step < 0 or any(len(shape) > 1 for shape in found.values()):
+        return None
+    return row if all(shapes.setdefault(name, shape) == shape for name, shape in found.items()) else None
 
 
 def _line(record: dict[str, Any]) -> bytes:

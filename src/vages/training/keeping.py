@@ -3,6 +3,7 @@
 In a cluster the first process reads and writes; the others are told what it read, and fail where it fails.
 """
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -65,7 +66,11 @@ class Run(NamedTuple):
 def has_selected(found: Checkpoint, seed: int = 0) -> bool:
     """Whether a model was judged before this checkpoint; until then its `best` is what training began with."""
     values = found.arrays.get("best_value")
-    return values is not None and bool(np.all(values[seed] > -np.inf))
+    if values is None:
+        return False
+    if values.ndim != 1 or seed >= len(values):
+        raise BadFile(f"{found.path}: expected one best value per seed, got {list(values.shape)}; was it changed?")
+    return bool(values[seed] > -np.inf)
 
 
 class Position(NamedTuple):
@@ -210,11 +215,10 @@ class Keeper:
             return None
         self._check(found)
         self._saved = found.step
-        try:
-            position = Position(found.step, int(found.about["retries"]), float(found.about["seconds"]))
-        except (KeyError, TypeError, ValueError):
-            raise BadFile(f"{found.path}: expected retries and seconds, got none; is it a checkpoint of fit?") from None
-        return with_arrays(template, found.arrays), position
+        retries, seconds = found.about.get("retries"), found.about.get("seconds")
+        if not (type(retries) is int and 0 <= retries < 2**31 and type(seconds) is float and 0 <= seconds < math.inf):
+            raise BadFile(f"{found.path}: expected retries and seconds, got others; is it a checkpoint of fit?")
+        return with_arrays(template, found.arrays), Position(found.step, retries, seconds)
 
     def _check(self, found: Checkpoint) -> None:
         """Refuse a checkpoint of another run: other data, batches or seeds would make another result in silence."""

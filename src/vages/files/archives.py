@@ -122,7 +122,7 @@ def _tar_entries(stream: "_Metered") -> Iterator[_Entry]:
         yield info.name, info.size, kind, contents.read if contents else bytes
         stream.left = MAX_HEADER
         archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]; tarfile keeps all that it has seen
-        archive.pax_headers.clear()
+        archive.pax_headers = {}
 
 
 class _Metered(BufferedIOBase):

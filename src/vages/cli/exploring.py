@@ -17,14 +17,15 @@ def explore(run: Run, /, port: int = 0, no_browser: bool = False, raw: bool = Fa
         no_browser: open no window.
         raw: the weights themselves, not their averages over training.
     """
+    from vages.bounds import Bounds, check_bounds
+
+    check_bounds(port=(port, Bounds(0, 65535, "0 is a free one")))
     if find_spec("nicegui") is None:
         raise ValueError("explore: expected NiceGUI, which is not installed; pip install 'vages[explore]'")
-    from vages.bounds import Bounds, check_bounds
     from vages.explore.app import serve
     from vages.runs import load_run
     from vages.runs.playing import playground
 
-    check_bounds(port=(port, Bounds(0, 65535, "0 is a free one")))
     loaded = load_run(run, raw=raw)
     with bar() as progress:
         ready = playground(loaded, progress=progress)

@@ -14,6 +14,7 @@ Experiment = Literal[
     "checkerboard-methods",
     "control-variate",
     "table-time-memory",
+    "table1",
     "sensitivity",
     "fig-samples",
     "fig-interpolation",

@@ -19,6 +19,7 @@ from vages import GRBM, BernoulliPosterior, Corrector, ExactPosterior, GaussianP
 from vages.cli import evaluate
 from vages.data import Images, Splits
 from vages.evaluation import VariationalScore, posterior_gap
+from vages.files import BadFile
 from vages.posteriors import Heads
 from vages.recipes import CHECKERBOARD, DEEP_PRESETS, deep_training, train
 from vages.recipes.deep import parts_of_deep, start_deep
@@ -160,6 +161,10 @@ def test_until_a_model_was_judged_a_grbm_is_its_last_one(grbm, monkeypatch, tmp_
     write_checkpoint(later / "checkpoints", 5, found.arrays | best, found.about)
     assert eqx.tree_equal(load_grbm_run(later, 1).model, trained.model(1))
     np.testing.assert_array_equal(load_grbm_run(later, 0).model.weight, trained.model(0).weight + 1)
+    best["best_value"] = np.array(-100.0, np.float32)  # of no seed
+    write_checkpoint(later / "checkpoints", 6, found.arrays | best, found.about)
+    with pytest.raises(BadFile, match="best value"):
+        load_grbm_run(later, 0)
 
 
 def test_until_its_first_look_at_fid_a_deep_run_is_its_averages(monkeypatch, tmp_path):

@@ -52,6 +52,8 @@ def test_a_place_in_a_cluster():
     assert parse_cluster("[::1]:1234,2,1", 60) == ("[::1]:1234", 2, 1)
     with pytest.raises(ValueError, match="expected an INDEX from 0 to PROCESSES - 1, got 2 of 2; the first has 0"):
         parse_cluster("h:1,2,2", 60)
+    with pytest.raises(ValueError, match=r"^cluster: expected at most 100,000, got 1000000"):
+        parse_cluster("h:1,1000000,0", 60)
     with pytest.raises(ValueError, match="cluster_timeout: expected at least 1, got 0"):
         parse_cluster("h:1,2,0", 0)
 

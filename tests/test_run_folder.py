@@ -189,6 +189,13 @@ def test_no_page_is_written_through_a_link(tmp_path, name, kind):
     assert contents(tmp_path) == before
 
 
+def test_a_name_that_is_no_text_is_refused(tmp_path):
+    """Bytes that are not UTF-8 are lone surrogates in Python, which no JSON of ours holds."""
+    with pytest.raises(ValueError, match=r"^config.json: expected names in UTF-8, got .*udcff"):
+        Directory(tmp_path).write_json("config.json", {"data": "a\udcff.npz"})
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("handles", [True, False])
 def test_names_are_names(tmp_path, monkeypatch, handles):
     monkeypatch.setattr(directories, "HANDLES", handles)

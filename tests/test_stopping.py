@@ -114,6 +114,31 @@ def test_the_command_says_which_signal_and_how_to_go_on(server, tmp_path, number
     assert not (path / "density.png").exists()  # whoever sends these will not wait
 
 
+LOST = """
+import gc, os, signal, time
+from vages.cli.stopping import raising_signals
+
+def interrupt(phase, info):  # whatever is raised in here, Python throws away
+    gc.callbacks.remove(interrupt)
+    os.kill(os.getpid(), signal.{})
+
+try:
+    with raising_signals():
+        gc.callbacks.append(interrupt)
+        gc.collect()
+        time.sleep(30)
+        print("lost")
+except KeyboardInterrupt as stop:
+    print(type(stop).__name__)
+"""
+
+
+@pytest.mark.parametrize(("name", "stop"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "Stopped")])
+def test_a_signal_in_the_garbage_collector_is_not_lost(name, stop):
+    done = subprocess.run([sys.executable, "-c", LOST.format(name)], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == (f"{stop}\n", "")
+
+
 def test_a_terminal_that_is_closed_leaves_a_checkpoint(server, tmp_path):  # noqa: F811
     """The kernel sends SIGHUP, and the progress bar can be written no more."""
     master, slave = os.openpty()

@@ -25,7 +25,9 @@ class Bounds:
         if isinstance(value, bool) or not isinstance(value, kind):
             return f"expected a {'whole ' if whole else ''}number, got {shown(value)}"
         if not value >= self.low and not value > 0:
-            least = f"at least {self.low}" if whole else "a positive number" if self.low > 0 else "zero or more"
+            least = f"at least {self.low:g}"
+            if not whole and self.low >= 0:
+                least = "a positive number" if self.low > 0 else "zero or more"
             return f"expected {least}, got {shown(value)}"
         if value == math.inf:
             return f"expected a finite number, got {value}"

@@ -1,10 +1,20 @@
-"""SIGTERM and SIGHUP as exceptions: a command that they stop ends with a line and an exit status of its own."""
+"""SIGTERM and SIGHUP as exceptions: a command that they stop ends with a line and an exit status of its own.
 
+Python throws away an exception that a handler raises inside a finalizer or a callback of the garbage collector, and JAX
+has such callbacks. `raising_signals` notices that and sends the signal once more.
+"""
+
+import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
+from typing import Any
+
+_AGAIN = 0.05  # seconds until a lost signal is sent again
 
 
 class Stopped(KeyboardInterrupt):
@@ -23,12 +33,28 @@ def raising_signals() -> Iterator[None]:
         return
     numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) not in (signal.SIG_IGN, None)]
     previous = {one: signal.signal(one, _raise) for one in numbers}
+    hook = sys.unraisablehook
+    sys.unraisablehook = partial(_send_again, hook)
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         for one, handler in previous.items():
             signal.signal(one, handler)
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
     raise Stopped(signal.Signals(number))
+
+
+def _send_again(show: Callable[[Any], Any], unraisable: Any) -> None:
+    """Send a signal again whose exception was thrown away; other exceptions are shown as ever."""
+    error = unraisable.exc_value
+    if not isinstance(error, KeyboardInterrupt):
+        show(unraisable)
+        return
+    number = error.number if isinstance(error, Stopped) else signal.SIGINT
+    # from a thread: raised here, it would be thrown away as well
+    timer = threading.Timer(_AGAIN, os.kill, (os.getpid(), number))
+    timer.daemon = True
+    timer.start()

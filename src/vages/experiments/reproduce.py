@@ -1,7 +1,6 @@
 """Run an experiment and leave a folder that explains itself."""
 
 import importlib
-import json
 import math
 import time
 from dataclasses import dataclass
@@ -57,7 +56,7 @@ def reproduce(
         "environment": environment(),
         "minutes": minutes,
     }
-    results.write_bytes("result.json", (json.dumps(record, indent=2) + "\n").encode())
+    results.write_json("result.json", record)
     for title, figure in outcome.figures.items():
         results.write_bytes(f"{title}.png", figure_png(figure))
     write_report(folder)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 class BadFile(ValueError):
@@ -39,10 +40,14 @@ def read_bytes(path: Path, limit: int) -> bytes:
     """All of a regular file of at most `limit` bytes; more are never read."""
     check_file(path)
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise BadFile(f"{path}: expected at most {limit} bytes, got {size}; is it the right file?")
-        content = file.read(size + 1)
-    if len(content) != size:
+        return read_open(file, path, limit)
+
+
+def read_open(file: BinaryIO, path: Path, limit: int) -> bytes:
+    """The same of an open file; `path` is for errors."""
+    size = os.fstat(file.fileno()).st_size
+    if size > limit:
+        raise BadFile(f"{path}: expected at most {limit} bytes, got {size}; is it the right file?")
+    if len(content := file.read(size + 1)) != size:
         raise BadFile(f"{path}: expected {size} bytes, got another number of them; is it still being written?")
     return content

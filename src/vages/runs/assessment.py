@@ -9,7 +9,6 @@ are those at examples with the noise that the run was trained with, which `noise
 and its score matching loss are those at the examples as they are; a deep model has the denoising loss in its place.
 """
 
-import json
 import math
 import time
 from dataclasses import asdict, dataclass
@@ -53,6 +52,7 @@ from vages.runs.kept import new_folder
 from vages.runs.loaded import LoadedRun
 from vages.runs.loaded_grbm import GRBMRun
 from vages.samplers.program import Progress
+from vages.terminal import printable
 
 LONG = 1000  # dimensions, above which traces are estimated
 LOSS = "the Fisher divergence up to a constant of the data"
@@ -143,7 +143,8 @@ def assess(
     rows = assess_subject(jax.random.key(seed), subject, sizes, progress)
     minutes = (time.perf_counter() - began) / 60
     examples = len(_held_out(jax.random.key(0), subject.splits, sizes.examples))
-    return Assessment(str(run.path), run.step, rows, examples, subject.noise, sizes, seed, minutes, run.about_data)
+    path = printable(run.path)
+    return Assessment(path, run.step, rows, examples, subject.noise, sizes, seed, minutes, run.about_data)
 
 
 def check_noise(noise: float) -> None:
@@ -156,10 +157,10 @@ def check_noise(noise: float) -> None:
 def keep_assessment(run: LoadedRun | GRBMRun, assessment: Assessment) -> Path:
     """Write the assessment and its figure to the first free RUN/evaluation-NUMBER."""
     record = assessment.record()
-    picture = figure_png(assessment_figure(record["rows"], str(run.path)))
+    picture = figure_png(assessment_figure(record["rows"], record["run"]))
     with new_folder(run, "evaluation", None) as folder:
         folder.write_bytes("evaluation.png", picture)
-        folder.write_bytes("result.json", (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+        folder.write_json("result.json", record)
         return folder.path
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, PRNGKeyArray
 
-from vages.bounds import IMAGES, check_bounds
+from vages.bounds import IMAGES, Bounds, check_bounds, check_number
 from vages.files import read_image, read_npy
 from vages.memory import check_memory
 from vages.models import EBLVM
@@ -25,6 +25,7 @@ from vages.training import seed_keys
 
 Latents = Literal["posterior", "joint"]
 RATIOS = {"cifar10": 5.0, "celeba": 3.0}  # how far the paper walks along h, by the name of the images; else 1
+_RATIO = Bounds(-1000, 1000, "1 begins at the image's own h")
 _TALLEST = 60  # times the width: a picture of a walk that Matplotlib can still draw
 SHOWN = 1024  # images in a picture, at most
 HIDDEN = ("half", "left", "centre")
@@ -104,8 +105,7 @@ def interpolate(
     if not 0 <= row < len(train):
         raise ValueError(f"image: expected the number of a training image, 0 to {len(train) - 1}, got {row}")
     ratio = RATIOS.get(run.recipe.data, 1.0) if ratio is None else ratio
-    if not abs(ratio) <= float(np.finfo(np.float32).max):
-        raise ValueError(f"ratio: expected a finite float32, got {ratio}; 1 begins at the image's own h")
+    check_number("ratio", ratio, _RATIO)
     factors = np.linspace(ratio, -ratio, rows, dtype=np.float32)
     with new_folder(run, "interpolation", out) as folder:
         began = time.perf_counter()

@@ -26,6 +26,7 @@ from vages.recipes.samples import PROTOCOLS, Protocol, Samples, check_seed
 from vages.recipes.sources import ImageSet, pieces, random_rows, split_of
 from vages.runs.loaded import LoadedRun
 from vages.runs.quality import Quality, Real, Sampling
+from vages.terminal import printable
 
 Progress = Callable[[str, int, int], object]  # of what is done, how much of it, and how much in all
 
@@ -55,7 +56,7 @@ def evaluate_run(
     if train is not None:  # rather images that the model has not seen, unless they are few
         test = split_of(run.images, run.data_name, "test", grey)
         beside = test if test.count >= min(moments.n, train.count // 5) else train
-    statistics = replace(moments.statistics(), name=f"samples of {run.path}")
+    statistics = replace(moments.statistics(), name=f"samples of {printable(run.path)}")
     quality = _quality(statistics, against, grey, seed, began, moments=moments, sampling=how)
     return _with_real(quality, beside, against, network, seed, began, progress), statistics
 
@@ -103,7 +104,7 @@ def sample_moments(
     if moments.n < 2:
         raise ValueError(f"count: expected two images or more, got {moments.n}: {drawn.diverged} chains diverged")
     how = Sampling(
-        run=str(run.path),
+        run=printable(run.path),
         protocol=protocol_of(run, protocol),
         checkpoint=run.step,
         weights=run.weights,

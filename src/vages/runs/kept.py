@@ -1,6 +1,5 @@
 """What is made of a run: a new folder for it, and its arrays there with what they were made of."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from vages.environment import environment
 from vages.runs.loaded import LoadedRun
 from vages.runs.loaded_grbm import GRBMRun
 from vages.storage.directory import Directory
+from vages.terminal import printable
 
 
 class Kept(NamedTuple):
@@ -42,12 +42,12 @@ def keep(folder: Directory, name: str, run: LoadedRun, arrays: dict[str, np.ndar
     with folder.writing(f"{name}.npz") as file:
         np.savez(file, allow_pickle=False, **arrays)
     result = {
-        "run": str(run.path),
+        "run": printable(run.path),
         "checkpoint": run.step,
         "weights": run.weights,
         **about,
         "data": run.about_data,
         "environment": environment(),
     }
-    folder.write_bytes("result.json", (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())
+    folder.write_json("result.json", result)
     return Kept(folder.path, result)

@@ -1,6 +1,5 @@
 """The FID and KID of a run's samples, kept in its folder, so that hours of sampling are spent once."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ _NAME = "quality"
 def keep_quality(run: LoadedRun, quality: dict[str, Any]) -> Path:
     """Write `Quality.as_json()` to the first free RUN/quality-NUMBER."""
     with new_folder(run, _NAME, None) as folder:
-        folder.write_bytes("result.json", (json.dumps(quality, indent=2, ensure_ascii=False) + "\n").encode())
+        folder.write_json("result.json", quality)
         return folder.path
 
 

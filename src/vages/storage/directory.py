@@ -4,6 +4,7 @@ A run folder may come from anywhere. What lies in it is read and written as regu
 or a device is refused with `UnsafeFile`. Files are replaced whole: written under a new name, flushed and renamed.
 """
 
+import json
 import os
 import secrets
 import shutil
@@ -12,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from vages.files.errors import BadFile
+from vages.files.errors import BadFile, read_open
 
 try:
     import fcntl
@@ -179,20 +180,23 @@ class Directory:
 
     def read_bytes(self, name: str, limit: int) -> bytes:
         """All of a file of at most `limit` bytes; more are never read."""
-        path = self.path / name
         with os.fdopen(self._open(name, os.O_RDONLY), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > limit:
-                raise BadFile(f"{path}: expected at most {limit} bytes, got {size}; is it the right file?")
-            content = file.read(size + 1)
-        if len(content) != size:
-            raise BadFile(f"{path}: expected {size} bytes, got another number of them; is it still being written?")
-        return content
+            return read_open(file, self.path / name, limit)
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Write a file, whole, in the place of an older one or of none."""
         with self.writing(name) as file:
             file.write(content)
+
+    def write_json(self, name: str, value: dict[str, Any], *, allow_nan: bool = True) -> None:
+        """Write a file of JSON."""
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=allow_nan)
+        try:
+            content = (text + "\n").encode()
+        except UnicodeEncodeError as error:  # a path whose bytes are no text
+            got = ascii(text[max(error.start - 40, 0) : error.end])
+            raise ValueError(f"{name}: expected names in UTF-8, got {got}; rename the file or folder") from None
+        self.write_bytes(name, content)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[BinaryIO]:

@@ -145,8 +145,7 @@ class RunFolder:
     def save(self, name: str, value: dict[str, Any]) -> None:
         """Write `name`.json."""
         self._begun()
-        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-        self.directory.write_bytes(f"{name}.json", (text + "\n").encode())
+        self.directory.write_json(f"{name}.json", value, allow_nan=False)
 
     def close(self) -> None:
         """Let another process have the folder."""

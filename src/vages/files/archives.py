@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from io import BufferedIOBase
 from pathlib import Path
+from typing import Any
 
 from vages.files.errors import BadFile, check_file, reading
 from vages.files.limits import MAX_HEADER, max_unpacked
@@ -54,7 +55,7 @@ def tar_members(
     with reading(name, "a tar archive"):
         stream = _Metered(file)
         yield from _checked(_tar_entries(stream), name, limit, count, wanted, largest)
-        # tarfile takes a damaged header for the end, and gzip compares its checksum when all is read.
+        # What follows the last header is not looked at by tarfile, and gzip compares its checksum when all is read.
         end = stream.last + file.read(MAX_HEADER)
         if not 2 * tarfile.BLOCKSIZE <= len(end) <= MAX_HEADER or end.strip(b"\0"):
             raise BadFile(f"{name}: expected a header or zeros at the end, got a damaged archive; get the file again")
@@ -113,7 +114,7 @@ def _zip_entries(archive: zipfile.ZipFile) -> Iterator[_Entry]:
 
 
 def _tar_entries(stream: "_Metered") -> Iterator[_Entry]:
-    archive = tarfile.TarFile(fileobj=stream)
+    archive = tarfile.TarFile(fileobj=stream, tarinfo=_Header)
     while (info := archive.next()) is not None:
         plain = info.isreg() and not info.issparse()
         kind = "a folder" if info.isdir() else "a file" if plain else "a link, a device or a sparse file"
@@ -123,6 +124,17 @@ def _tar_entries(stream: "_Metered") -> Iterator[_Entry]:
         stream.left = MAX_HEADER
         archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]; tarfile keeps all that it has seen
         archive.pax_headers = {}
+
+
+class _Header(tarfile.TarInfo):
+    """A header that is damaged, or says impossible things, is an error: tarfile would take it for the end."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Any:
+        try:
+            return super().fromtarfile(tarfile_)
+        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:
+            raise tarfile.ReadError(str(error)) from None
 
 
 class _Metered(BufferedIOBase):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import vages.runs
+from errors import refused
 from small_nets import IMAGE, filled
 from truth import enumerated, expected_vaes
 from vages import GRBM, BernoulliPosterior, Corrector, ExactPosterior, GaussianPosterior, LinearGaussian
@@ -62,7 +63,7 @@ def test_gap_of_a_grbm_by_enumeration():
     assert gap.vaes_bias.error < 0.2
     assert (gap.fisher, gap.ksd, gap.corrected_ksd, gap.n) == (None, None, None, 300)
     assert "Theorems 1 and 2" in gap.meaning()
-    with pytest.raises(TypeError, match="corrector: expected a posterior over continuous h, got Bernoulli"):
+    with refused("corrector", got="Bernoulli", kind=TypeError):
         posterior_gap(KEY, model, q, v, corrector=Corrector(1, 0.1))
 
 
@@ -94,9 +95,9 @@ def test_gap_of_a_gaussian_model_in_closed_form():
     assert right.fisher is not None
     assert abs(right.ksd.mean) < 5.5 * right.ksd.error
     assert right.fisher.mean < 1e-10
-    with pytest.raises(ValueError, match="samples: expected at least 4 draws of h for each v, got 3"):
+    with refused("samples", got=3):
         posterior_gap(KEY, model, q, v, samples=3)
-    with pytest.raises(ValueError, match=r"v: expected shape \(batch, 3\), got \(64, 2\)"):
+    with refused("v", got="(64, 2)"):
         posterior_gap(KEY, model, q, v[:, :2])
 
 
@@ -137,11 +138,11 @@ def test_a_grbm_comes_back_and_is_assessed(grbm):
     assert (got.record()["data"]["own"], other.record()["data"]["own"]) == (True, False)
     assert ("data", "other", "evaluated on rings, not on the run's own data") in other.table()
     assert other.rows[0].value != got.rows[0].value
-    with pytest.raises(ValueError, match="noise: expected a standard deviation of 0 or more, got -1.0"):
+    with refused("noise", got=-1.0):
         assess(run, noise=-1.0)
-    with pytest.raises(ValueError, match="seed: expected a seed from 0 to below 2"):
+    with refused("seed", got=-1):
         assess(run, seed=-1)
-    with pytest.raises(ValueError, match="seed: expected one of the 2 seeds"):
+    with refused("seed", got=2):
         load_grbm_run(path, 2)
 
 
@@ -218,11 +219,11 @@ def test_a_run_without_latents_is_assessed():
 def test_runs_are_told_apart(tmp_path):
     folder = RunFolder(tmp_path / "deep", config_of(SMALL))
     folder.close()
-    with pytest.raises(ValueError, match="run: expected the run of a GRBM, got .*deep, that of a deep model"):
+    with pytest.raises(ValueError, match="^run: .*got .*deep"):
         load_grbm_run(tmp_path / "deep")
     folder = RunFolder(tmp_path / "empty", config_of(CHECKERBOARD))
     folder.close()
-    with pytest.raises(ValueError, match="run: expected a whole checkpoint in .*empty.checkpoints, got none"):
+    with pytest.raises(ValueError, match="^run: .*empty.checkpoints"):
         load_grbm_run(tmp_path / "empty")
 
 
@@ -239,7 +240,7 @@ def test_denoising_loss_of_vaes_has_no_bias_from_its_noise():
 
 
 def test_sizes_are_checked():
-    with pytest.raises(ValueError, match="examples: expected at least 20, got 5"):
+    with refused("examples", got=5):
         Sizes(examples=5)
 
 
@@ -267,5 +268,5 @@ def test_command(grbm, monkeypatch, capsys):
     assert "not finite" in out
     assert "FID" not in out
     assert (path / "evaluation-2").is_dir()
-    with pytest.raises(ValueError, match="run: expected the run of a deep model"):
+    with pytest.raises(ValueError, match=r"^run: .*\bdeep model"):
         evaluate(str(path), measure="images")

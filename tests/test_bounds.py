@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from jaxtyping import config
 
+from errors import refused
 from test_resume import server  # noqa: F401
 from vages import bench, cli, experiments, memory, runs
 from vages.bounds import ITERATIONS, Bounds, check_bounds, check_number
@@ -158,44 +159,42 @@ def test_every_number_of_a_recipe_has_bounds_whose_ends_have_sizes(recipe):
 
 
 def test_what_an_int32_could_not_count():
-    with pytest.raises(ValueError, match=r"^steps: expected at most 2,147,483,647, got 2147483648"):
+    with refused("steps", got=2147483648):
         replace(CHECKERBOARD, steps=2**31)
     replace(CHECKERBOARD, steps=2**31 - 1)
-    says = (
-        "^steps: expected at most 2,147,483,647 steps of the posterior while a learning rate changes, got 1,000,000,000"
-    )
+    says = "^steps: .*got 1,000,000,000"
     with pytest.raises(ValueError, match=says):
         replace(CHECKERBOARD, steps=10**9, decay="cosine")
     replace(CHECKERBOARD, steps=10**9, decay="cosine", posterior_steps=2)
     assert ITERATIONS.high == np.iinfo(np.int32).max
-    with pytest.raises(ValueError, match="^seed: expected seeds below"):
+    with refused("seed", got=4294967295):
         replace(CHECKERBOARD, seed=2**32 - 1, seeds=2)
 
 
 def test_bounds():
     check_bounds(count=(1, Bounds(1, 2)), more=(np.int64(2), Bounds(1, 2)))
     for value, says in (
-        (0, "expected at least 1, got 0; choose another"),
-        (3, "expected at most 2, got 3"),
-        (1.5, "expected a whole number, got 1.5"),
-        (True, "expected a whole number, got True"),
-        (10**100, r"expected at most 2, got 10{39}… \(101 characters\)"),
+        (0, "got 0"),
+        (3, "got 3"),
+        (1.5, "got 1.5"),
+        (True, "got True"),
+        (10**100, r"got 10{39}… \(101 characters\)"),
     ):
-        with pytest.raises(ValueError, match=f"^count: {says}"):
+        with pytest.raises(ValueError, match=f"^count: .*{says}"):
             check_bounds(count=(value, Bounds(1, 2)))
     for value, says in (
-        (0.0, "expected a positive number, got 0.0; take 1"),
-        (math.nan, "expected a positive number, got nan"),
-        (math.inf, "expected a finite number, got inf"),
-        (1e-9, "expected at least 0.001, got 1e-09"),
-        (3.5, "expected at most 2, got 3.5"),
+        (0.0, "got 0.0; take 1"),
+        (math.nan, "got nan"),
+        (math.inf, "got inf"),
+        (1e-9, "got 1e-09"),
+        (3.5, "got 3.5"),
     ):
-        with pytest.raises(ValueError, match=f"^x: {says}"):
+        with pytest.raises(ValueError, match=f"^x: .*{says}"):
             check_number("x", value, Bounds(1e-3, 2, "take 1"))
     for count in (1, 10**6 + 1, 10**30):
-        with pytest.raises(ValueError, match="^count: expected at "):
+        with refused("count"):
             check_count(count)
-    with pytest.raises(ValueError, match="^examples: expected at most 1,000,000"):
+    with pytest.raises(ValueError, match="^examples: .*1,000,000"):
         Assessed(examples=10**9)
 
 
@@ -203,12 +202,12 @@ def test_memory_is_compared_with_what_there_is(monkeypatch):
     limit = memory_limit()
     assert 2**28 < limit < 2**50
     check_memory({"data": limit}, "take less")
-    says = r"^memory: expected to need at most the .* GiB there are, got at least .* mostly for data; take less$"
+    says = r"^memory: .*got .*\bdata; take less$"
     with pytest.raises(ValueError, match=says):
         check_memory({"data": limit, "state": 1}, "take less")
-    with pytest.raises(ValueError, match="^memory: .* mostly for the state; choose a smaller batch, width"):
+    with pytest.raises(ValueError, match=r"^memory: .*got .*\bstate; .*width"):
         check_training_memory(training_sizes(replace(DIGITS, width=2**16, depth=64), (1, 8, 8), 100))
-    with pytest.raises(ValueError, match="^memory: .* mostly for (activations|noise)"):
+    with pytest.raises(ValueError, match=r"^memory: .*\b(activations|noise)\b"):
         check_training_memory(training_sizes(replace(DIGITS, batch=2**24, width=2**16), (1, 8, 8), None))
     monkeypatch.setattr(memory, "_CGROUP", Path("/nonexistent"))
     assert memory_limit() >= limit
@@ -238,6 +237,7 @@ def test_a_real_process_refuses_what_does_not_fit(server, tmp_path, words):  # n
     process.join(120)
     err = (tmp_path / "err").read_text()
     assert process.exitcode == 2, err
-    assert err.startswith("vages: memory: expected to need at most the 6.0 GiB there are, got at least ")
+    assert err.startswith("vages: memory: expected ")
+    assert " 6.0 GiB " in err
     assert err.count("\n") == 1
     assert not (tmp_path / "run").exists()

@@ -207,7 +207,7 @@ def test_writing_over_a_damaged_checkpoint_puts_a_whole_one_in_its_place(tmp_pat
 
 def test_a_checkpoint_under_another_name_is_refused(tmp_path):
     shutil.copytree(save(tmp_path, 2), tmp_path / "step-000000000009")
-    with pytest.raises(BadFile, match="expected step 9, as its folder says, got 2"):
+    with pytest.raises(BadFile, match="step-000000000009/manifest.json: .*got 2"):
         read_checkpoint(tmp_path / "step-000000000009")
 
 
@@ -231,10 +231,10 @@ def test_a_tree_comes_back_from_its_named_arrays():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda arrays: arrays.pop("a"), r"got a checkpoint without \['a'\]"),
-        (lambda arrays: arrays.update(c=np.zeros(1)), r"with \['c'\]"),
-        (lambda arrays: arrays.update(a=np.zeros(2, np.float32)), r"expected float32\[3\] for a, got float32\[2\]"),
-        (lambda arrays: arrays.update(a=np.zeros(3)), r"expected float32\[3\] for a, got float64\[3\]"),
+        (lambda arrays: arrays.pop("a"), r"^state: .*without \['a'\]"),
+        (lambda arrays: arrays.update(c=np.zeros(1)), r"^state: .*with \['c'\]"),
+        (lambda arrays: arrays.update(a=np.zeros(2, np.float32)), r"^state: .*\ba, got float32\[2\]"),
+        (lambda arrays: arrays.update(a=np.zeros(3)), r"^state: .*\ba, got float64\[3\]"),
     ],
 )
 def test_arrays_of_another_tree_are_refused(change, says):

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from errors import refused
 from vages import GRBM, EnergyModel, vaes, vages, vages_dsm
 from vages.models import check_inputs
 from vages.objectives import Noised
@@ -15,50 +16,50 @@ V, H = jnp.ones((5, 3)), jnp.ones((5, 4, 2))
 @pytest.mark.parametrize(
     ("v", "h", "z", "error", "says"),
     [
-        (V, H[:, :1], V, ValueError, "h: expected at least 2 samples .* covariance needs two.*got 1"),
-        (V[0], H, V, ValueError, r"v: expected shape \(batch, 3\), got \(3,\); add the batch axis"),
-        (V[:, :2], H, V, ValueError, r"v: expected shape \(batch, 3\), got \(5, 2\)"),
-        (V[None], H, V, ValueError, r"v: expected shape \(batch, 3\), got \(1, 5, 3\)"),
-        (V[:0], H, V, ValueError, r"v: expected shape \(batch, 3\), got \(0, 3\)"),
-        (V.astype(int), H, V, TypeError, "v: expected a floating dtype, got int32"),
-        (V, H[:, 0], V, ValueError, r"h: expected shape \(5, samples, 2\), got \(5, 2\)"),
-        (V, H[:3], V, ValueError, r"h: expected shape \(5, samples, 2\), got \(3, 4, 2\)"),
-        (V, H.astype(complex), V, TypeError, "h: expected a floating, integer or boolean dtype, got complex64"),
-        (V, H, V[:, :2], ValueError, r"z: expected shape \(5, 3\), got \(5, 2\)"),
-        (V, H, V.astype(jnp.bfloat16), TypeError, "z: expected the dtype of v, float32, got bfloat16"),
-        (V.at[2, 1].set(jnp.nan), H, V, ValueError, r"v: expected finite numbers, got nan at \(2, 1\) \(1 of 15"),
-        (V, H.at[0, 1, 1].set(jnp.inf), V, ValueError, r"h: expected finite numbers, got inf at \(0, 1, 1\)"),
+        (V, H[:, :1], V, ValueError, "h: .*got 1"),
+        (V[0], H, V, ValueError, r"v: .*got \(3,\)"),
+        (V[:, :2], H, V, ValueError, r"v: .*got \(5, 2\)"),
+        (V[None], H, V, ValueError, r"v: .*got \(1, 5, 3\)"),
+        (V[:0], H, V, ValueError, r"v: .*got \(0, 3\)"),
+        (V.astype(int), H, V, TypeError, "v: .*got int32"),
+        (V, H[:, 0], V, ValueError, r"h: .*got \(5, 2\)"),
+        (V, H[:3], V, ValueError, r"h: .*got \(3, 4, 2\)"),
+        (V, H.astype(complex), V, TypeError, "h: .*got complex64"),
+        (V, H, V[:, :2], ValueError, r"z: .*got \(5, 2\)"),
+        (V, H, V.astype(jnp.bfloat16), TypeError, "z: .*got bfloat16"),
+        (V.at[2, 1].set(jnp.nan), H, V, ValueError, r"v: .*got nan at \(2, 1\)"),
+        (V, H.at[0, 1, 1].set(jnp.inf), V, ValueError, r"h: .*got inf at \(0, 1, 1\)"),
     ],
 )
 def test_vages_refuses(v, h, z, error, says):
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=f"^{says}"):
         vages(MODEL, v, h, z)
 
 
 def test_what_is_not_an_array_is_refused():
-    with pytest.raises(TypeError, match="v: expected an array, got list; wrap it"):
+    with refused("v", got="list", kind=TypeError):
         check_inputs(MODEL, [[1.0, 2.0, 3.0]])
 
 
 def test_shapes_are_refused_under_jit_too():
-    with pytest.raises(ValueError, match="at least 2 samples"):
+    with refused("h", got=1):
         jax.jit(lambda v, h: vages(MODEL, v, h, v))(V, H[:, :1])
 
 
 @pytest.mark.parametrize(
     ("energy", "got"),
     [
-        (lambda params, v, h: params * v**2, r"float32\[3\]"),
-        (lambda params, v, h: (params * jnp.sum(v))[None], r"float32\[1\]"),
-        (lambda params, v, h: jnp.sum(h.astype(int)), r"int32\[\]"),
+        (lambda params, v, h: params * v**2, "float32[3]"),
+        (lambda params, v, h: (params * jnp.sum(v))[None], "float32[1]"),
+        (lambda params, v, h: jnp.sum(h.astype(int)), "int32[]"),
     ],
 )
 def test_an_energy_that_is_not_a_scalar_is_refused(energy, got):
     model = EnergyModel(energy, jnp.ones(()), (3,), (2,))
-    with pytest.raises(ValueError, match=f"expected one floating number for one example .v, h., got {got}; sum"):
+    with refused("log_joint", got=got):
         vaes(model, V, H)
 
 
 def test_dsm_needs_two_samples_for_each_estimator():
-    with pytest.raises(ValueError, match="h: expected at least 4 samples of h for each v, got 3"):
+    with refused("h", got=3):
         vages_dsm(MODEL, Noised(V, V), H[:, :3])

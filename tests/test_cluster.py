@@ -15,6 +15,7 @@ from textwrap import indent
 import pytest
 
 from compiling import environment
+from errors import refused
 from vages.cli.supervision import ClusterFailed, membership
 from vages.cli.training import parse_cluster
 from vages.training.cluster import first_difference, join_cluster
@@ -24,14 +25,13 @@ def test_the_first_difference_is_named_with_both_values():
     same = {"versions": {"jax": "1"}, "settings": {"a": 1, "b": None}, "steps": 3}
     assert first_difference([same, same, same]) is None
     other = {**same, "settings": {"a": 1, "b": 2}, "steps": 4}
-    assert first_difference([same, same, other]) == (
-        "cluster: expected every process to have the same settings, got b null in process 0 and 2 in process 2; "
-        "start all of them with the same command, data and versions"
-    )
-    assert "same steps, got 3 in process 0 and 4 in process 1;" in str(first_difference([same, {**same, "steps": 4}]))
+    said = str(first_difference([same, same, other]))
+    assert said.startswith("cluster: expected ")
+    assert " settings, got b null in process 0 and 2 in process 2; " in said
+    assert "steps, got 3 in process 0 and 4 in process 1" in str(first_difference([same, {**same, "steps": 4}]))
     assert "got a 1 in process 0 and null" in str(first_difference([same, {**same, "settings": {"b": None}}]))
-    assert "same settings, got b null in" in str(first_difference([same, {**same, "settings": {"a": 1}}]))
-    assert "same steps, got null in process 0 and 3" in str(first_difference([{}, {"steps": 3}]))
+    assert "settings, got b null in" in str(first_difference([same, {**same, "settings": {"a": 1}}]))
+    assert "steps, got null in process 0 and 3" in str(first_difference([{}, {"steps": 3}]))
     long = first_difference([same, {**same, "steps": "\n" * 1000}])
     assert long is not None
     assert len(long) < 300
@@ -43,28 +43,28 @@ PLACES = ["here", "h:1,2", "h:1,2,3,4", "h,2,0", ":1,2,0", "h:,2,0", "h:0,2,0", 
 
 @pytest.mark.parametrize("cluster", PLACES)
 def test_what_is_no_place_in_a_cluster_is_refused(cluster):
-    with pytest.raises(ValueError, match=r"cluster: expected auto or HOST:PORT,PROCESSES,INDEX, got "):
+    with pytest.raises(ValueError, match="^cluster: .*HOST:PORT,PROCESSES,INDEX, got "):
         parse_cluster(cluster, 60)
 
 
 def test_a_place_in_a_cluster():
     assert parse_cluster("auto", 60) == (None, None, None)
     assert parse_cluster("[::1]:1234,2,1", 60) == ("[::1]:1234", 2, 1)
-    with pytest.raises(ValueError, match="expected an INDEX from 0 to PROCESSES - 1, got 2 of 2; the first has 0"):
+    with refused("cluster", got="2 of 2"):
         parse_cluster("h:1,2,2", 60)
-    with pytest.raises(ValueError, match=r"^cluster: expected at most 100,000, got 1000000"):
+    with refused("cluster", got=1000000):
         parse_cluster("h:1,1000000,0", 60)
-    with pytest.raises(ValueError, match="cluster_timeout: expected at least 1, got 0"):
+    with refused("cluster_timeout", got=0):
         parse_cluster("h:1,2,0", 0)
 
 
 def test_the_first_process_needs_an_address_of_its_own_and_a_free_port():
     for address in ("192.0.2.1:1234", "no.such.host.invalid:1234"):
-        with pytest.raises(ValueError, match=f"cluster: expected an address and a free port .* got {address}: "):
+        with refused("cluster", got=f"{address}:"):
             join_cluster(address, 2, 0, timeout=1)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ValueError, match=f"got {address}: Address already in use; choose another"):
+        with refused("cluster", got=f"{address}: Address already in use"):
             join_cluster(address, 2, 0, timeout=1)
 
 
@@ -121,9 +121,9 @@ def ended(process, seconds=60):
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
-        ("supervision._tell(supervision._JOINED); " + ABORT, 1, "got no answer from another one (waited up to 7 s);"),
-        (ABORT, 1, "cluster: expected all processes to come within 7 s, got fewer;"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", 1, "expected this process to run to its end, got SIGKILL;"),
+        ("supervision._tell(supervision._JOINED); " + ABORT, 1, "got no answer"),
+        (ABORT, 1, "7 s, got fewer"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 1, "got SIGKILL"),
         ("print('vages: own', file=sys.stderr); supervision._tell(201, 2); " + ABORT, 2, "vages: own"),
         ("print('vages: own', file=sys.stderr); after_error(70)", 70, "vages: own"),
     ],
@@ -183,7 +183,7 @@ def test_errors_of_collectives_mean_that_a_process_is_gone():
     gloo = "UNKNOWN: Gloo AllGather failed: [pair.cc:547] Connection closed by peer [127.0.0.1]:29911"
     service = "UNAVAILABLE: Failed to send RPC to coordination service."
     for error in (ValueError(gloo), RuntimeError(gloo), RuntimeError(service)):
-        with pytest.raises(ClusterFailed, match="got no answer from another one"), membership(5):
+        with pytest.raises(ClusterFailed, match="^cluster: .*got no answer"), membership(5):
             raise error
     for other in ("data: expected a connection, got none", "RESOURCE_EXHAUSTED: Out of memory", "gloo"):
         with pytest.raises(ValueError, match=other), membership(5):
@@ -225,17 +225,18 @@ def test_the_first_process_listens_on_its_address_alone_and_not_for_ever(start, 
     assert where <= {"0100007F", mapped}
     code, out, err = ended(alone)
     assert (code, out, err.count("\n")) == (1, "", 1)
-    assert err.startswith("vages: cluster: expected all processes to come within 1 s, got fewer; check ")
+    assert err.startswith("vages: cluster: expected ")
+    assert " 1 s, got fewer; " in err
     assert not (tmp_path / "run").exists()
 
 
 def test_commands_that_differ_are_refused_before_there_is_a_folder(start, tmp_path):
     members, _ = start_members(start, tmp_path / "run", [], ["--learning-rate", "0.5"])
-    same = "vages: cluster: expected every process to have the same settings, got learning_rate 0.001 in process 0 and "
     for member in members:
         code, out, err = ended(member)
         assert (code, out, err.count("\n")) == (2, "", 1), err
-        assert err.startswith(same)
+        assert err.startswith("vages: cluster: expected ")
+        assert " settings, got learning_rate 0.001 in process 0 and " in err
     assert not (tmp_path / "run").exists()
 
 
@@ -249,4 +250,5 @@ def test_a_process_that_is_killed_ends_the_others(start, tmp_path):
     second.kill()
     code, out, err = ended(first)
     assert (code, out, err.count("\n")) == (1, "", 1), err
-    assert err.startswith("vages: cluster: expected every process to run to its end, got no answer from another one")
+    assert err.startswith("vages: cluster: expected ")
+    assert ", got no answer " in err

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from errors import refused
 from truth import mean_differs
 from vages.data import TOYS, Batches, Splits, batches, load_array, load_splits, load_toy, split
 
@@ -78,21 +79,21 @@ def test_chunks_in_a_row_shuffle_each_epoch_once(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 1, 0), r"size: expected 1 to 2\*\*31 - 1 rows, got 0"),
-        ((2**31, 1, 0), "size: expected .* got 2147483648; an int32"),
-        ((10, 11, 0), "batch: expected 1 to 10 rows, all there are, got 11"),
-        ((10, 0, 0), "batch: expected 1 to 10 rows, all there are, got 0"),
-        ((10, 5, -1), r"seed: expected an integer from 0 to 2\*\*64 - 1, got -1"),
+        ((0, 1, 0), "size: .*got 0"),
+        ((2**31, 1, 0), "size: .*got 2147483648"),
+        ((10, 11, 0), "batch: .*got 11"),
+        ((10, 0, 0), "batch: .*got 0"),
+        ((10, 5, -1), "seed: .*got -1"),
     ],
 )
 def test_wrong_batches(arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"^{message}"):
         Batches(*arguments)
 
 
 @pytest.mark.parametrize(("step", "steps"), [(-1, 1), (0, -1)])
 def test_iterations_count_from_zero(step, steps):
-    with pytest.raises(ValueError, match="indices: expected step and steps of 0 or more"):
+    with refused("indices"):
         Batches(10, 5, 0).indices(step, steps)
 
 
@@ -122,16 +123,16 @@ def test_a_split_shuffles_by_its_seed():
 
 @pytest.mark.parametrize("fractions", [(-0.1, 0.1), (0.1, 1.0), (0.5, 0.5), (float("nan"), 0.1)])
 def test_wrong_fractions(fractions):
-    with pytest.raises(ValueError, match=r"split: expected fractions .*; choose them so that their sum is below 1"):
+    with pytest.raises(ValueError, match="^split: .*fractions"):
         split(np.zeros((100, 2), np.float32), 0, *fractions)
 
 
 def test_a_split_needs_rows_of_float32():
-    with pytest.raises(ValueError, match=r"each set, got 4 rows, that is 4 for training, 0 for .*; add rows"):
+    with refused("split", got="4 rows"):
         split(np.zeros((4, 2), np.float32), 0)
-    with pytest.raises(ValueError, match="got 2 rows, that is 0 for training, 1 for validation and 1 for test"):
+    with refused("split", got="2 rows"):
         split(np.zeros((2, 2), np.float32), 0, 0.45, 0.45)
-    with pytest.raises(ValueError, match=r"expected a float32 array of rows, got float64\[9, 2\]; cast it"):
+    with refused("split", got="float64[9, 2]"):
         split(np.zeros((9, 2)), 0)
 
 
@@ -227,9 +228,9 @@ def test_toys_are_drawn_from_one_generator(name):
 
 
 def test_wrong_toys():
-    with pytest.raises(ValueError, match="toy: expected one of checkerboard, two_moons, .*, got 'moons'; choose"):
+    with refused("toy", got="'moons'"):
         load_toy("moons", 0)
-    with pytest.raises(ValueError, match="toy: expected sizes of 0 or more, got train=10, validation=-1"):
+    with pytest.raises(ValueError, match="^toy: .*validation=-1"):
         load_toy("rings", 0, train=10, validation=-1)
 
 
@@ -274,22 +275,20 @@ def save(folder, name, **arrays):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        pytest.param(np.array([[1, "a"]], object), r"got pickled objects \(dtype '\|O'\); save", id="objects"),
-        pytest.param(np.zeros((3, 2), [("a", object)]), "got pickled objects", id="objects in a field"),
-        pytest.param(np.array([["a", "b"]]), "expected real numbers, got the dtype '<U1'; save numbers", id="text"),
-        pytest.param(np.zeros((2, 2), "M8[s]"), r"expected real numbers, got the dtype '<M8\[s\]'", id="dates"),
-        pytest.param(np.zeros((3, 2), [("a", "f4")]), "expected real numbers, got the dtype", id="fields"),
-        pytest.param(
-            np.zeros((1, 1), [(f"field {i}", "f4") for i in range(900)]), "header of at most 10000 bytes", id="long"
-        ),
-        pytest.param(np.zeros((3, 2), complex), "got the dtype '<c16'; save the real and", id="complex"),
-        pytest.param(np.zeros(7), r"2 dimensions or more, .* got shape \(7,\); reshape it", id="one dimension"),
-        pytest.param(np.float32(1), r"2 dimensions or more, .* got shape \(\); reshape it", id="a number"),
-        pytest.param(np.zeros((0, 3)), r"expected examples, got an empty array of shape \(0, 3\)", id="no rows"),
-        pytest.param(np.zeros((3, 0)), r"expected examples, got an empty array of shape \(3, 0\)", id="no columns"),
-        pytest.param(np.diag([0, np.nan]), r"got nan at \(1, 1\) \(1 of 4 entries\); clean the data", id="nan"),
-        pytest.param(np.full((2, 2), np.inf), r"got inf at \(0, 0\) \(4 of 4 entries\); clean", id="infinity"),
-        pytest.param(np.diag([0, -1e39]), r"finite in float32, got -1e\+39 at \(1, 1\)", id="beyond float32"),
+        pytest.param(np.array([[1, "a"]], object), "pickled objects", id="objects"),
+        pytest.param(np.zeros((3, 2), [("a", object)]), "pickled objects", id="objects in a field"),
+        pytest.param(np.array([["a", "b"]]), "got .*'<U1'", id="text"),
+        pytest.param(np.zeros((2, 2), "M8[s]"), r"got .*'<M8\[s\]'", id="dates"),
+        pytest.param(np.zeros((3, 2), [("a", "f4")]), "got .*dtype", id="fields"),
+        pytest.param(np.zeros((1, 1), [(f"field {i}", "f4") for i in range(900)]), "header .*10000 bytes", id="long"),
+        pytest.param(np.zeros((3, 2), complex), "got .*'<c16'", id="complex"),
+        pytest.param(np.zeros(7), r"got .*\(7,\)", id="one dimension"),
+        pytest.param(np.float32(1), r"got .*\(\)", id="a number"),
+        pytest.param(np.zeros((0, 3)), r"got .*\(0, 3\)", id="no rows"),
+        pytest.param(np.zeros((3, 0)), r"got .*\(3, 0\)", id="no columns"),
+        pytest.param(np.diag([0, np.nan]), r"got nan at \(1, 1\)", id="nan"),
+        pytest.param(np.full((2, 2), np.inf), r"got inf at \(0, 0\)", id="infinity"),
+        pytest.param(np.diag([0, -1e39]), r"got -1e\+39 at \(1, 1\)", id="beyond float32"),
     ],
 )
 @pytest.mark.parametrize("name", ["mine.npy", "mine.npz"])
@@ -331,9 +330,7 @@ def test_nothing_is_unpickled(tmp_path, suffix):
     for content in files:
         path.write_bytes(content)
         for load in (load_array, lambda path: load_splits(path, 0)):
-            with pytest.raises(
-                ValueError, match="got pickled objects|expected a (NumPy file|zip archive), got"
-            ) as error:
+            with pytest.raises(ValueError, match="pickled objects|NumPy file|zip archive") as error:
                 load(path)
             check_error(error.value, path)
     assert not sprung.exists()
@@ -373,11 +370,11 @@ def test_damaged_files_are_refused_or_read(tmp_path, suffix):
 def test_files_that_are_not_there(tmp_path, load):
     (tmp_path / "folder.npy").mkdir()
     for name, found in (("none.npy", "none"), ("folder.npy", "a folder")):
-        with pytest.raises(FileNotFoundError, match=f"expected a file, found {found}; check the path") as error:
+        with pytest.raises(FileNotFoundError, match=f"found {found}") as error:
             load(tmp_path / name)
         check_error(error.value, tmp_path / name)
     for name, ending in (("x.csv", "'.csv'"), ("x", "'no ending'")):
-        with pytest.raises(ValueError, match=f"ends in .npy or .npz, got {ending}; save") as error:
+        with pytest.raises(ValueError, match=f"got {ending}") as error:
             load(tmp_path / name)
         check_error(error.value, tmp_path / name)
 
@@ -385,26 +382,26 @@ def test_files_that_are_not_there(tmp_path, load):
 def test_archives_with_the_wrong_arrays(tmp_path):
     x, y = np.zeros((4, 2)), np.zeros((4, 3))
     path = save(tmp_path, "two.npz", x=x, train=x)
-    with pytest.raises(ValueError, match="expected one array, got 'x', 'train'; save the array alone") as error:
+    with pytest.raises(ValueError, match="got 'x', 'train'") as error:
         load_array(path)
     check_error(error.value, path)
-    with pytest.raises(ValueError, match="or the three 'train', 'validation', 'test', got 'x', 'train'") as error:
+    with pytest.raises(ValueError, match="'validation', 'test', got 'x', 'train'") as error:
         load_splits(path, 0)
     check_error(error.value, path)
 
     path = save(tmp_path, "three.npz", train=x, validation=x, test=y)
-    with pytest.raises(ValueError, match="expected one array, got .*; use load_splits"):
+    with pytest.raises(ValueError, match="got .*; .*load_splits"):
         load_array(path)
-    with pytest.raises(ValueError, match=r"got \[2\] in train, \[2\] in validation and \[3\] in test") as error:
+    with pytest.raises(ValueError, match=r"got \[2\] .*\[2\] .*\[3\]") as error:
         load_splits(path, 0)
     check_error(error.value, path)
 
     path = save(tmp_path, "bad.npz", train=x, validation=x, test=np.full((4, 2), np.nan))
-    with pytest.raises(ValueError, match="bad.npz, array 'test': expected numbers .* got nan"):
+    with pytest.raises(ValueError, match="bad.npz, array 'test': .*got nan"):
         load_splits(path, 0)
 
     path = save(tmp_path, "few.npz", x=x)
-    with pytest.raises(ValueError, match="few.npz: split: expected a row or more in each set, got 4 rows") as error:
+    with pytest.raises(ValueError, match="few.npz: split: .*got 4 rows") as error:
         load_splits(path, 0)
     check_error(error.value, path)
 

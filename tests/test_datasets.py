@@ -18,6 +18,7 @@ import pytest
 import scipy.io
 from PIL import Image
 
+from errors import refused
 from vages.data import (
     IMAGE_SETS,
     TOYS,
@@ -84,7 +85,7 @@ def test_digits():
 
 def test_digits_of_another_file(monkeypatch):
     monkeypatch.setattr(digits, "_SHA256", "0")
-    with pytest.raises(BadFile, match="digits.npz: expected the file with SHA-256 0, got bdc2.*; install") as error:
+    with pytest.raises(BadFile, match="digits.npz: .*got bdc2") as error:
         load_digits()
     one_line(error)
 
@@ -131,16 +132,16 @@ def test_mnist(data, small_mnist):
 def test_wrong_mnist(data, small_mnist):
     path = data / "mnist" / "train-labels-idx1-ubyte"
     for content, message in (
-        (idx(np.full(12, 10, np.uint8)), "expected labels 0 to 9, got 10 in train; fetch"),
-        (idx(np.zeros(11, np.uint8)), r"expected uint8\[12\], got uint8\[11\]; fetch"),
-        (idx(np.zeros(12, np.uint8))[:-1], "expected 20 bytes"),
+        (idx(np.full(12, 10, np.uint8)), "got 10 in train"),
+        (idx(np.zeros(11, np.uint8)), r"got uint8\[11\]"),
+        (idx(np.zeros(12, np.uint8))[:-1], "20 bytes"),
     ):
         write(path, content)
         with pytest.raises(BadFile, match=message) as error:
             load_mnist()
         one_line(error, str(data))
     path.unlink()
-    with pytest.raises(FileNotFoundError, match="MNIST: expected the file .*labels-idx1-ubyte, or") as error:
+    with pytest.raises(FileNotFoundError, match="^MNIST: .*labels-idx1-ubyte") as error:
         load_mnist()
     one_line(error, "'vages data --get mnist'", "VAGES_DATA")
 
@@ -164,11 +165,11 @@ def test_cifar10(data, monkeypatch):
     assert labels.validation.shape == (0,)
 
     write(folder / "test_batch.bin", bytes(2 * 3073))
-    with pytest.raises(BadFile, match="test_batch.bin: expected 3 images, got 2; fetch it again") as error:
+    with pytest.raises(BadFile, match="test_batch.bin: .*got 2") as error:
         load_cifar10()
     one_line(error)
     (folder / "test_batch.bin").unlink()
-    with pytest.raises(FileNotFoundError, match=r"CIFAR10: expected the file .*data --get cifar10") as error:
+    with pytest.raises(FileNotFoundError, match="^CIFAR10: .*data --get cifar10") as error:
         load_cifar10()
     one_line(error)
 
@@ -205,13 +206,13 @@ def test_celeba(data, width, height, scale):
 
 
 def test_wrong_celeba(data):
-    with pytest.raises(FileNotFoundError, match="CelebA: expected a folder img_align… in .*, found none; put") as error:
+    with pytest.raises(FileNotFoundError, match="^CelebA: .*img_align") as error:
         load_celeba()
     one_line(error, str(data))
     folder = data / "celeba" / "img_align_celeba"
     folder.mkdir(parents=True)
     Image.new("RGB", (100, 50)).save(folder / "a.png")
-    with pytest.raises(BadFile, match=r"a.png: expected a face of 178 × 218 pixels .* got \(100, 50\)") as error:
+    with pytest.raises(BadFile, match=r"a.png: .*got \(100, 50\)") as error:
         load_celeba()
     one_line(error)
 
@@ -280,9 +281,7 @@ def test_resizing_to_a_square(tmp_path):
         wide = Image.new("L", (12 + i % 2, 8), 0)
         wide.paste(200, (2, 0, 10 + i % 2, 8))  # the square in the middle
         write(tmp_path / "x" / f"{i}.png", png(wide))
-    with pytest.raises(
-        BadFile, match="x: expected all images of one size, got 12 × 8 and 13 × 8 in '1.png'; give"
-    ) as error:
+    with pytest.raises(BadFile, match="x: .*got 12 × 8 and 13 × 8 in '1.png'") as error:
         load_images(str(tmp_path / "x"))
     one_line(error)
     for size in (8, 4):
@@ -293,21 +292,21 @@ def test_resizing_to_a_square(tmp_path):
 def test_wrong_folders_and_archives(tmp_path):
     for i in range(4):
         write(tmp_path / "few" / f"{i}.png", png(picture(i)))
-    with pytest.raises(ValueError, match="few: split: expected a row or more in each set, got 4 rows") as error:
+    with pytest.raises(ValueError, match="few: split: .*got 4 rows") as error:
         load_images(str(tmp_path / "few"))
     one_line(error)
     write(tmp_path / "few" / "2.png", b"no image")
-    with pytest.raises(BadFile, match="2.png: expected a PNG, JPEG or BMP image, got b'no image'; convert") as error:
+    with pytest.raises(BadFile, match="2.png: .*got b'no image'") as error:
         load_images(str(tmp_path / "few"))
     one_line(error)
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
         archive.writestr("d/3.png", b"no image")
-    with pytest.raises(BadFile, match="bad.zip, member 'd/3.png': expected a PNG, JPEG or BMP image") as error:
+    with pytest.raises(BadFile, match="bad.zip, member 'd/3.png': expected ") as error:
         load_images(str(tmp_path / "bad.zip"))
     one_line(error)
     with zipfile.ZipFile(tmp_path / "none.zip", "w") as archive:
         archive.writestr("readme.txt", b"no image")
-    with pytest.raises(BadFile, match="none.zip: expected images, got none; is it") as error:
+    with pytest.raises(BadFile, match="none.zip: .*got none") as error:
         load_images(str(tmp_path / "none.zip"))
     one_line(error)
 
@@ -343,13 +342,11 @@ def test_an_array_for_each_set(tmp_path):
         ((2, 1, 4, 4), 0),
     ]
     np.savez(tmp_path / "x.npz", test=test, train=train)
-    with pytest.raises(
-        BadFile, match="expected one array, or 'train', 'validation', 'test', got 'test', 'train'"
-    ) as error:
+    with pytest.raises(BadFile, match="got 'test', 'train'") as error:
         load_images(str(tmp_path / "x.npz"))
     one_line(error)
     np.savez(tmp_path / "x.npz", test=test, train=train, validation=np.zeros((3, 5, 4), np.uint8))
-    with pytest.raises(BadFile, match=r"expected images of one shape, got \(1, 4, 4\), \(1, 5, 4\)") as error:
+    with pytest.raises(BadFile, match=r"got \(1, 4, 4\), \(1, 5, 4\)") as error:
         load_images(str(tmp_path / "x.npz"))
     one_line(error)
 
@@ -357,13 +354,13 @@ def test_an_array_for_each_set(tmp_path):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((10, 4)), r"expected images of shape .* got \[10, 4\]; reshape"),
+        (np.zeros((10, 4)), r"got \[10, 4\]"),
         (np.zeros((10, 2, 4, 4), np.uint8), r"got \[10, 2, 4, 4\]"),
         (np.zeros((0, 4, 4), np.uint8), r"got \[0, 1, 4, 4\]"),
-        (np.full((10, 4, 4), 1.5), "expected uint8, or numbers from 0 to 1, got float64 beyond; rescale"),
+        (np.full((10, 4, 4), 1.5), "got float64"),
         (np.full((10, 4, 4), -0.1), "numbers from 0 to 1"),
         (np.full((10, 4, 4), np.nan), "numbers from 0 to 1"),
-        (np.zeros((10, 4, 4), int), "got int64 beyond"),
+        (np.zeros((10, 4, 4), int), "got int64"),
     ],
 )
 def test_arrays_that_are_no_images(tmp_path, array, message):
@@ -412,17 +409,17 @@ def test_images_by_name(data, monkeypatch):
     # An element's type, a class, a type of numbers that does not exist: scipy crashes on some of these.
     for at, wrong in ((128, 15), (144, 99), (176, 99)):
         path.write_bytes(content[:at] + bytes([wrong]) + content[at + 1 :])
-        with pytest.raises(BadFile, match=f"{path}: expected SHA-256 .*, got .*; fetch it again"):
+        with pytest.raises(BadFile, match=f"{path}: .*SHA-256"):
             load_freyface()
     path.write_bytes(content + b"\0")
-    with pytest.raises(BadFile, match=f"{path}: expected at most {len(content)} bytes, got .*; is it the right file?"):
+    with pytest.raises(BadFile, match=f"{path}: .*{len(content)} bytes"):
         load_freyface()
     for name in ("celebs", "x.csv"):
-        with pytest.raises(ValueError, match=f"images: expected one of digits, .* got '{name}'; choose") as error:
+        with refused("images", got=f"'{name}'") as error:
             load_images(name)
         one_line(error)
     for name, size in (("mnist", 8), ("x.npy", 8), ("celeba", 0)):
-        with pytest.raises(ValueError, match=f"resize: expected a size .* got {size} for {name}") as error:
+        with pytest.raises(ValueError, match=f"^resize: .*got {size}.*{name}") as error:
             load_images(name, resize=size)
         one_line(error)
 
@@ -497,17 +494,17 @@ def test_a_download(tmp_path, server):
 @pytest.mark.parametrize(
     ("sent", "limit", "digest", "kind", "message"),
     [
-        (None, 2**20, md5(b"other"), BadFile, "expected a file with md5 795f.*, got .*; try again later"),
-        (None, len(CONTENT) - 1, md5(CONTENT), BadFile, "expected at most 786436 bytes, got more; try"),
-        (-1, len(CONTENT) - 1, md5(CONTENT), BadFile, "expected at most 786436 bytes, got more; try"),
+        (None, 2**20, md5(b"other"), BadFile, "md5 795f"),
+        (None, len(CONTENT) - 1, md5(CONTENT), BadFile, "786436 bytes"),
+        (-1, len(CONTENT) - 1, md5(CONTENT), BadFile, "786436 bytes"),
         (
             2**18,
             2**20,
             md5(CONTENT),
             ConnectionError,
-            r"got none \(the connection ended after 262144 of 786437 bytes\)",
+            r"\b262144 of 786437 bytes",
         ),
-        (0, 2**20, md5(CONTENT), ConnectionError, "the connection ended after 0 of 786437 bytes"),
+        (0, 2**20, md5(CONTENT), ConnectionError, r"\b0 of 786437 bytes"),
     ],
 )
 def test_a_download_that_fails_leaves_nothing_new(tmp_path, server, sent, limit, digest, kind, message):
@@ -525,9 +522,9 @@ def test_no_download(tmp_path, server):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         gone = f"http://127.0.0.1:{closed.getsockname()[1]}/"
-    with pytest.raises(ConnectionError, match=r"expected a download, got none \(Not Found\)"):
+    with pytest.raises(ConnectionError, match=r"\(Not Found\)"):
         download_file(url(server, "none"), tmp_path / "x", 9, md5(b""))
-    with pytest.raises(ConnectionError, match=r"expected a download, got none \(.*refused\)"):
+    with pytest.raises(ConnectionError, match=r"\(.*refused\)"):
         download_file(gone, tmp_path / "x", 9, md5(b""))
     assert list(tmp_path.iterdir()) == []
 
@@ -535,7 +532,7 @@ def test_no_download(tmp_path, server):
 def test_silence(tmp_path, server, monkeypatch):
     monkeypatch.setattr(download, "_TIMEOUT", 0.05)
     monkeypatch.setattr(Handler, "do_GET", lambda self: threading.Event().wait(0.3))
-    with pytest.raises(ConnectionError, match=r"expected a download, got none \(timed out\)"):
+    with pytest.raises(ConnectionError, match=r"\(timed out\)"):
         download_file(url(server, "x"), tmp_path / "x", 9, md5(b""))
 
 
@@ -595,7 +592,7 @@ def test_fetching(data, server, published, name):
     server.files.clear()
     fetch(name)  # what is there is not asked for again
     victim.unlink()
-    with pytest.raises(ConnectionError, match=f"{name}: .*Not Found.*; get .* put them in") as error:
+    with pytest.raises(ConnectionError, match=f"^{name}: .*Not Found") as error:
         fetch(name)
     one_line(error, victim.name, str(data / name))
 
@@ -616,9 +613,9 @@ def test_archives_with_other_contents(data, server, published, name):
     source = SOURCES[name][0]
     wrong = gzip.compress(b"other") if name == "mnist" else tar_gz(dict.fromkeys(source.files, b"other"))
     for content, message in (
-        (wrong, f"file {source.files[0]}: expected 99 bytes, got 5; fetch"),
-        (b"no archive", "expected .*; get the file again"),
-        (tar_gz({"readme": b"1"}), "expected .*; (fetch|get|is)" if name == "mnist" else "found none; fetch it again"),
+        (wrong, f"{source.files[0]}: .*got 5"),
+        (b"no archive", "expected .*, got .*; "),
+        (tar_gz({"readme": b"1"}), "99 bytes" if name == "mnist" else "found none"),
         (tar_gz({"../../evil": b"1"}), "expected"),
     ):
         server.files[f"/{source.url.rpartition('/')[2]}"] = content, None
@@ -631,12 +628,10 @@ def test_archives_with_other_contents(data, server, published, name):
 
 
 def test_what_cannot_be_fetched(data):
-    with pytest.raises(ValueError, match="celeba: expected the images in .*img_align_celeba, .*; unpack") as error:
+    with pytest.raises(ValueError, match="^celeba: .*img_align_celeba") as error:
         fetch("celeba")
     one_line(error, str(data))
-    with pytest.raises(
-        ValueError, match="fetch: expected one of mnist, cifar10, freyface, got 'digits'; choose"
-    ) as error:
+    with refused("fetch", got="'digits'") as error:
         fetch("digits")
     one_line(error)
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from errors import refused
 from small_nets import IMAGE, KEY, filled, normal, quick
 from truth import relative_error
 from vages.distributions import sample
@@ -213,20 +214,20 @@ def test_many_models_at_once():
 
 
 def test_what_cannot_work_says_so():
-    with pytest.raises(ValueError, match="shape: expected .* divisible by 8, got \\(1, 28, 28\\); pad or resize"):
+    with pytest.raises(ValueError, match="^shape: .*got \\(1, 28, 28\\)"):
         DeepEBLVM.images(KEY, (1, 28, 28), width=2, depth=1, latents=3)
-    with pytest.raises(ValueError, match="latents: expected at least 1, got 0"):
+    with refused("latents", got=0):
         DeepEBLVM.vectors(KEY, 2, width=2, depth=1, latents=0, head_width=2)
-    with pytest.raises(ValueError, match="latents: expected at least 1, got 0"):
+    with refused("latents", got=0):
         GaussianPosterior.convolutional(KEY, IMAGE, 0)
-    with pytest.raises(ValueError, match="head: expected 6 inputs, twice the outputs of the network, got 5"):
+    with refused("head", got=5):
         DeepEBLVM(ResidualMLP(KEY, 2, width=2, depth=1, out=3), eqx.nn.Linear(5, 4, key=KEY))
-    with pytest.raises(TypeError, match="dtype: expected a floating dtype, got int32; take bfloat16"):
+    with refused("dtype", got="int32", kind=TypeError):
         Mixed(small(), jnp.int32)
-    with pytest.raises(TypeError, match="dtype: expected a floating dtype, got int32; take bfloat16"):
+    with refused("dtype", got="int32", kind=TypeError):
         MixedPosterior(NoPosterior(), jnp.int32)
     model = small()
     v = jnp.ones((2, *IMAGE))
     q = infer(NoPosterior(), model, v, v)
-    with pytest.raises(ValueError, match="NoLatents: expected a model without latents, got h of shape \\(3,\\)"):
+    with pytest.raises(ValueError, match="^NoLatents: .*\\(3,\\)"):
         NoLatents()(model, q, v, None)

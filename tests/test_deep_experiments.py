@@ -94,7 +94,7 @@ def test_a_run_that_is_there_is_taken_as_it_is_and_gone_on_with_to_its_end(tmp_p
     from vages.training import RunFolder
 
     RunFolder(path, config_of(CHECKERBOARD)).close()
-    with pytest.raises(ValueError, match="runs: expected the run of a deep model in .*, got that of a GRBM"):
+    with pytest.raises(ValueError, match="^runs: .*got .*GRBM"):
         kept_runs((TINY,), tmp_path, heard.append)
 
 

@@ -14,13 +14,14 @@ import pytest
 
 import cluster_member
 from compiling import environment
+from errors import refused
 from vages.cli.training import make_mesh
 from vages.training import data_mesh
 from vages.training.checkpoint import checkpoints
 
 # what process 1 has another of, and what is said of it; the rest of the processes' settings are the same
 DIFFERENCES = {
-    "steps": "steps, got 20 in process 0 and 21 in process 1; start all of them with the same command",
+    "steps": "steps, got 20 in process 0 and 21 in process 1",
     "seed": "settings, got seed [5] in process 0 and [6] in process 1",
     "data": "data, got shape [110, 3] in process 0 and [109, 3] in process 1",
     "state": "first state, got sha256 ",
@@ -112,15 +113,17 @@ def test_ctrl_c_in_one_process_ends_all_at_the_same_step(cluster):
 
 def test_where_the_writer_fails_all_fail(cluster):
     _, _, errors, _ = cluster
-    assert "expected the folder of a run" in errors[0]
-    assert "cluster: expected the first process to read and write the run, got an error there" in errors[1]
+    assert "run: expected " in errors[0]
+    assert "cluster: expected " in errors[1]
+    assert "first process" in errors[1]
 
 
 def test_processes_that_differ_are_all_stopped_before_they_train(cluster):
     folder, _, _, (first, second) = cluster
     assert first == second
     for (what, said), line in zip(DIFFERENCES.items(), first, strict=True):
-        assert line.startswith(f"refused cluster: expected every process to have the same {said}"), line
+        assert line.startswith("refused cluster: expected "), line
+        assert f" {said}" in line, line
         assert not (folder / what / "metrics.jsonl").exists()
 
 
@@ -133,8 +136,8 @@ def test_a_mesh_of_one_device_is_the_same_to_the_bit(tmp_path):
 
 
 def test_devices_that_are_not_there_are_refused():
-    with pytest.raises(ValueError, match=r"devices: expected 0 \(all\) to \d+, got 100"):
+    with refused("devices", got=100):
         make_mesh(100, None)
-    with pytest.raises(ValueError, match="cluster: expected auto or HOST:PORT,PROCESSES,INDEX, got 'here'"):
+    with refused("cluster", got="'here'"):
         make_mesh(1, "here")
     assert make_mesh(1, None) is None

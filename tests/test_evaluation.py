@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from errors import refused
 from vages.evaluation import (
     Estimate,
     LogPartition,
@@ -97,9 +98,9 @@ def test_annealing_needs_no_enumeration(monkeypatch):
     v = gibbs_sample(jax.random.key(1), model, 2000, steps=50).v
     reverse = reverse_ais(jax.random.key(0), model, v, temperatures=30)
     assert abs(reverse.value - truth) < 5 * reverse.error < 0.25
-    with pytest.raises(ValueError, match="at most 20 latent units, got 24; give samples of the model as v"):
+    with pytest.raises(ValueError, match="^reverse_ais: .*, got 24"):
         reverse_ais(jax.random.key(0), model)
-    with pytest.raises(ValueError, match="key: expected a key for AIS.*20 latent units .24., got None; give a key"):
+    with refused("key", got="None"):
         log_likelihood(model, v)
     # p(v) is that of the small model, and so is its likelihood; with the same key, log Z is the one from above
     exact, annealed = log_likelihood(small, v), log_likelihood(model, v, key=jax.random.key(0))
@@ -122,12 +123,12 @@ def test_a_bracket_opens_where_the_errors_swallow_the_estimate():
 @pytest.mark.parametrize("estimate", [ais, reverse_ais])
 def test_a_run_too_short_says_so(estimate):
     model = random_grbm(0, 2, 4)
-    with pytest.raises(ValueError, match="chains: expected at least 2, got 1; a standard error needs two"):
+    with refused("chains", got=1):
         estimate(jax.random.key(0), model, chains=1)
-    with pytest.raises(ValueError, match="temperatures: expected at least 2, got 1; a path"):
+    with refused("temperatures", got=1):
         estimate(jax.random.key(0), model, temperatures=1)
     if estimate is reverse_ais:
-        with pytest.raises(ValueError, match=r"v: expected shape \(batch, 2\), got \(4, 3\)"):
+        with refused("v", got="(4, 3)"):
             estimate(jax.random.key(0), model, jnp.zeros((4, 3)))
 
 
@@ -146,7 +147,7 @@ def test_exact_log_likelihood(float64, kind):
     estimated = log_likelihood(model, v, LogPartition(float(log_z), 0.3, 0.0, 0.0))
     assert estimated == pytest.approx(Estimate(exact.mean, math.hypot(exact.error, 0.3)), rel=1e-12)
     assert log_likelihood(model, v[:1], log_z) == pytest.approx(Estimate(float(log_prob[0]), math.inf), rel=1e-12)
-    with pytest.raises(ValueError, match=r"v: expected shape \(batch, 3\), got \(3,\); add the batch axis"):
+    with refused("v", got="(3,)"):
         log_likelihood(model, v[0])
 
 

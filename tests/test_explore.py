@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from errors import refused
 from vages import cli
 from vages.data import load_digits
 from vages.explore.turns import CHAINS, Busy, Player, Turns
@@ -142,7 +143,7 @@ def test_known_pixels_stay_and_hidden_ones_are_not_seen(ground, plain):
         other = np.where(hidden, 1 - image, image)
         np.testing.assert_array_equal(list(one.completed(other, hidden, 0, "quick"))[-1].v, seen[-1].v)
     for wrong in (np.zeros((8, 8), bool), np.ones((8, 8), bool)):
-        with pytest.raises(ValueError, match="mask: expected hidden and known pixels, got only"):
+        with refused("mask", got="only"):
             ground.completed(image, wrong, 0, "quick")
 
 
@@ -185,11 +186,11 @@ def test_denoising_is_no_step_of_its_own(ground):
 
 def test_a_chain_is_checked_before_it_runs(ground):
     how = (play_key(0), ground.model, Schedule())
-    with pytest.raises(ValueError, match="h: expected a row for each of 2 chains, got 1"):
+    with refused("h", got=1):
         Chain(*how, 2, h=np.zeros((1, 3), np.float32))
-    with pytest.raises(ValueError, match=r"h: expected shape \(n, 3\)"):
+    with pytest.raises(ValueError, match=r"^h: .*\(n, 3\)"):
         Chain(*how, 2, h=np.zeros((2, 4), np.float32))
-    with pytest.raises(ValueError, match="frames: expected at least 1, got 0"):
+    with refused("frames", got=0):
         Chain(*how, 2, frames=0)
 
 
@@ -210,9 +211,9 @@ def test_pictures_are_fitted():
     np.testing.assert_array_equal(fitted_image(file_of(red), "red.png", (3, 4, 8))[:, 0, 0], [1, 0, 0])
     assert fitted_image(file_of(red, "BMP"), "red.bmp", SHAPE).shape == SHAPE
     assert fitted_image(file_of(wide), "wide.png", (3, 4, 4)).shape == (3, 4, 4)
-    with pytest.raises(BadFile, match="text.png: expected"):
+    with pytest.raises(BadFile, match="text.png: expected "):
         fitted_image(b"no picture", "text.png", SHAPE)
-    with pytest.raises(BadFile, match="large.png: expected at most 16777216 pixels, got 5000 × 5000"):
+    with pytest.raises(BadFile, match="large.png: .*got 5000 × 5000"):
         fitted_image(file_of(np.zeros((5000, 5000), np.uint8)), "large.png", SHAPE)
 
 
@@ -247,7 +248,7 @@ def test_chains_take_turns():
         tasks = [play(i) for i in range(CHAINS)]
         await until(lambda: all(seen[:CHAINS]))
         assert turns.taken == CHAINS
-        with pytest.raises(Busy, match="2 chains are running on other pages; try again when one has ended"):
+        with pytest.raises(Busy, match="2 chains"):
             await asyncio.wait_for(play(CHAINS), 5)
         assert not players[CHAINS].playing
         again = play(0)  # a page's new chain takes the place of its old one
@@ -404,16 +405,16 @@ def test_the_port_is_on_this_machine_alone():
     with listening(0) as own:
         address, port = own.getsockname()
         assert address == "127.0.0.1"
-        with pytest.raises(OSError, match=f"port: {port} cannot be had .*; give another, or 0 for a free one"):
+        with pytest.raises(OSError, match=f"^port: {port} "):
             listening(port)
-    with pytest.raises(ValueError, match="port: expected 0 to 65535, got 65536; 0 is a free one"):
+    with refused("port", got=65536):
         listening(65536)
 
 
 def test_without_the_extra_one_line_says_what_to_do(monkeypatch, tmp_path):
     exploring = import_module("vages.cli.exploring")
     monkeypatch.setattr(exploring, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"explore: expected NiceGUI, .*; pip install 'vages\[explore\]'"):
+    with pytest.raises(ValueError, match=r"^explore: .*vages\[explore\]"):
         exploring.explore(tmp_path)
 
 

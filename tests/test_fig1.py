@@ -115,12 +115,12 @@ def test_fig1_end_to_end(tmp_path, monkeypatch):
 
 def test_frey_face_is_read_and_checked(tmp_path, monkeypatch):
     monkeypatch.setenv("VAGES_DATA", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="Frey face: expected the file .*frey_rawface.mat, found none; put"):
+    with pytest.raises(FileNotFoundError, match="^Frey face: .*frey_rawface.mat"):
         load_freyface()
     (tmp_path / "freyface").mkdir()
     path = tmp_path / "freyface" / "frey_rawface.mat"
     scipy.io.savemat(path, {"ff": np.zeros((560, 10), np.uint8)})
-    with pytest.raises(ValueError, match=f"{path}: expected 1100584 bytes, got .*; fetch it again"):
+    with pytest.raises(ValueError, match=f"{path}: .*1100584 bytes"):
         load_freyface()
     pixels = (np.arange(560 * 1965) % 256).astype(np.uint8).reshape(560, 1965)
     scipy.io.savemat(path, {"ff": pixels})

@@ -5,6 +5,7 @@ import io
 import itertools
 import os
 import pickle
+import re
 import stat
 import struct
 import subprocess
@@ -87,14 +88,14 @@ def shortened(content, parse, *args):
 def test_bytes_within_a_limit(tmp_path, monkeypatch):
     (tmp_path / "x").write_bytes(b"12345")
     assert read_bytes(tmp_path / "x", 5) == b"12345"
-    refused("expected at most 4 bytes, got 5; is it the right file?", read_bytes, tmp_path / "x", 4)
+    refused("got 5", read_bytes, tmp_path / "x", 4)
     for path, found in ((tmp_path, "a folder"), (tmp_path / "none", "none"), (tmp_path / "pipe", "something else")):
         if found == "something else":
             os.mkfifo(path)
-        with pytest.raises(FileNotFoundError, match=f"{path}: expected a file, found {found}; check the path"):
+        with pytest.raises(FileNotFoundError, match=f"{path}: .*found {found}"):
             read_bytes(path, 5)
     monkeypatch.setattr(errors.os, "fstat", lambda handle: SimpleNamespace(st_size=4))
-    refused("expected 4 bytes, got another number of them; is it still", read_bytes, tmp_path / "x", 4)
+    refused("got another number", read_bytes, tmp_path / "x", 4)
 
 
 @pytest.mark.parametrize("compress", [zlib.compress, gzip.compress])
@@ -102,12 +103,12 @@ def test_inflating(compress):
     content = bytes(1000) + RNG.bytes(1000)
     pressed = compress(content)
     assert inflate(pressed, "FILE", 2000) == content
-    refused("expected at most 1999 bytes when unpacked, got more", inflate, pressed, "FILE", 1999)
+    refused("1999 bytes", inflate, pressed, "FILE", 1999)
     for length in range(0, len(pressed), 13):
-        refused("got a part or more than one", inflate, pressed[:length], "FILE", 2000)
-    refused("got a part or more than one", inflate, pressed + b"abc", "FILE", 2000)
+        refused("got a part", inflate, pressed[:length], "FILE", 2000)
+    refused("got a part", inflate, pressed + b"abc", "FILE", 2000)
     wrong = pressed[:-8] + bytes([pressed[-8] ^ 1]) + pressed[-7:-1] + bytes([pressed[-1] ^ 1])
-    refused("expected compressed bytes, got something else or a damaged one", inflate, wrong, "FILE", 2000)
+    refused("damaged", inflate, wrong, "FILE", 2000)
 
 
 # idx
@@ -135,13 +136,13 @@ def test_idx(dtype):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (pickle.dumps([1, 2]), "expected an idx file, got one that begins with"),
-        (b"\0\0\x08\0", "expected an idx file"),
-        (b"\0\0\x08\x09" + bytes(40), "expected an idx file"),
-        (b"\0\0\x0a\x01\0\0\0\x01\0", "expected an idx file"),
-        (b"\0\0\x08\x02\0\0\0\x01", "expected an idx file"),
-        (b"\0\0\x08\x04" + b"\xff" * 16, r"expected \d{38,} bytes"),
-        (b"\0\0\x08\x02" + bytes(4) + b"\xff" * 4, r"shape \[0, 4294967295\], got 12"),
+        (pickle.dumps([1, 2]), "idx file"),
+        (b"\0\0\x08\0", "idx file"),
+        (b"\0\0\x08\x09" + bytes(40), "idx file"),
+        (b"\0\0\x0a\x01\0\0\0\x01\0", "idx file"),
+        (b"\0\0\x08\x02\0\0\0\x01", "idx file"),
+        (b"\0\0\x08\x04" + b"\xff" * 16, r"\d{38,} bytes"),
+        (b"\0\0\x08\x02" + bytes(4) + b"\xff" * 4, r"\[0, 4294967295\], got 12"),
     ],
 )
 def test_what_is_no_idx(content, message):
@@ -157,11 +158,11 @@ def test_cifar10():
     got = parse_cifar10(content, "")
     np.testing.assert_array_equal(got[0], images)
     np.testing.assert_array_equal(got[1], labels)
-    refused("records of 3073 bytes, got 0", parse_cifar10, b"", "FILE")
-    refused("records of 3073 bytes, got 15364", parse_cifar10, content[:-1], "FILE")
-    refused("records of 3073 bytes, got 15366", parse_cifar10, content + b"\0", "FILE")
+    refused("3073 bytes, got 0", parse_cifar10, b"", "FILE")
+    refused("3073 bytes, got 15364", parse_cifar10, content[:-1], "FILE")
+    refused("3073 bytes, got 15366", parse_cifar10, content + b"\0", "FILE")
     wrong = content[:3073] + b"\x0a" + content[3074:]
-    refused("expected labels 0 to 9, got 10 in record 1", parse_cifar10, wrong, "FILE")
+    refused("got 10 in record 1", parse_cifar10, wrong, "FILE")
 
 
 # NumPy
@@ -202,7 +203,7 @@ def test_npy(tmp_path, array, version):
         refused("expected", parse_npy, content[:length], "FILE", LIMIT)
     refused("expected", parse_npy, content + b"\0", "FILE", LIMIT)
     if array.nbytes:
-        refused("expected at most", parse_npy, content, "FILE", array.nbytes - 1)
+        refused("at most", parse_npy, content, "FILE", array.nbytes - 1)
 
 
 def test_headers_that_others_write():
@@ -218,20 +219,20 @@ def test_headers_that_others_write():
     ("content", "message"),
     [
         (pickle.dumps([1]), "magic string"),
-        (b"", "expected a NumPy file"),
-        (npy_bytes(np.array([[1, "a"]], object)), "expected real numbers, got pickled objects .*; save numbers"),
-        (npy_bytes(np.zeros(3, [("a", object)])), "got pickled objects"),
-        (npy_bytes(np.zeros(3, [("a", "f4")])), r"expected real numbers, got the dtype '\|V4'"),
-        (npy_bytes(np.array(["a"])), "expected real numbers, got the dtype '<U1'"),
-        (npy_bytes(np.zeros(2, complex)), "got the dtype '<c16'; save the real and the imaginary part"),
-        (npy_bytes(np.zeros(2, "datetime64[s]")), "got the dtype '<M8"),
+        (b"", "NumPy file"),
+        (npy_bytes(np.array([[1, "a"]], object)), "pickled objects"),
+        (npy_bytes(np.zeros(3, [("a", object)])), "pickled objects"),
+        (npy_bytes(np.zeros(3, [("a", "f4")])), r"got .*'\|V4'"),
+        (npy_bytes(np.array(["a"])), "got .*'<U1'"),
+        (npy_bytes(np.zeros(2, complex)), "got .*'<c16'"),
+        (npy_bytes(np.zeros(2, "datetime64[s]")), "got .*'<M8"),
         (npy_header("{'descr': '<f16', 'fortran_order': False, 'shape': (2,), }", bytes(32)), "expected"),
         (
             npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4), }"),
-            r"32 bytes for float32\[2, 4\], got 24",
+            r"float32\[2, 4\], got 24",
         ),
-        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }"), "expected 16 bytes"),
-        (npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"), "at most 1048576 bytes"),
+        (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }"), "16 bytes"),
+        (npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"), "1048576 bytes"),
         (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 9999999999999999999), }", b""), "at most"),
         (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 0), }", b""), "at most"),
         (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-2, -3), }"), "at most"),
@@ -244,16 +245,16 @@ def test_headers_that_others_write():
         (npy_header("{'descr': True, 'fortran_order': False, 'shape': (2, 3), }"), "descr"),
         (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': '(2, 3)', }"), "shape is not valid"),
         (npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2L, 3L), }"), "Python 2"),
-        (npy_header("__import__('os').abort()"), "expected a NumPy file"),
-        (npy_header("[" * 9000), "expected a NumPy file"),
-        (npy_header(""), "expected a NumPy file"),
+        (npy_header("__import__('os').abort()"), "NumPy file"),
+        (npy_header("[" * 9000), "NumPy file"),
+        (npy_header(""), "NumPy file"),
         (npy_header("{'descr': '<f9', 'fortran_order': False, 'shape': (2, 3), }"), "descr"),
         (
             npy_header("{'descr': '|b1', 'fortran_order': False, 'shape': (2, 3), }", b"\0\1\0\1\0\2"),
-            "expected booleans",
+            "booleans",
         ),
-        (b"\x93NUMPY\x02\0\xff\xff\xff\xff" + bytes(50), "a header of at most 10000 bytes"),
-        (npy_header(" " * 10001), "expected a header of at most 10000 bytes, got 10001"),
+        (b"\x93NUMPY\x02\0\xff\xff\xff\xff" + bytes(50), "header .*10000 bytes"),
+        (npy_header(" " * 10001), "10000 bytes, got 10001"),
     ],
 )
 def test_what_is_no_npy(content, message):
@@ -277,18 +278,18 @@ def test_npz(tmp_path, save):
             np.testing.assert_array_equal(got[name], array, strict=True)
     assert parse_npz(npz_bytes(), "", LIMIT) == {}
     shortened(content, parse_npz, LIMIT)
-    refused("at most 10000 files and 400 bytes when unpacked", parse_npz, content, "FILE", 400)
-    with pytest.raises(FileNotFoundError, match="expected a file, found a folder"):
+    refused("10000 files and 400 bytes", parse_npz, content, "FILE", 400)
+    with pytest.raises(FileNotFoundError, match="found a folder"):
         read_npz(tmp_path, LIMIT)
 
 
 def test_what_is_no_npz():
     objects = npz_bytes(x=np.array([None]))
-    refused("FILE, array 'x': expected real numbers, got pickled objects", parse_npz, objects, "FILE", LIMIT)
+    refused("FILE, array 'x': .*pickled objects", parse_npz, objects, "FILE", LIMIT)
     text = zip_bytes({"x.txt": b"1"})
-    refused("got the file 'x.txt' among them; use numpy.savez", parse_npz, text, "FILE", LIMIT)
-    refused("'x': expected a NumPy file", parse_npz, zip_bytes({"x.npy": pickle.dumps(1)}), "FILE", LIMIT)
-    refused("expected a zip archive", parse_npz, npy_bytes(np.zeros(3)), "FILE", LIMIT)
+    refused("got .*'x.txt'", parse_npz, text, "FILE", LIMIT)
+    refused("'x': .*NumPy file", parse_npz, zip_bytes({"x.npy": pickle.dumps(1)}), "FILE", LIMIT)
+    refused("zip archive", parse_npz, npy_bytes(np.zeros(3)), "FILE", LIMIT)
 
 
 # Zip
@@ -347,7 +348,7 @@ def test_zip(tmp_path, monkeypatch):
 
 def test_members_that_are_not_wanted_are_not_inflated():
     content = zip_bytes({"big": bytes(10 * LIMIT), "a": b"1"})
-    refused("100 files and 1048576 bytes when unpacked, .* got more at 'big'", zipped, content)
+    refused("1048576 bytes.*'big'", zipped, content)
     assert dict(zip_members(io.BytesIO(content), "FILE", LIMIT, 9, lambda name: name == "a")) == {"a": b"1"}
 
 
@@ -358,7 +359,7 @@ BAD_NAMES = ["../a", "a/../../b", "/etc/passwd", "C:/a", "a\\..\\b", "..", "a\nb
 def test_names_in_a_zip(name):
     info = zipfile.ZipInfo("x")
     info.filename = name
-    refused("expected (names inside its folder|each name once), got", zipped, zip_bytes({info: b"1"}))
+    refused("names inside|name once", zipped, zip_bytes({info: b"1"}))
 
 
 def entry(content):
@@ -372,14 +373,14 @@ def patched(content, at, data):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: patched(c, entry(c) + 8, b"\1"), "got 'a.txt', encrypted"),
-        (lambda c: patched(c, entry(c) + 10, b"\x0c"), "packed by another method than deflate"),
+        (lambda c: patched(c, entry(c) + 8, b"\1"), "'a.txt'.*encrypted"),
+        (lambda c: patched(c, entry(c) + 10, b"\x0c"), "deflate"),
         (lambda c: patched(c, entry(c) + 16, b"\0\0\0\0"), "Bad CRC-32"),
-        (lambda c: patched(c, entry(c) + 24, b"\xff\xff\xff\xfe"), "when unpacked, .* got more at 'a.txt'"),
+        (lambda c: patched(c, entry(c) + 24, b"\xff\xff\xff\xfe"), "1048576 bytes.*'a.txt'"),
         (lambda c: patched(c, entry(c) + 24, b"\x60\0\0\0"), "Bad CRC-32"),
-        (lambda c: patched(c, entry(c) + 24, b"\x60\2\0\0"), "expected 608 bytes in 'a.txt', got 500"),
-        (lambda c: patched(c, entry(c) + 38, struct.pack("<I", (stat.S_IFLNK | 0o777) << 16)), "a link or a device"),
-        (lambda c: patched(c, entry(c) + 42, b"\1"), "expected a zip archive"),
+        (lambda c: patched(c, entry(c) + 24, b"\x60\2\0\0"), "608 bytes.*'a.txt', got 500"),
+        (lambda c: patched(c, entry(c) + 38, struct.pack("<I", (stat.S_IFLNK | 0o777) << 16)), "a link"),
+        (lambda c: patched(c, entry(c) + 42, b"\1"), "zip archive"),
         (lambda c: patched(c, entry(c) + 46, b"A"), "File name in directory"),
         (lambda c: patched(c, entry(c) + 20, b"\1"), "expected"),
     ],
@@ -394,14 +395,14 @@ def test_zips_that_deceive():
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("a", b"1")
         archive.writestr("./a", b"2")
-    refused("expected each name once, got 'a' again", zipped, file.getvalue())
-    refused("at most 3 files", zipped, zip_bytes(FILES), "FILE", LIMIT, 3)
+    refused("name once.*'a'", zipped, file.getvalue())
+    refused("3 files", zipped, zip_bytes(FILES), "FILE", LIMIT, 3)
 
     # Two entries for the same bytes: the way to a bomb that no ratio of a member betrays. Each counts.
     content = zip_bytes({"a": b"1" * 99, "b": b"2" * 99})
     end, first, second = content.rindex(b"PK\x05\x06"), content.index(b"PK\x01\x02"), entry(content)
     refused("expected", zipped, content[:second] + content[first:second].replace(b"a", b"b") + content[end:])
-    refused("expected each name once", zipped, content[:second] + content[first:second] + content[end:])
+    refused("name once", zipped, content[:second] + content[first:second] + content[end:])
 
 
 def test_a_member_that_inflates_beyond_its_declared_size():
@@ -419,8 +420,8 @@ def test_what_unpacks_to_much_is_refused():
         if good:
             assert len(inflate(content, "FILE", limit)) == size
         else:
-            refused("expected at most 67108864 bytes when unpacked", inflate, content, "FILE", limit)
-            refused("and 67108864 bytes when unpacked", zipped, zip_bytes({"a": zeros}), "FILE", limit)
+            refused("67108864 bytes", inflate, content, "FILE", limit)
+            refused("67108864 bytes", zipped, zip_bytes({"a": zeros}), "FILE", limit)
     assert max_unpacked(2**30, 2**40) == 200 * 2**30
     assert max_unpacked(2**30, 2**31) == 2**31
     padded = {"a": zeros, "b": RNG.bytes(2**19)}
@@ -457,8 +458,8 @@ def test_tar(form):
     stripped = content.rstrip(b"\0")
     for length in range(0, len(stripped), 101):
         refused("expected", untarred, content[:length])
-    refused("expected a header or zeros at the end", untarred, content + b"x")
-    refused("expected a header or zeros at the end", untarred, content + content)
+    refused("at the end", untarred, content + b"x")
+    refused("at the end", untarred, content + content)
     for at in range(512, len(stripped), 512):  # a damaged header is not the end of the archive
         if content[at + 257 : at + 262] == b"ustar":
             refused("expected", untarred, patched(content, at + 1, b"!"))
@@ -466,8 +467,8 @@ def test_tar(form):
     for length in range(0, len(pressed), 101):
         refused("damaged|the end", untarred, pressed[:length], "FILE", LIMIT, 100, True)
     refused("damaged", untarred, pressed + b"x", "FILE", LIMIT, 100, True)
-    refused("expected at most 100 files and 1000 bytes when unpacked", untarred, content, "FILE", 1000)
-    refused("expected at most 2 files", untarred, content, "FILE", LIMIT, 2)
+    refused("1000 bytes", untarred, content, "FILE", 1000)
+    refused("2 files", untarred, content, "FILE", LIMIT, 2)
 
 
 def test_a_folder_packed_as_a_whole(tmp_path):
@@ -483,14 +484,14 @@ def test_a_folder_packed_as_a_whole(tmp_path):
     ("name", "form"), [(name, form) for name in BAD_NAMES for form in FORMATS if len(name) < 256 or form != "ustar"]
 )
 def test_names_in_a_tar(name, form):
-    refused("expected (names inside its folder|each name once), got", untarred, tar_bytes({name: b"1"}, form))
+    refused("names inside|name once", untarred, tar_bytes({name: b"1"}, form))
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, b"S", b"Z"])
 def test_what_is_no_file_in_a_tar(kind):
     info = tarfile.TarInfo("a")
     info.type, info.linkname = kind, "/etc/passwd"
-    refused("expected plain files, got 'a', a link, a device or a sparse file", untarred, tar_bytes({info: b""}, "gnu"))
+    refused("plain files, got 'a'", untarred, tar_bytes({info: b""}, "gnu"))
 
 
 def resummed(header):
@@ -504,26 +505,26 @@ TAR = tar_bytes({"a": b"alpha"}, "gnu")
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (pickle.dumps(list(range(9999))), "expected a tar archive"),
-        (b"", "expected a tar archive"),
-        (patched(TAR, 0, b"b"), "expected a tar archive"),
-        (patched(TAR, 148, b"zz"), "expected a tar archive"),
-        (resummed(patched(TAR[:512], 124, b"x")) + TAR[512:], "expected a tar archive"),
-        (resummed(patched(TAR[:512], 124, b"77777777777\0")) + TAR[512:], "1048576 bytes when unpacked"),
-        (resummed(patched(TAR[:512], 124, b"\x80" + b"\xff" * 11)) + TAR[512:], "1048576 bytes when unpacked"),
+        (pickle.dumps(list(range(9999))), "tar archive"),
+        (b"", "tar archive"),
+        (patched(TAR, 0, b"b"), "tar archive"),
+        (patched(TAR, 148, b"zz"), "tar archive"),
+        (resummed(patched(TAR[:512], 124, b"x")) + TAR[512:], "tar archive"),
+        (resummed(patched(TAR[:512], 124, b"77777777777\0")) + TAR[512:], "1048576 bytes"),
+        (resummed(patched(TAR[:512], 124, b"\x80" + b"\xff" * 11)) + TAR[512:], "1048576 bytes"),
         (resummed(patched(TAR[:512], 124, b"\xff" + b"\xff" * 11)) + TAR[512:], "expected"),  # -1
         (resummed(patched(TAR[:512], 124, b"\xff" + b"\xff" * 9 + b"\xfc\0")) + TAR[512:], "expected"),
         (
             resummed(patched(TAR[:512], 124, b"00003000000\0")) + TAR[512:],
             "unexpected end of data",
         ),
-        (resummed(patched(TAR[:512], 0, b"\xff")) + TAR[512:], "expected names inside its folder"),
+        (resummed(patched(TAR[:512], 0, b"\xff")) + TAR[512:], "names inside"),
         (resummed(patched(TAR[:512], 156, b"L")) + TAR[512:], "expected"),
         (resummed(patched(TAR[:512], 156, b"x")) + TAR[512:], "expected"),
-        (TAR[:1024] + TAR[:1024] + bytes(1024), "expected each name once, got 'a' again"),
-        (TAR[:1024], "expected a header or zeros at the end"),
-        (TAR[:1024] + bytes(512), "expected a header or zeros at the end"),
-        (TAR + bytes(2**20), "expected a header or zeros at the end"),
+        (TAR[:1024] + TAR[:1024] + bytes(1024), "name once.*'a'"),
+        (TAR[:1024], "at the end"),
+        (TAR[:1024] + bytes(512), "at the end"),
+        (TAR + bytes(2**20), "at the end"),
     ],
 )
 def test_what_is_no_tar(content, message):
@@ -533,12 +534,12 @@ def test_what_is_no_tar(content, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"size": "10000000"}, "1048576 bytes when unpacked"),
+        ({"size": "10000000"}, "1048576 bytes"),
         ({"size": "-512"}, "expected"),
         ({"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}, "expected"),
         ({"GNU.sparse.size": "9", "GNU.sparse.map": "0,1"}, "a sparse file"),
-        ({"path": "../a"}, "expected names inside its folder"),
-        ({"comment": "x" * 2**21}, "a header that is too long"),
+        ({"path": "../a"}, "names inside"),
+        ({"comment": "x" * 2**21}, "too long"),
     ],
 )
 def test_extended_headers(fields, message):
@@ -565,7 +566,7 @@ def test_a_tar_header_that_would_fill_the_memory(kind):
     info = tarfile.TarInfo("a")
     info.type, info.size = kind, 2 * HEADROOM
     content = gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(2 * HEADROOM), 1)
-    with little_memory(), pytest.raises(BadFile, match="a header that is too long"):
+    with little_memory(), pytest.raises(BadFile, match="too long"):
         untarred(content, gzipped=True)
 
 
@@ -595,10 +596,10 @@ def test_archives(tmp_path, name):
     assert dict(archive_members(tmp_path / name, LIMIT, 10)) == FILES
     assert dict(archive_members(tmp_path / name, LIMIT, 10, lambda name: name == "z")) == {"z": b"z"}
     listed = lambda path, largest=None: list(archive_members(path, LIMIT, 10, lambda name: True, largest))
-    refused("1048576 bytes when unpacked, 499 in each, got more at 'a.txt'", listed, tmp_path / name, 499)
-    with pytest.raises(FileNotFoundError, match="expected a file, found none"):
+    refused("1048576 bytes.*499.*'a.txt'", listed, tmp_path / name, 499)
+    with pytest.raises(FileNotFoundError, match="found none"):
         listed(tmp_path / "none.zip")
-    refused("ends in .zip, .tar, .tar.gz, .tgz, got 'x.rar'", listed, tmp_path / "x.rar")
+    refused("got 'x.rar'", listed, tmp_path / "x.rar")
 
 
 # Images
@@ -637,7 +638,7 @@ def test_images(tmp_path, form):
             assert got.shape == (channels, 7, 5)
         if form != "JPEG":
             np.testing.assert_array_equal(expected, array.reshape(7, 5, channels).transpose(2, 0, 1))
-        refused("expected at most 34 pixels, got 5 × 7", parse_image, content, "FILE", 34)
+        refused("34 pixels, got 5 × 7", parse_image, content, "FILE", 34)
         cut_images(content)
 
 
@@ -661,7 +662,7 @@ def test_modes_of_images():
     assert parse_image(image_bytes(COLOUR, mode="P"), "").shape == (3, 7, 5)
     assert parse_image(image_bytes(COLOUR, "JPEG", mode="CMYK"), "").shape == (3, 7, 5)
     assert decode_image(image_bytes(GREY), "").mode == "L"
-    refused("expected 8 bits per channel, got 16", parse_image, image_bytes(GREY.astype(np.uint16)), "FILE")
+    refused("8 bits.*got 16", parse_image, image_bytes(GREY.astype(np.uint16)), "FILE")
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
     content = image_bytes(GREY, exif=exif.tobytes())
@@ -689,35 +690,35 @@ def animation():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "expected a PNG, JPEG or BMP image, got b''"),
-        (pickle.dumps(1), "expected a PNG, JPEG or BMP image"),
-        (b"GIF89a" + bytes(20), "expected a PNG, JPEG or BMP image, got b'GIF89a"),
+        (b"", "got b''"),
+        (pickle.dumps(1), "PNG, JPEG or BMP"),
+        (b"GIF89a" + bytes(20), "got b'GIF89a"),
         (
             png_chunks((b"IHDR", b"\x7f\xff\xff\xff" * 2 + IHDR[8:]), (b"IEND", b"")),
-            "pixels, got 2147483647 × 2147483647",
+            "got 2147483647 × 2147483647",
         ),
         (
             png_chunks((b"IHDR", bytes(8) + IHDR[8:]), (b"IDAT", IDAT), (b"IEND", b"")),
-            "expected a PNG image",
+            "PNG image",
         ),
-        (png_chunks((b"IDAT", IDAT), (b"IHDR", IHDR), (b"IEND", b"")), "expected a PNG image"),
-        (png_chunks((b"IHDR", IHDR[:12]), (b"IEND", b"")), "expected a PNG image"),
-        (png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT[:9]), (b"IEND", b"")), "expected a PNG image"),
-        (png_chunks((b"IHDR", IHDR), (b"IEND", b"")), "expected a PNG image"),
-        (png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT), (b"IEND", b"")).replace(b"IDAT", b"IDAX"), "expected a PNG"),
+        (png_chunks((b"IDAT", IDAT), (b"IHDR", IHDR), (b"IEND", b"")), "PNG image"),
+        (png_chunks((b"IHDR", IHDR[:12]), (b"IEND", b"")), "PNG image"),
+        (png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT[:9]), (b"IEND", b"")), "PNG image"),
+        (png_chunks((b"IHDR", IHDR), (b"IEND", b"")), "PNG image"),
+        (png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT), (b"IEND", b"")).replace(b"IDAT", b"IDAX"), "PNG"),
         (
             png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT[:-1] + b"\0"), (b"IEND", b""))[:-20] + bytes(8) + IEND,
-            "expected a PNG image",
+            "PNG image",
         ),
         (
             png_chunks((b"IHDR", IHDR[:8] + b"\x10\2" + IHDR[10:]), (b"IDAT", WIDE), (b"IEND", b"")),
-            "expected 8 bits per channel, got 16",
+            "8 bits.*got 16",
         ),
-        (image_bytes(GREY, "JPEG").replace(b"\xff\xc0", b"\xff\xc3"), "expected a JPEG image"),
-        (b"\xff\xd8\xff\xd9", "expected a JPEG image"),
-        (image_bytes(GREY, "BMP").replace(b"BM", b"BM\0"), "expected a BMP image"),
+        (image_bytes(GREY, "JPEG").replace(b"\xff\xc0", b"\xff\xc3"), "JPEG image"),
+        (b"\xff\xd8\xff\xd9", "JPEG image"),
+        (image_bytes(GREY, "BMP").replace(b"BM", b"BM\0"), "BMP image"),
         (patched(image_bytes(GREY, "BMP"), 18, b"\xff\xff\xff\x7f"), "expected"),
-        (animation(), "expected a still image, got an animation; save one frame"),
+        (animation(), "animation"),
     ],
 )
 def test_what_is_no_image(content, message):
@@ -727,7 +728,7 @@ def test_what_is_no_image(content, message):
 def test_a_jpeg_of_too_many_scans():
     content = image_bytes(GREY, "JPEG")
     scan = content[content.index(b"\xff\xda") : -2]
-    refused("expected at most 100 scans", parse_image, content[:-2] + 100 * scan + content[-2:], "FILE")
+    refused("100 scans", parse_image, content[:-2] + 100 * scan + content[-2:], "FILE")
 
 
 def test_a_bomb_of_text_in_a_png():
@@ -735,7 +736,7 @@ def test_a_bomb_of_text_in_a_png():
     info.add_text("x", "y" * 2**22, zip=True)
     content = image_bytes(GREY, pnginfo=info)
     assert len(content) < 2**14
-    refused("expected a PNG image, .*too large", parse_image, content, "FILE")
+    refused("PNG image.*too large", parse_image, content, "FILE")
 
 
 # Through what users call, in a process of its own
@@ -771,8 +772,8 @@ def test_small_files_take_little_memory_and_libraries_print_nothing(tmp_path):
     paths = [tmp_path / name for name in ("zeros.npz", "old.npz", "good.npz", "x.png", "x.jpg")]
     result = subprocess.run([sys.executable, "-c", USER, *paths], capture_output=True, text=True, check=True)
     bad, old, good, image, photo, megabytes = result.stdout.splitlines()
-    assert "zeros.npz: expected at most 10000 files and 67108864 bytes when unpacked" in bad
-    assert "old.npz, array 'x': expected a NumPy file" in old
+    assert re.search("zeros.npz: .*67108864 bytes", bad)
+    assert re.search("old.npz, array 'x': .*NumPy file", old)
     assert good == str((26, 2**20))
     assert image == "(1, 7, 5)"
     assert photo in ("(1, 5, 7)", "(1, 7, 5)")  # how much of damaged metadata is read differs between Pillow's versions
@@ -793,23 +794,23 @@ def test_image_folders(tmp_path):
     (folder / "z.png").symlink_to(folder / "10.png")
     found = [str(path.relative_to(folder)) for path in image_files(folder, 5)]
     assert found == [*names, "z.png"]
-    refused("expected at most 4 images, got more", image_files, folder, 4)
+    refused("4 images, got more", image_files, folder, 4)
 
     (tmp_path / "secret.png").write_bytes(b"")
     (folder / "out.png").symlink_to(tmp_path / "secret.png")
-    refused("out.png: expected an image, got a link out of", image_files, folder, 9)
+    refused("out.png: .*link", image_files, folder, 9)
     (folder / "out.png").unlink()
     (folder / "self.png").symlink_to("self.png")
-    with pytest.raises(FileNotFoundError, match="self.png: expected a file, found none"):
+    with pytest.raises(FileNotFoundError, match="self.png: .*found none"):
         read_image(image_files(folder, 9)[4])
     (folder / "self.png").unlink()
     (folder / "loop").symlink_to(folder)
-    refused("loop: expected a folder, got a link", image_files, folder, 9)
+    refused("loop: .*got a link", image_files, folder, 9)
     (tmp_path / "none").mkdir()
     (tmp_path / "none" / "a.txt").write_bytes(b"")
-    refused("expected images .* got none and 1 other files", image_files, tmp_path / "none", 9)
+    refused("got none and 1", image_files, tmp_path / "none", 9)
     for path, got in ((tmp_path / "secret.png", "a file"), (tmp_path / "nowhere", "none")):
-        with pytest.raises(FileNotFoundError, match=f"expected a folder, found {got}; check the path"):
+        with pytest.raises(FileNotFoundError, match=f"found {got}"):
             image_files(path, 9)
 
 
@@ -821,7 +822,7 @@ def test_json(tmp_path):
     (tmp_path / "x.json").write_bytes(content)
     expected = {"a": [1, 2.5, -1e10, True, None, "é😀"], "b": {"a": {}}}
     assert parse_json(content, "") == read_json(tmp_path / "x.json", LIMIT) == expected
-    refused("at most 9 bytes", read_json, tmp_path / "x.json", 9)
+    refused("9 bytes", read_json, tmp_path / "x.json", 9)
     assert parse_json(b'{"a": ' + b"[" * 62 + b"1" + b"]" * 62 + b"}", "")
 
 
@@ -831,11 +832,11 @@ def test_json(tmp_path):
         (b"", "Expecting value"),
         (b"[1]", "got list"),
         (b'"a"', "got str"),
-        (b'{"a": 1, "a": 2}', "got a name that stands twice"),
-        (b'{"b": {"a": 1, "a": 1}}', "got a name that stands twice"),
-        (b'{"a": NaN}', "got NaN, which is no number"),
-        (b'{"a": -Infinity}', "got -Infinity, which is no number"),
-        (b'{"a": 1e999}', "got 1e999, which is too large"),
+        (b'{"a": 1, "a": 2}', "twice"),
+        (b'{"b": {"a": 1, "a": 1}}', "twice"),
+        (b'{"a": NaN}', "got NaN"),
+        (b'{"a": -Infinity}', "got -Infinity"),
+        (b'{"a": 1e999}', "got 1e999"),
         (b'{"a": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
         (b'{"a": 1} {}', "Extra data"),
         (b'{"a": 1', "Expecting"),

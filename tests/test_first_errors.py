@@ -65,9 +65,12 @@ def as_users_have_it():
 
 
 def refused(error, says, go):
+    """In one line: what was expected, what came and what to do."""
     with pytest.raises(error, match=says) as caught:
         go()
     assert "\n" not in str(caught.value)
+    assert ": expected " in str(caught.value)
+    assert ", got " in str(caught.value)
     return caught.value
 
 
@@ -95,7 +98,7 @@ def grbm(v=2, h=3):
     return GRBM.init(KEY, v, h, dtype=jnp.zeros(()).dtype)
 
 
-WHERE = r"−E\(v, h\) of one example, v of shape \(2,\) and h of shape \(1,\)"
+WHERE = r"\(2,\) .*\(1,\)"
 
 
 @pytest.mark.parametrize(
@@ -103,33 +106,33 @@ WHERE = r"−E\(v, h\) of one example, v of shape \(2,\) and h of shape \(1,\)"
     [
         (
             lambda params, v, h: params * v**2,
-            r"one floating number .* got float32\[2\]; sum the energy over every axis",
+            r"got float32\[2\]",
             None,
         ),
-        (lambda params, v, h: (params * jnp.sum(v))[None], r"one floating number .* got float32\[1\]; sum", None),
-        (lambda params, v, h: jnp.sum(h > 0), r"one floating number .* got int32\[\]; sum", None),
-        (lambda params, v, h: v @ h, rf"{WHERE}, got TypeError; write the energy .*, got \(2,\) and \(1,\)", TypeError),
-        (lambda params, v, h: jnp.sum(v, axis=1), f"{WHERE}, got ValueError; .*: axis 1 is out of bounds", ValueError),
+        (lambda params, v, h: (params * jnp.sum(v))[None], r"got float32\[1\]", None),
+        (lambda params, v, h: jnp.sum(h > 0), r"got int32\[\]", None),
+        (lambda params, v, h: v @ h, rf"{WHERE}, got TypeError; .*got \(2,\) and \(1,\)", TypeError),
+        (lambda params, v, h: jnp.sum(v, axis=1), f"{WHERE}, got ValueError; .*axis 1 is out of bounds", ValueError),
         (lambda params, v, h: {}["width"], f"{WHERE}, got KeyError; .*: 'width'$", KeyError),
         (lambda params, v, h: None, f"{WHERE}, got TypeError; .* unary -: 'NoneType'", TypeError),
         (lambda params, v, h: v[0] if v[0] > 0 else v[1], f"{WHERE}, got TracerBool", jax.errors.JAXTypeError),
         (lambda params, v, h: v[0] if params > 0 else v[1], f"{WHERE}, got TracerBool", jax.errors.JAXTypeError),
-        (lambda params, v, h: next(iter(())), f"{WHERE}, got StopIteration; .*: it gave no reason$", StopIteration),
+        (lambda params, v, h: next(iter(())), f"{WHERE}, got StopIteration", StopIteration),
     ],
 )
 def test_an_energy_that_is_no_number(wrong, says, cause):
-    says = rf"^log_joint: expected {says}"
+    says = f"^log_joint: .*{says}"
     error = refused(ValueError, says, lambda: begin(own(wrong), gaussian()))
     assert isinstance(error.__cause__, cause or type(None))
 
 
 def test_estimators_say_the_same():
     wrong, v, h = own(lambda params, v, h: v @ h), jnp.ones((4, 2)), jnp.ones((4, 2, 1))
-    refused(ValueError, rf"^log_joint: expected {WHERE}, got TypeError", lambda: vaes(wrong, v, h))
+    refused(ValueError, f"^log_joint: .*{WHERE}, got TypeError", lambda: vaes(wrong, v, h))
 
 
 def test_features_that_cannot_take_v():
-    says = r"^features: expected to take one v of shape \(2,\), got TypeError; write .* v_shape: .* \(2,\) and \(3,\)"
+    says = r"^features: .*\(2,\), got TypeError; .*v_shape.*\(2,\) and \(3,\)"
     wrong = own(features=lambda params, v: v @ jnp.ones((3, 4)))
     assert isinstance(refused(ValueError, says, lambda: begin(wrong, gaussian())).__cause__, TypeError)
 
@@ -155,9 +158,9 @@ class Listed(EBLVM):
 
 
 def test_shapes_that_are_none():
-    refused(TypeError, r"^v_shape: expected a tuple of sizes, got 2; write \(2,\)", lambda: own(v_shape=2))
-    refused(TypeError, r"^h_shape: expected a tuple of sizes, got \(1.0,\); write", lambda: own(h_shape=(1.0,)))
-    refused(TypeError, r"^v_shape: expected a tuple of sizes, got \[2\]; write", lambda: begin(Listed([2]), gaussian()))
+    refused(TypeError, r"^v_shape: .*got 2; .*\(2,\)", lambda: own(v_shape=2))
+    refused(TypeError, r"^h_shape: .*got \(1.0,\)", lambda: own(h_shape=(1.0,)))
+    refused(TypeError, r"^v_shape: .*got \[2\]", lambda: begin(Listed([2]), gaussian()))
 
 
 class Given(Posterior):
@@ -184,60 +187,60 @@ class Longer(Gaussian):
 
 
 ONE = jnp.zeros(1)
-PAIR = r"GaussianPosterior to take .*: network: expected the pair \(mean, log standard deviation\), got one array"
+PAIR = "GaussianPosterior .*: network: .*got one array"
 
 
 @pytest.mark.parametrize(
     ("model", "posterior", "error", "says"),
     [
-        (own(), gaussian(2, 3), ValueError, r"h of the model's shape \(1,\), got \(3,\) from GaussianPosterior; build"),
-        (grbm(), bernoulli(2, 4), ValueError, r"h of the model's shape \(3,\), got \(4,\) from BernoulliPosterior"),
-        (own(), NoPosterior(), ValueError, r"h of the model's shape \(1,\), got \(0,\) from NoPosterior"),
-        (own(), Given(lambda v: Longer(ONE, ONE)), ValueError, r"h of the model's shape \(1,\), got \(2,\) from Given"),
+        (own(), gaussian(2, 3), ValueError, r"\(1,\), got \(3,\) from GaussianPosterior"),
+        (grbm(), bernoulli(2, 4), ValueError, r"\(3,\), got \(4,\) from BernoulliPosterior"),
+        (own(), NoPosterior(), ValueError, r"\(1,\), got \(0,\) from NoPosterior"),
+        (own(), Given(lambda v: Longer(ONE, ONE)), ValueError, r"\(1,\), got \(2,\) from Given"),
         (
             own(),
             gaussian(5, 1),
             ValueError,
-            r"GaussianPosterior to take one v of shape \(2,\), got TypeError; build it ",
+            r"GaussianPosterior .*\(2,\), got TypeError",
         ),
         (
             grbm(),
             bernoulli(5, 3),
             ValueError,
-            r"BernoulliPosterior to take one v of shape \(2,\), got TypeError; build",
+            r"BernoulliPosterior .*\(2,\), got TypeError",
         ),
-        (own(), ExactPosterior(), ValueError, r"ExactPosterior to take .* got EnergyModel; learn a posterior instead"),
+        (own(), ExactPosterior(), ValueError, "ExactPosterior .*got EnergyModel"),
         (own(), GaussianPosterior(eqx.nn.Linear(2, 2, key=KEY)), ValueError, f"{PAIR}.* posteriors.Halves"),  # pyright: ignore
-        (own(), Given(lambda v: v), TypeError, r"a Distribution from Given, got float32\[2\]; return vages.Gaussian"),
-        (own(), Given(lambda v: None), TypeError, r"a Distribution from Given, got NoneType; return vages.Gaussian"),
-        (own(), Given(lambda v: Gaussian(v, jnp.ones(3))), ValueError, "samples of q.* got TypeError; mend its param"),
-        (grbm(), gaussian(2, 3), TypeError, "binary h, as GRBM has them, got Gaussian; use BernoulliPosterior"),
-        (LinearGaussian.init(KEY, 2, 3), bernoulli(), TypeError, "continuous h, as LinearGaussian .* use GaussianPost"),
+        (own(), Given(lambda v: v), TypeError, r"Given, got float32\[2\]"),
+        (own(), Given(lambda v: None), TypeError, "Given, got NoneType"),
+        (own(), Given(lambda v: Gaussian(v, jnp.ones(3))), ValueError, "samples of q.*got TypeError"),
+        (grbm(), gaussian(2, 3), TypeError, "binary h.*got Gaussian; .*BernoulliPosterior"),
+        (LinearGaussian.init(KEY, 2, 3), bernoulli(), TypeError, "continuous h.*LinearGaussian.*; .*GaussianPosterior"),
     ],
 )
 def test_a_posterior_that_does_not_fit_the_model(model, posterior, error, says):
-    refused(error, f"^posterior: expected {says}", lambda: begin(model, posterior))
+    refused(error, f"^posterior: .*{says}", lambda: begin(model, posterior))
 
 
 def test_a_log_density_that_is_no_number():
-    says = r"^log_prob: expected one floating number for one example .*, got float32\[1\]; sum it over every axis"
+    says = r"^log_prob: .*got float32\[1\]"
     refused(ValueError, says, lambda: begin(own(), Given(lambda v: Unsummed(ONE, ONE))))
 
 
-ORDER = r"; init takes \(key, model, posterior, batch\), in this order$"
+ORDER = r"; .*\(key, model, posterior, batch\)"
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((KEY, gaussian(), own(), 4), "model: expected an EBLVM, got GaussianPosterior"),
-        ((KEY, energy, gaussian(), 4), "model: expected an EBLVM, got function"),
-        ((KEY, own(), None, 4), "posterior: expected a Posterior, got NoneType"),
-        ((KEY, grbm(), ExactPosterior, 4), "posterior: expected a Posterior, got the class ExactPosterior"),
-        ((own(), gaussian(), KEY, 4), r"key: expected a key, jax.random.key\(0\) say, got EnergyModel"),
-        ((0, own(), gaussian(), 4), "key: expected a key, .* got int"),
-        ((jax.random.split(KEY), own(), gaussian(), 4), r"key: expected a key, .* got key<fry>\[2\]"),
-        ((KEY, own(), gaussian(), jnp.ones((4, 2))), r"batch: expected a number of examples, got float32\[4, 2\]"),
+        ((KEY, gaussian(), own(), 4), "model: .*got GaussianPosterior"),
+        ((KEY, energy, gaussian(), 4), "model: .*got function"),
+        ((KEY, own(), None, 4), "posterior: .*got NoneType"),
+        ((KEY, grbm(), ExactPosterior, 4), "posterior: .*got the class ExactPosterior"),
+        ((own(), gaussian(), KEY, 4), "key: .*got EnergyModel"),
+        ((0, own(), gaussian(), 4), "key: .*got int"),
+        ((jax.random.split(KEY), own(), gaussian(), 4), r"key: .*got key<fry>\[2\]"),
+        ((KEY, own(), gaussian(), jnp.ones((4, 2))), r"batch: .*got float32\[4, 2\]"),
     ],
 )
 def test_arguments_in_the_wrong_place(arguments, says):
@@ -255,12 +258,12 @@ def test_keys_of_either_kind_and_batches_of_numpy_will_do():
     [
         (
             lambda: begin(own(), gaussian(), divergence="fisher"),
-            "divergence: expected a Divergence, got str; give vages",
+            "divergence: .*got str",
         ),
-        (lambda: begin(own(), gaussian(), DSM), "objective: expected an Objective, got the class DSM; give DSM"),
-        (lambda: begin(own(), gaussian(), "dsm"), "objective: expected an Objective, got str; give DSM"),
-        (lambda: DSM(0.1, 4), r"latents: expected a source of h, got int; give Variational\(2\), say"),  # pyright: ignore
-        (lambda: KSD(0.1, Variational), "latents: expected a source of h, got the class Variational"),  # pyright: ignore
+        (lambda: begin(own(), gaussian(), DSM), "objective: .*got the class DSM"),
+        (lambda: begin(own(), gaussian(), "dsm"), "objective: .*got str"),
+        (lambda: DSM(0.1, 4), r"latents: .*got int; .*Variational\(2\)"),  # pyright: ignore
+        (lambda: KSD(0.1, Variational), "latents: .*got the class Variational"),  # pyright: ignore
     ],
 )
 def test_a_name_a_class_or_a_number_in_the_place_of_an_object(make, says):
@@ -278,7 +281,7 @@ CORRECTED = DSM(0.1, Variational(2, Corrector(1, 0.1)))
             gaussian(),
             DSM(0.1, Enumerated()),
             TypeError,
-            "Enumerated: expected a posterior over binary h, got Gau",
+            "Enumerated: .*got Gaussian",
         ),
         (
             LinearGaussian.init(KEY, 2, 3),
@@ -292,20 +295,20 @@ CORRECTED = DSM(0.1, Variational(2, Corrector(1, 0.1)))
             gaussian(),
             DSM(0.1, Importance(2)),
             TypeError,
-            "Importance: expected a posterior over binary h, got G",
+            "Importance: .*got Gaussian",
         ),
         (
             grbm(2, 21),
             ExactPosterior(),
             DSM(0.1, Enumerated()),
             ValueError,
-            r"Enumerated: .* at most 20 .* \(21,\); use",
+            r"Enumerated: .*\b20\b.*\(21,\)",
         ),
-        (own(), gaussian(), DSM(0.1, NoLatents()), ValueError, r"NoLatents: .* got h of shape \(1,\); use Variational"),
-        (grbm(), bernoulli(), CORRECTED, TypeError, "corrector: expected a posterior over continuous h, got Bernoulli"),
-        (grbm(), bernoulli(temperature=0.0), V_DSM, ValueError, "kl: expected samples that carry a gradient, got hard"),
-        (own(), gaussian(), ContrastiveDivergence(), TypeError, "ContrastiveDivergence: expected a GRBM.* EnergyModel"),
-        (own(), gaussian(), NCE(), TypeError, "NCE: expected a model with a free energy, got EnergyModel; use VNCE"),
+        (own(), gaussian(), DSM(0.1, NoLatents()), ValueError, r"NoLatents: .*\(1,\); .*Variational"),
+        (grbm(), bernoulli(), CORRECTED, TypeError, "corrector: .*got Bernoulli"),
+        (grbm(), bernoulli(temperature=0.0), V_DSM, ValueError, "kl: .*got hard"),
+        (own(), gaussian(), ContrastiveDivergence(), TypeError, "ContrastiveDivergence: .*EnergyModel"),
+        (own(), gaussian(), NCE(), TypeError, "NCE: .*got EnergyModel; .*VNCE"),
     ],
 )
 def test_an_objective_that_cannot_have_this_model_or_posterior(model, posterior, objective, error, says):
@@ -313,7 +316,7 @@ def test_an_objective_that_cannot_have_this_model_or_posterior(model, posterior,
 
 
 def test_a_divergence_that_cannot_have_this_posterior():
-    says = "^fisher: expected a posterior over continuous h, got Bernoulli; use the divergence kl"
+    says = "^fisher: .*got Bernoulli; .*kl"
     refused(TypeError, says, lambda: begin(grbm(), bernoulli(), divergence=fisher))
     refused(TypeError, says, lambda: begin(grbm(), bernoulli(), BiDSM(0.1, 1), divergence=fisher, posterior_steps=0))
     begin(grbm(), bernoulli(), divergence=fisher, posterior_steps=0)  # it is not asked for
@@ -322,7 +325,7 @@ def test_a_divergence_that_cannot_have_this_posterior():
 
 def test_states_of_an_h_that_is_no_vector():
     square = Given(lambda v: Bernoulli(jnp.zeros((2, 2)), 0.0))
-    says = r"^Enumerated: expected a vector h of at most 20 units, got h of shape \(2, 2\); use Variational"
+    says = r"^Enumerated: .*\(2, 2\); .*Variational"
     model = own(lambda params, v, h: params * jnp.sum(v) * jnp.sum(h), h_shape=(2, 2))
     refused(ValueError, says, lambda: begin(model, square, DSM(0.1, Enumerated())))
 
@@ -330,7 +333,7 @@ def test_states_of_an_h_that_is_no_vector():
 def test_ksd_of_images():
     images = own(lambda params, v, h: params * jnp.sum(v**2) + jnp.sum(h**2), v_shape=(2, 2))
     posterior = Given(lambda v: Gaussian(ONE, ONE))
-    says = r"^KSD: expected v a vector, got v of shape \(2, 2\); flatten it, or use DSM"
+    says = r"^KSD: .*\(2, 2\); .*DSM"
     refused(ValueError, says, lambda: begin(images, posterior, KSD(1.0, Variational(2))))
     begin(images, posterior)
 
@@ -340,21 +343,21 @@ def test_ksd_of_images():
     [
         (
             jnp.ones((8, 2), int),
-            r"a floating dtype, got int32; cast it with astype\('float32'\), or divide bytes by 255",
+            "got int32; .*astype",
         ),
-        (np.ones((8, 2), np.uint8), "a floating dtype, got uint8; cast it .*, or divide bytes by 255"),
-        ([[1.0, 2.0]] * 8, "an array, got list; wrap it in jnp.asarray"),
+        (np.ones((8, 2), np.uint8), "got uint8; .*255"),
+        ([[1.0, 2.0]] * 8, "got list; .*asarray"),
     ],
 )
 def test_data_that_are_no_floating_array(data, says):
     learner = make_learner(V_DSM, learning_rate=1e-3)
     state = learner.init(KEY, own(), gaussian(), batch=4)
-    refused(TypeError, f"^data: expected {says}$", lambda: fit(learner, state, data, steps=1, batch=4))
+    refused(TypeError, f"^data: .*{says}", lambda: fit(learner, state, data, steps=1, batch=4))
 
 
 def test_many_seeds_say_the_same():
     learner = make_learner(V_DSM, learning_rate=1e-3)
-    says = r"^posterior: expected h of the model's shape \(1,\), got \(3,\) from GaussianPosterior; build it"
+    says = r"^posterior: .*\(1,\), got \(3,\) from GaussianPosterior"
     refused(ValueError, says, lambda: init_seeds(learner, (0, 1), lambda key: (own(), gaussian(2, 3)), 4))
 
 
@@ -433,34 +436,30 @@ def test_rates_that_are_fine(rate):
     make_learner(V_DSM, learning_rate=rate, posterior_learning_rate=rate)
 
 
-LEVEL, NUMBER = "expected a finite noise level above 0, got", "expected a finite number above 0, got"
-WHOLE = "a whole number, got"
-
-
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: BiDSM(0.1, unrolled=-1), f"unrolled: expected at least 0, {WHOLE} -1; 0 takes q as it is"),
-        (lambda: BiDSM(0.1, unrolled=1.0), f"unrolled: expected at least 0, {WHOLE} 1.0;"),  # pyright: ignore
-        (lambda: BiDSM(0.1, samples=0), f"samples: expected at least 1, {WHOLE} 0; one will do"),
-        (lambda: BiDSM(None), f"sigma: {LEVEL} None; take 0.1, say"),  # pyright: ignore
-        (lambda: DSM("a", Variational(2)), f"sigma: {LEVEL} 'a'; take 0.1, say"),  # pyright: ignore
-        (lambda: DSM(np.inf, Variational(2)), f"sigma: {LEVEL} inf; take 0.1, say"),
-        (lambda: DSM(np.nan, Variational(2)), f"sigma: {LEVEL} nan; take 0.1, say"),
-        (lambda: DSM(np.ones((9, 9)), Variational(2)), f"sigma: {LEVEL} array.*; take"),  # pyright: ignore
-        (lambda: NoiseRange(0.1, np.inf), f"end: {LEVEL} inf; take 0.1, say"),
-        (lambda: NoiseRange(0.1, 1.0, base=None), f"base: {LEVEL} None; take 0.1, say"),  # pyright: ignore
-        (lambda: KSD("a", Variational(2)), f"bandwidth: {NUMBER} 'a'; take 0.1, say"),  # pyright: ignore
-        (lambda: KSD(0.0, Variational(2)), f"bandwidth: {NUMBER} 0.0; take 0.1, say"),
-        (lambda: Corrector(1, np.inf), f"step_size: {NUMBER} inf; take 0.01, say"),
-        (lambda: Corrector(2.5, 0.1), f"steps: expected at least 0, {WHOLE} 2.5; 0 corrects nothing"),  # pyright: ignore
-        (lambda: Corrector(1, 0.1, np.inf), "noise_std: expected a finite number, 0 or more, got inf; leave it out"),
-        (lambda: Corrector(1, 0.1, "a"), "noise_std: expected a finite number, 0 or more, got 'a'; leave"),  # pyright: ignore
-        (lambda: Variational(2.5), f"samples: expected at least 2, {WHOLE} 2.5; a covariance needs two"),  # pyright: ignore
-        (lambda: Variational(1), f"samples: expected at least 2, {WHOLE} 1; a covariance needs two"),
-        (lambda: Importance(0), f"samples: expected at least 1, {WHOLE} 0; the more"),
-        (lambda: VNCE(0), f"samples: expected at least 1, {WHOLE} 0; the more"),
-        (lambda: ContrastiveDivergence(0), f"steps: expected at least 1, {WHOLE} 0; one is usual"),
+        (lambda: BiDSM(0.1, unrolled=-1), "unrolled: .*got -1"),
+        (lambda: BiDSM(0.1, unrolled=1.0), "unrolled: .*got 1.0"),  # pyright: ignore
+        (lambda: BiDSM(0.1, samples=0), "samples: .*got 0"),
+        (lambda: BiDSM(None), "sigma: .*got None"),  # pyright: ignore
+        (lambda: DSM("a", Variational(2)), "sigma: .*got 'a'"),  # pyright: ignore
+        (lambda: DSM(np.inf, Variational(2)), "sigma: .*got inf"),
+        (lambda: DSM(np.nan, Variational(2)), "sigma: .*got nan"),
+        (lambda: DSM(np.ones((9, 9)), Variational(2)), "sigma: .*got array"),  # pyright: ignore
+        (lambda: NoiseRange(0.1, np.inf), "end: .*got inf"),
+        (lambda: NoiseRange(0.1, 1.0, base=None), "base: .*got None"),  # pyright: ignore
+        (lambda: KSD("a", Variational(2)), "bandwidth: .*got 'a'"),  # pyright: ignore
+        (lambda: KSD(0.0, Variational(2)), "bandwidth: .*got 0.0"),
+        (lambda: Corrector(1, np.inf), "step_size: .*got inf"),
+        (lambda: Corrector(2.5, 0.1), "steps: .*got 2.5"),  # pyright: ignore
+        (lambda: Corrector(1, 0.1, np.inf), "noise_std: .*got inf"),
+        (lambda: Corrector(1, 0.1, "a"), "noise_std: .*got 'a'"),  # pyright: ignore
+        (lambda: Variational(2.5), "samples: .*got 2.5"),  # pyright: ignore
+        (lambda: Variational(1), "samples: .*got 1"),
+        (lambda: Importance(0), "samples: .*got 0"),
+        (lambda: VNCE(0), "samples: .*got 0"),
+        (lambda: ContrastiveDivergence(0), "steps: .*got 0"),
     ],
 )
 def test_a_number_that_cannot_be_is_refused_where_it_is_given(make, says):
@@ -481,19 +480,19 @@ def test_numbers_of_numpy_and_jax_are_fine():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"corrector_size": 0.0}, "corrector_size: expected a positive number, got 0.0; corrector_steps 0 corrects"),
-        ({"corrector_size": np.nan}, "corrector_size: expected a positive number, got nan"),
-        ({"corrector_size": np.inf}, "corrector_size: expected a finite number, got inf"),
-        ({"corrector_noise": -1e-4}, "corrector_noise: expected zero or more, got -0.0001; 0 adds none"),
-        ({"head_width": 0}, "head_width: expected at least 1, got 0"),
-        ({"batch": 1}, "batch: expected at least 2, got 1; the noise levels are spread over the batch"),
-        ({"batch": 0}, "batch: expected at least 2, got 0"),
-        ({"method": "nosuch"}, "method: expected one of vages-mdsm, bimdsm, mdsm, got 'nosuch'; choose one"),
-        ({"network": "cnn"}, "network: expected one of resnet, mlp, got 'cnn'"),
-        ({"divergence": None}, "divergence: expected one of kl, fisher, got None"),
-        ({"spacing": "log"}, "spacing: expected one of linear, geometric, got 'log'"),
-        ({"decay": "step"}, "decay: expected one of constant, cosine, got 'step'"),
-        ({"precision": ["int8"]}, r"precision: expected one of float32, bfloat16, got \['int8'\]"),
+        ({"corrector_size": 0.0}, "corrector_size: .*got 0.0"),
+        ({"corrector_size": np.nan}, "corrector_size: .*got nan"),
+        ({"corrector_size": np.inf}, "corrector_size: .*got inf"),
+        ({"corrector_noise": -1e-4}, "corrector_noise: .*got -0.0001"),
+        ({"head_width": 0}, "head_width: .*got 0"),
+        ({"batch": 1}, "batch: .*got 1"),
+        ({"batch": 0}, "batch: .*got 0"),
+        ({"method": "nosuch"}, "method: .*got 'nosuch'"),
+        ({"network": "cnn"}, "network: .*got 'cnn'"),
+        ({"divergence": None}, "divergence: .*got None"),
+        ({"spacing": "log"}, "spacing: .*got 'log'"),
+        ({"decay": "step"}, "decay: .*got 'step'"),
+        ({"precision": ["int8"]}, r"precision: .*got \['int8'\]"),
     ],
 )
 def test_a_deep_recipe_names_the_setting_that_cannot_be(settings, message):
@@ -506,9 +505,9 @@ def test_the_least_that_a_deep_recipe_may_have():
 
 def test_a_recipe_of_a_grbm_knows_its_choices():
     for settings, message in (
-        ({"method": "mdsm"}, "^method: expected one of vages-dsm, dsm, .*, vnce, got 'mdsm'; choose one$"),
-        ({"method": 3, "control_variate": True}, "^method: expected one of .* got 3"),
-        ({"decay": "linear"}, "^decay: expected one of constant, cosine, got 'linear'"),
+        ({"method": "mdsm"}, "^method: .*got 'mdsm'"),
+        ({"method": 3, "control_variate": True}, "^method: .*got 3"),
+        ({"decay": "linear"}, "^decay: .*got 'linear'"),
     ):
         refused(ValueError, message, partial(replace, CHECKERBOARD, **settings))
 
@@ -521,5 +520,5 @@ def test_a_word_that_is_no_choice_is_named_with_its_file(tmp_path):
     ):
         (tmp_path / "config.json").write_text(json.dumps(config_of(recipe) | word))
         ((name, value),) = word.items()
-        says = rf"^{tmp_path}/config.json: {name}: expected one of .*, got '{value}'; choose one$"
+        says = f"^{tmp_path}/config.json: {name}: .*got '{value}'"
         refused(ValueError, says, lambda: recipe_of(tmp_path))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from errors import refused
 from vages import GRBM, ExactPosterior, GaussianPosterior, LinearGaussian
 from vages.evaluation import (
     CriticTraining,
@@ -282,7 +283,7 @@ def test_scores_by_vaes_have_the_exact_mean():
     many = np.asarray(many).reshape(4, 4000, 3)
     error = many.std(1) / math.sqrt(4000)
     assert np.all(np.abs(many.mean(1) - np.asarray(jax.vmap(LINEAR.score)(v))) < 5.5 * error)
-    with pytest.raises(ValueError, match="key: expected a key, because VaES draws samples of h, got None"):
+    with refused("key", got="None"):
         score_batch(VariationalScore(LINEAR, ExactPosterior()), v)
 
 
@@ -291,36 +292,34 @@ def test_bad_input_is_refused_before_anything_is_trained():
     good = (v[:200], v[200:250], v[250:])
     score = lambda v: -v
     call = lambda score, train, validation, test, **how: fisher_divergence(KEY, score, train, validation, test, **how)
-    with pytest.raises(ValueError, match="train: expected at least 100 examples, got 50; give more"):
+    with refused("train", got=50):
         call(score, v[:50], *good[1:])
-    with pytest.raises(ValueError, match="validation: expected at least 10 examples, got 9"):
+    with refused("validation", got=9):
         call(score, good[0], v[:9], good[2])
-    with pytest.raises(ValueError, match="train: expected examples that differ, got 200 times the same"):
+    with refused("train", got="200 times"):
         call(score, jnp.ones((200, 3)), *good[1:])
-    with pytest.raises(ValueError, match=r"test: expected finite numbers, got nan at \(0, 0\)"):
+    with refused("test", got="nan at (0, 0)"):
         call(score, *good[:2], good[2].at[0, 0].set(jnp.nan))
-    with pytest.raises(
-        ValueError, match=r"test: expected examples like those of train, float32\[3\], got float32\[2\]"
-    ):
+    with refused("test", got="float32[2]"):
         call(score, *good[:2], v[:50, :2])
-    with pytest.raises(ValueError, match=r"v: expected shape \(batch, 4\), got \(200, 3\)"):
+    with refused("v", got="(200, 3)"):
         call(VariationalScore(GRBM.init(KEY, 4, 2), ExactPosterior()), *good)
-    with pytest.raises(ValueError, match=r"score: expected a function of one example of shape \(3,\).*same dimension"):
+    with pytest.raises(ValueError, match=r"^score: .*\(3,\)"):
         call(GRBM.init(KEY, 4, 2).score, *good)
-    with pytest.raises(ValueError, match=r"score: expected the shape of an example, \(3,\), got \(2,\)"):
+    with refused("score", got="(2,)"):
         call(lambda v: v[:2], *good)
-    with pytest.raises(ValueError, match=r"critic: expected an array like an example, of shape \(3,\), got \(2,\)"):
+    with refused("critic", got="(2,)"):
         call(score, *good, critic=eqx.nn.Linear(3, 2, key=KEY))
-    with pytest.raises(ValueError, match=r"critic: expected one of v alone .* got a LatentCritic"):
+    with pytest.raises(ValueError, match="^critic: .*LatentCritic"):
         call(score, *good, critic=LatentCritic(KEY, 3, 2))
-    with pytest.raises(ValueError, match="critic: expected finite values on validation data, got nan at iteration 5"):
+    with refused("critic", got="nan at iteration 5"):
         call(lambda v: v * jnp.nan, *good, steps=5, checks=1)
     for name, make in (
         ("steps", lambda: CriticTraining(steps=0)),
         ("posterior_steps", lambda: CriticTraining(posterior_steps=-1)),
         ("learning_rate", lambda: CriticTraining(learning_rate=0.0)),
     ):
-        with pytest.raises(ValueError, match=f"{name}: expected"):
+        with pytest.raises(ValueError, match=f"^{name}: expected "):
             make()
-    with pytest.raises(ValueError, match="samples: expected at least 1, got 0"):
+    with refused("samples", got=0):
         VariationalScore(LINEAR, NoPosterior(), samples=0)

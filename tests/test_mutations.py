@@ -1,5 +1,6 @@
 """The checks of the estimators catch estimators that are wrong: each row breaks one line, and a check must fail."""
 
+import ast
 import pathlib
 import types
 
@@ -10,12 +11,39 @@ from vages import GRBM, estimators
 from vages.objectives import dsm
 
 
-def mutant(module, old: str, new: str):
-    """A copy of the module with one piece of its source replaced."""
-    source = pathlib.Path(module.__file__).read_text()
-    assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {module.__name__}"
+def parsed(code: str) -> ast.expr:
+    return ast.parse(code, mode="eval").body
+
+
+class Replacement(ast.NodeTransformer):
+    """Replaces each expression of one function that has the structure of `old`, and counts them."""
+
+    def __init__(self, old: str, new: str):
+        self.old, self.new, self.count = ast.dump(parsed(old)), new, 0
+
+    def visit(self, node):
+        if isinstance(node, ast.expr) and ast.dump(node) == self.old:
+            self.count += 1
+            return ast.copy_location(parsed(self.new), node)
+        return self.generic_visit(node)
+
+
+def mutant(module, function: str, old: str, new: str):
+    """A copy of the module in which one expression of one function, `"Class.method"` or `"outer.inner"`, is another.
+
+    Both are found on the syntax tree, so that spaces, line breaks and comments do not matter. Each must be there once.
+    """
+    tree = ast.parse(pathlib.Path(module.__file__).read_text())
+    scope = tree
+    for name in function.split("."):
+        found = [node for node in ast.walk(scope) if getattr(node, "name", None) == name and hasattr(node, "body")]
+        assert len(found) == 1, f"{name!r} of {function!r} is defined {len(found)} times in {module.__name__}"
+        (scope,) = found
+    replacement = Replacement(old, new)
+    replacement.visit(scope)
+    assert replacement.count == 1, f"{old!r} stands {replacement.count} times in {function} of {module.__name__}"
     copy = types.ModuleType(module.__name__ + "_mutant")
-    exec(compile(source.replace(old, new), module.__file__, "exec"), copy.__dict__)
+    exec(compile(ast.fix_missing_locations(tree), module.__file__, "exec"), copy.__dict__)
     return copy
 
 
@@ -35,82 +63,107 @@ def terms(m):
     checks.vages_is_the_sum_of_its_terms(m, "float32", 1e-5)
 
 
-COVARIANCE = "return _mean(slope, weights) + (covariance - jax.lax.stop_gradient(covariance))"
+SURROGATE = "vages_surrogate.one_example"
+COVARIANCE = "_mean(slope, weights) + (covariance - jax.lax.stop_gradient(covariance))"
+PRODUCT = "_covariance_weights(h, weights, slope.dtype) * slope_gap * log_joint_gap"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "caught_by"),
+    ("function", "old", "new", "caught_by"),
     [
         pytest.param(
+            SURROGATE,
             COVARIANCE,
-            "return _mean(slope, weights)",
+            "_mean(slope, weights)",
             [closed_form, enumeration, any_energy, terms, checks.vages_is_unbiased],
             id="no covariance term",
         ),
         pytest.param(
+            SURROGATE,
             COVARIANCE,
-            "return _mean(slope, weights) - (covariance - jax.lax.stop_gradient(covariance))",
+            "_mean(slope, weights) - (covariance - jax.lax.stop_gradient(covariance))",
             [closed_form, enumeration, any_energy, terms, checks.vages_is_unbiased],
             id="covariance with the wrong sign",
         ),
         pytest.param(
+            SURROGATE,
             COVARIANCE,
-            "return covariance - jax.lax.stop_gradient(covariance)",
+            "covariance - jax.lax.stop_gradient(covariance)",
             [closed_form, enumeration, any_energy, terms, checks.vages_is_unbiased],
             id="no expectation term",
         ),
         pytest.param(
+            "_covariance_weights",
             "1 / (samples - 1)",
             "1 / samples",
             [closed_form, checks.vages_is_unbiased],
             id="1/L in place of 1/(L-1)",
         ),
         pytest.param(
-            "slope_gap = jax.lax.stop_gradient(slope - _mean(slope, weights))",
-            "slope_gap = slope - _mean(slope, weights)",
+            SURROGATE,
+            "jax.lax.stop_gradient(slope - _mean(slope, weights))",
+            "slope - _mean(slope, weights)",
             [closed_form, enumeration, any_energy],
             id="slopes not held fixed",
         ),
         pytest.param(
-            "slope_gap * log_joint_gap)",
-            "jax.lax.stop_gradient(slope) * log_joint)",
+            SURROGATE,
+            PRODUCT,
+            "_covariance_weights(h, weights, slope.dtype) * jax.lax.stop_gradient(slope) * log_joint",
             [closed_form, enumeration, any_energy],
             id="nothing centred",
         ),
         pytest.param(
-            "slope_gap * log_joint_gap)",
-            "slope_gap * jax.lax.stop_gradient(log_joint_gap))",
+            SURROGATE,
+            PRODUCT,
+            "_covariance_weights(h, weights, slope.dtype) * slope_gap * jax.lax.stop_gradient(log_joint_gap)",
             [closed_form, enumeration, any_energy],
             id="the wrong factor held fixed",
         ),
     ],
 )
-def test_a_wrong_vages_is_caught(old, new, caught_by):
-    broken = mutant(estimators, old, new)
+def test_a_wrong_vages_is_caught(function, old, new, caught_by):
+    broken = mutant(estimators, function, old, new)
     for check in caught_by:
         with pytest.raises(AssertionError):
             check(broken)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "check"),
+    ("function", "old", "new", "check"),
     [
-        ("Latents(h[:, half:], None)", "Latents(h[:, :half], None)", checks.vages_dsm_is_unbiased),
+        ("vages_dsm", "h[:, half:]", "h[:, :half]", checks.vages_dsm_is_unbiased),
         (
+            "DSM.gradient",
             "_descend(model, noised, score, second)",
             "_descend(model, noised, score, first)",
             checks.dsm_objective_is_unbiased,
         ),
     ],
 )
-def test_vaes_and_vages_sharing_their_samples_are_caught(old, new, check):
+def test_vaes_and_vages_sharing_their_samples_are_caught(function, old, new, check):
+    broken = mutant(dsm, function, old, new)
     with pytest.raises(AssertionError):
-        check(mutant(dsm, old, new))
+        check(broken)
 
 
 def test_an_unbroken_copy_passes():
-    intact = mutant(estimators, "1 / (samples - 1)", "1 / (samples - 1)")
+    intact = mutant(estimators, "_covariance_weights", "1 / (samples - 1)", "1 / (samples - 1)")
     for check in (closed_form, enumeration, any_energy, terms, checks.vages_is_unbiased):
         check(intact)
     for check in (checks.vages_dsm_is_unbiased, checks.dsm_objective_is_unbiased):
-        check(mutant(dsm, "h[:, half:]", "h[:, half:]"))
+        check(mutant(dsm, "vages_dsm", "h[:, half:]", "h[:, half:]"))
+
+
+@pytest.mark.parametrize(
+    ("function", "old"),
+    [
+        ("vages_surrogate.one_example", "slope + slope"),  # no such expression
+        ("vages_surrogate.one_example", "_mean(slope, weights)"),  # it stands twice
+        ("no_such_function", "slope"),
+        ("one_example", "slope"),  # several functions have such a one
+    ],
+)
+def test_a_mutant_without_its_place_is_no_mutant(function, old):
+    with pytest.raises(AssertionError, match=r"times in"):
+        mutant(estimators, function, old, "0")

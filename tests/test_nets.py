@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from errors import refused
 from small_nets import filled, normal, quick
 from truth import relative_error
 from vages.nets import ConvEncoder, Network, Quadratic, Readout, ResidualMLP, ResNet
@@ -168,13 +169,13 @@ def test_pooling_is_no_window_reduction():
 def test_what_cannot_work_says_so():
     key = jax.random.key(0)
     for shape in ((1, 28, 28), (1, 32, 20)):
-        with pytest.raises(ValueError, match="shape: expected .*divisible by 8, got .*; pad or resize"):
+        with pytest.raises(ValueError, match=r"^shape: .*\b8, got"):
             ResNet(key, shape, width=2, depth=1)
-        with pytest.raises(ValueError, match="shape: expected .*divisible by 8, got .*; pad or resize"):
+        with pytest.raises(ValueError, match=r"^shape: .*\b8, got"):
             ConvEncoder(key, shape, out=2)
-    with pytest.raises(ValueError, match="depth: expected at least 1, got 0"):
+    with refused("depth", got=0):
         ResNet(key, (1, 8, 8), width=2, depth=0)
-    with pytest.raises(ValueError, match="width: expected at least 1, got 0"):
+    with refused("width", got=0):
         ResidualMLP(key, 2, width=0, depth=1)
-    with pytest.raises(ValueError, match="shape: expected at least 1, got 0"):
+    with refused("shape", got=0):
         ResidualMLP(key, (0,), width=2, depth=1)

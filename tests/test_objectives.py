@@ -128,7 +128,7 @@ def test_control_variate_makes_dsm_exact_where_q_is_the_posterior(grbm):
 @pytest.mark.parametrize("objective", [DSM, KSD])
 @pytest.mark.parametrize("latents", [Enumerated(), Importance(3)])
 def test_the_control_variate_is_refused_where_h_are_not_draws_of_q(objective, latents):
-    with pytest.raises(ValueError, match="control_variate: expected latents drawn from q .Variational., got"):
+    with pytest.raises(ValueError, match="^control_variate: .*Variational"):
         objective(0.3, latents, control_variate=True)
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from errors import refused
 from vages.learners import make_learner
 from vages.models import LinearGaussian
 from vages.objectives import DSM
@@ -41,14 +42,14 @@ def test_a_constant_rate_is_a_number_and_may_warm_up():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"peak": 0.0}, "learning_rate: expected peak > 0"),
-        ({"peak": 1.0, "warmup": -1}, "learning_rate: expected peak > 0"),
-        ({"peak": 1.0, "decay": "cosine"}, "steps: expected more than the 0 of the warm-up"),
-        ({"peak": 1.0, "decay": "cosine", "steps": 10, "warmup": 10}, "steps: expected more than the 10"),
+        ({"peak": 0.0}, "learning_rate: .*got 0.0, 0.0 and 0"),
+        ({"peak": 1.0, "warmup": -1}, "learning_rate: .*got 1.0, 0.0 and -1"),
+        ({"peak": 1.0, "decay": "cosine"}, "steps: .*got None"),
+        ({"peak": 1.0, "decay": "cosine", "steps": 10, "warmup": 10}, "steps: .*got 10"),
     ],
 )
 def test_rates_that_make_no_sense_are_refused(arguments, says):
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=f"^{says}"):
         learning_rate(**arguments)
 
 
@@ -83,10 +84,10 @@ def test_long_gradients_are_clipped_before_the_moments():
     np.testing.assert_allclose(value["clipped"], value["plain"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("option", [{"clip": 0.0}, {"ema": 1.0}, {"ema": -0.1}])
-def test_options_that_make_no_sense_are_refused(option):
-    with pytest.raises(ValueError, match="expected a"):
-        make_learner(DSM(0.3, Variational(2)), learning_rate=0.1, **option)
+@pytest.mark.parametrize(("name", "value"), [("clip", 0.0), ("ema", 1.0), ("ema", -0.1)])
+def test_options_that_make_no_sense_are_refused(name, value):
+    with refused(name, got=value):
+        make_learner(DSM(0.3, Variational(2)), learning_rate=0.1, **{name: value})
 
 
 @cache

@@ -5,6 +5,7 @@ import numpy as np
 import optax
 import pytest
 
+from errors import refused
 from truth import bilinear, mean_differs, relative_error
 from vages import (
     GRBM,
@@ -151,12 +152,12 @@ def test_the_corrector_without_noise_climbs_to_the_mode():
 
 def test_what_cannot_work_says_so():
     model, v, features, key = batch(GRBM)
-    with pytest.raises(TypeError, match="fisher: expected a posterior over continuous h, got Bernoulli; .* kl"):
+    with pytest.raises(TypeError, match="^fisher: .*got Bernoulli; .*kl"):
         fisher(model, BernoulliPosterior.linear(key, 5, 4), features, v, key)
-    with pytest.raises(ValueError, match="kl: expected samples that carry a gradient.*temperature above 0"):
+    with pytest.raises(ValueError, match="^kl: .*temperature"):
         kl(model, BernoulliPosterior.linear(key, 5, 4, temperature=0.0), features, v, key)
-    with pytest.raises(TypeError, match="h: expected floating .* got int32; skip the corrector"):
+    with refused("h", got="int32", kind=TypeError):
         langevin_corrector(model, features, jnp.zeros((6, 2, 4), int), key, steps=1, step_size=0.1)
     plain = EnergyModel(lambda params, v, h: jnp.sum(v) * jnp.sum(h), None, (5,), (4,))
-    with pytest.raises(TypeError, match="ExactPosterior: expected a model with a closed-form.*got EnergyModel"):
+    with refused("ExactPosterior", got="EnergyModel", kind=TypeError):
         infer(ExactPosterior(), plain, v, v)

@@ -16,6 +16,7 @@ from PIL import Image
 import plain_inception
 import vages.cli.evaluation as cli
 import vages.evaluation
+from errors import refused
 from test_inception import thin_arrays
 from vages.data import load_digits
 from vages.evaluation import (
@@ -101,7 +102,7 @@ def test_fid_of_fewer_images_than_features():
 
 def test_fid_of_two_networks_is_refused():
     a = gaussian([0.0], [[1.0]])
-    with pytest.raises(ValueError, match="the same network"):
+    with pytest.raises(ValueError, match="^fid: .*same network"):
         fid(a, replace(a, weights="others"))
 
 
@@ -123,7 +124,7 @@ def test_kid_of_the_same_distribution_is_zero_on_average():
     values = [kid(x[i : i + 10], y[i : i + 10], subsets=1).mean for i in range(0, 4000, 10)]
     assert abs(np.mean(values)) < 5 * np.std(values) / 20
     assert min(values) < 0
-    with pytest.raises(ValueError, match="at least two features"):
+    with pytest.raises(ValueError, match="^kid: .*two features"):
         kid(x[:1], y)
 
 
@@ -204,16 +205,16 @@ def test_moments_are_those_of_the_features(network):
 
 def test_bad_streams(network):
     pixels = images(12)
-    with pytest.raises(ValueError, match="expected one size, got .3, 8, 8. and .3, 6, 8."):
+    with pytest.raises(ValueError, match=r"^images: .*got \[3, 8, 8\] and \[3, 6, 8\]"):
         feature_moments(network, [pixels[:4], pixels[:4, :, :6]], 20)
-    with pytest.raises(ValueError, match="expected at most 20, got more"):
+    with pytest.raises(ValueError, match="^images: .*20, got more"):
         feature_moments(network, [pixels, pixels], 20)
-    with pytest.raises(ValueError, match="at least two, got 1"):
+    with refused("images", got=1):
         feature_moments(network, [pixels[:1]], 20).statistics()
-    with pytest.raises(ValueError, match="multiple of 5"):
+    with refused("batch", got=12):
         feature_moments(network, [pixels], 12, batch=12)
     for most in (0, -1):
-        with pytest.raises(ValueError, match=f"most: expected at least 1 image, got {most}; say"):
+        with refused("most", got=most):
             feature_moments(network, [pixels], most)
     for bad, got in (
         (pixels / np.float32(255), "float32 of .12, 3, 8, 8."),
@@ -221,7 +222,7 @@ def test_bad_streams(network):
         (pixels[:, 0], "uint8 of .12, 8, 8."),
         (pixels[..., :0], "uint8 of .12, 3, 8, 0."),
     ):
-        with pytest.raises(ValueError, match=rf"images: expected uint8 of shape .n, 3, height, width., got {got}"):
+        with pytest.raises(ValueError, match=f"^images: .*, got {got}"):
             feature_moments(network, iter([bad]), 20)
 
 
@@ -243,17 +244,17 @@ def test_pixels():
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((2, 1, 4, 4)), "expected colour images, got grey ones; .*--grey replicate"),
-        (np.full((2, 3, 4, 4), 1.5), "expected floats from 0 to 1, got 1.5 to 1.5; clip or rescale"),
-        (np.full((2, 3, 4, 4), -0.1), "expected floats from 0 to 1, got -0.1 to -0.1"),
-        (np.stack([np.zeros((3, 4, 4)), np.full((3, 4, 4), np.nan)]), "expected finite .* NaN or infinity in image 1"),
-        (np.zeros((2, 3, 4, 4), np.int64), "expected uint8 .* got int64"),
-        (np.zeros((2, 5, 4, 4)), r"expected images of shape .* got \[2, 5, 4, 4\]"),
-        (np.zeros((2, 3, 0, 4)), "expected images of shape"),
+        (np.zeros((2, 1, 4, 4)), "got grey.*--grey replicate"),
+        (np.full((2, 3, 4, 4), 1.5), "got 1.5 to 1.5"),
+        (np.full((2, 3, 4, 4), -0.1), "got -0.1 to -0.1"),
+        (np.stack([np.zeros((3, 4, 4)), np.full((3, 4, 4), np.nan)]), "finite .*image 1"),
+        (np.zeros((2, 3, 4, 4), np.int64), "got int64"),
+        (np.zeros((2, 5, 4, 4)), r"got \[2, 5, 4, 4\]"),
+        (np.zeros((2, 3, 0, 4)), r"got \[2, 3, 0, 4\]"),
     ],
 )
 def test_bad_images(array, message):
-    with pytest.raises(ValueError, match=f"^x: {message}"):
+    with pytest.raises(ValueError, match=f"^x: .*{message}"):
         as_pixels(array, "x")
 
 
@@ -282,14 +283,14 @@ def test_sources(tmp_path):
         next(pieces(digits))[:, :1], np.rint(load_digits().splits.test * 255).astype(np.uint8)
     )
     Image.fromarray(np.moveaxis(pixels[0], 0, -1)[:5]).save(folder / "9.png")
-    with pytest.raises(BadFile, match=r"9.png: expected all images of one size, got 8 × 8 and 8 × 5"):
+    with pytest.raises(BadFile, match="9.png: .*8 × 8 and 8 × 5"):
         list(pieces(open_images(str(folder))))
     Image.fromarray(pixels[0, 0]).save(folder / "9.png")
-    with pytest.raises(ValueError, match=r"9.png: expected colour images, got grey ones"):
+    with pytest.raises(ValueError, match="9.png: .*grey"):
         list(pieces(open_images(str(folder))))
     for text, message in {
-        "digits:half": "expected a split, train, validation, test, got 'half'",
-        "nothing": "expected a set .* got 'nothing'",
+        "digits:half": "got 'half'",
+        "nothing": "got 'nothing'",
     }.items():
         with pytest.raises(ValueError, match=message):
             open_images(text)
@@ -315,12 +316,12 @@ def test_samples_are_clipped_only_where_they_overshoot(tmp_path):
         (np.where(np.arange(SIDE) == 3, 255, 0) * np.ones_like(floats, np.float16), "0 to 255"),  # most are in
         (infinite, "0 to inf"),
     ):
-        with pytest.raises(BadFile, match=rf"samples.npz: expected floats from 0 to 1, got {got}.* rescale them"):
+        with pytest.raises(BadFile, match=f"samples.npz: .*got {got}"):
             opened(bad)
     floats[2, 0, 0, 0] = np.nan
-    with pytest.raises(ValueError, match="samples.npz: expected finite numbers, got NaN or infinity in image 2"):
+    with pytest.raises(ValueError, match="samples.npz: .*image 2"):
         opened(floats)
-    with pytest.raises(ValueError, match="samples.npz: expected uint8 .* got int64"):
+    with pytest.raises(ValueError, match="samples.npz: .*got int64"):
         opened(pixels.astype(np.int64))
 
 
@@ -335,7 +336,7 @@ def test_statistics_come_back(tmp_path):
     assert (found.n, found.images, found.name) == (9, "images", "images")
     for name in ("mean", "covariance", "features"):
         np.testing.assert_array_equal(getattr(found, name), getattr(saved, name))
-    with pytest.raises(BadFile, match="expected weights 'others', got 'weights'; compute them again"):
+    with pytest.raises(BadFile, match="'others', got 'weights'"):
         load_statistics(path, "others")
     bad = {
         "finite statistics": replace(saved, mean=np.array([0, 1, np.nan, 0])),
@@ -403,13 +404,13 @@ def test_quality_of_images(network):
     text = json.dumps(other.as_json(), allow_nan=False)
     assert json.loads(text)["kid"]["subsets"] == 100
     assert other.rows()[0] == ("FID-20", f"{other.fid:.3f}")
-    for n, message in ((1, "at least two images, got 1"), (21, "count: expected 20")):
+    for n, message in ((1, "count: .*got 1"), (21, "count: .*20.*got 21")):
         with pytest.raises(ValueError, match=message):
             evaluate_images(far, reference, count=n, network=network)
-    with pytest.raises(ValueError, match="seed: expected a seed from 0 to below 2..32, got -1; choose another"):
+    with refused("seed", got=-1):
         evaluate_images(far, reference, seed=-1, network=network)
     for n in (19, 21, 1):
-        with pytest.raises(ValueError, match=f"count: expected 20, all images of the saved statistics far, got {n};"):
+        with refused("count", got=n):
             evaluate_images(statistics_of(far, network), reference, count=n, network=network)
 
 
@@ -419,9 +420,9 @@ def test_sets_of_too_few_images_are_named(network, tmp_path):
     np.save(tmp_path / "one.npy", images(1))
     np.savez(tmp_path / "samples.npz", v=np.full((8, 3, SIDE, SIDE), np.nan), diverged=np.ones(8, bool))
     for name, told in (
-        ("empty.npy", "empty.npy: expected at least two images, got 0"),
-        ("one.npy", "one.npy: expected at least two images, got 1"),
-        ("samples.npz", "samples.npz without 8 diverged chains: expected at least two images, got 0"),
+        ("empty.npy", "empty.npy: .*got 0"),
+        ("one.npy", "one.npy: .*got 1"),
+        ("samples.npz", "samples.npz .*8 diverged .*got 0"),
     ):
         opened = open_images(str(tmp_path / name))
         for asked in ((opened, fine), (fine, opened)):
@@ -505,7 +506,7 @@ def test_quality_of_a_run(run, reference, network, tmp_path):
     assert other.as_json()["sampling"]["data"]["own"] is False
     assert dict(other.rows())["data"] == f"evaluated on {tmp_path / 'other.npy'}, not on the run's own data"
     assert other.fid != paper.fid  # h are those of other images
-    with pytest.raises(ValueError, match="expected colour images, got grey ones"):
+    with refused("samples", got="grey"):
         evaluate_run(run, network=network)
 
 
@@ -542,23 +543,23 @@ def test_a_run_is_asked_rightly_before_anything_is_computed(run, network, monkey
     monkeypatch.setattr("vages.runs.judging.statistics_of", lambda *a, **k: pytest.fail("the reference is computed"))
     monkeypatch.setattr("vages.runs.judging.load_inception", lambda: pytest.fail("the network is read"))
     for wrong, message in (
-        ({"count": -5}, "count: expected at least two images, got -5"),
-        ({"count": 1}, "count: expected at least two images, got 1"),
-        ({"sampling": -1.0}, "sampling: expected a length above 0, up to 10, got -1.0"),
-        ({"sampling": float("nan")}, "sampling: expected a length above 0, up to 10, got nan"),
-        ({"seed": -1}, "seed: expected a seed from 0 to below 2..32, got -1"),
-        ({"seed": 2**32}, "seed: expected a seed from 0 to below 2..32, got 4294967296"),
-        ({"grey": "refuse"}, "samples: expected colour images, got grey ones"),
+        ({"count": -5}, "count: .*got -5"),
+        ({"count": 1}, "count: .*got 1"),
+        ({"sampling": -1.0}, "sampling: .*got -1.0"),
+        ({"sampling": float("nan")}, "sampling: .*got nan"),
+        ({"seed": -1}, "seed: .*got -1"),
+        ({"seed": 2**32}, "seed: .*got 4294967296"),
+        ({"grey": "refuse"}, "samples: .*grey"),
     ):
         with pytest.raises(ValueError, match=message):
             evaluate_run(run, **{"grey": "replicate", **wrong})
-    with pytest.raises(ValueError, match="protocol: expected one of paper, unconditional, got 'papers'"):
+    with refused("protocol", got="'papers'"):
         inspect.unwrap(samples_of)(run, 20, "papers", None, 0, "replicate")
 
 
 def test_diverged_chains_are_left_out(run, reference, network):
     broken = replace(run, model=jax.tree.map(lambda x: x * 1e6 if x.ndim else x, run.model))
-    with pytest.raises(ValueError, match="two images or more, got 0: 20 chains diverged"):
+    with pytest.raises(ValueError, match="^count: .*got 0: 20 chains"):
         evaluate_run(broken, reference, count=20, grey="replicate", network=network)
 
 
@@ -573,7 +574,7 @@ def test_selection_by_fid(trained, run):
     assert chosen["minus_fid_20"] == -chosen["fid_20"]
     for kept in (run, result):
         assert jax.tree.all(jax.tree.map(np.array_equal, (kept.model, kept.posterior), tuple(fitted.best)))
-    with pytest.raises(ValueError, match="fid_every: expected a divisor of the 6 iterations, got 4"):
+    with refused("fid_every", got=4):
         replace(RECIPE, fid_every=4)
 
 
@@ -589,7 +590,7 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     assert told["metric"] == "FID-20"
     assert told["reference"]["name"] == "twenty digits"
     fid_of_run = told["fid"]
-    with pytest.raises(ValueError, match="save: expected a new file, got .*own.safetensors, which is there"):
+    with pytest.raises(ValueError, match="^save: .*own.safetensors"):
         cli.evaluate(str(run.path), measure="images", against=str(saved), **common, save=own)
     assert cli.evaluate(str(own), against=str(saved)) == 0
     out = capsys.readouterr().out
@@ -609,9 +610,9 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     assert both["model"] == {"assessed": True}
     assert both["images"]["fid"] == fid_of_run
     for arguments, message in {
-        (str(own), None): "against: expected images",
-        (str(tmp_path / "a.npy"), "nothing"): "expected a set",
-        ("nothing", str(own)): "expected a set",
+        (str(own), None): "against: ",
+        (str(tmp_path / "a.npy"), "nothing"): "images: ",
+        ("nothing", str(own)): "images: ",
     }.items():
         with pytest.raises(ValueError, match=message):
             cli.evaluate(arguments[0], against=arguments[1])
@@ -636,23 +637,23 @@ def at_hand(run, reference, network, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"against": "nosuch"}, "images: expected a set .* got 'nosuch'"),
+        ({"against": "nosuch"}, "images: .*got 'nosuch'"),
         ({"against": "TMPno.npy"}, "no.npy"),
         ({"against": "TMPno.safetensors"}, "no.safetensors"),
-        ({"against": "weights"}, "images: expected a set"),
-        ({"against": "nan.npy"}, "nan.npy: expected finite numbers"),
-        ({"against": "a.npy", "count": -5}, "count: expected at least two images, got -5"),
-        ({"count": 1}, "count: expected at least two images, got 1"),
-        ({"seed": -1}, "seed: expected a seed from 0 to below 2..32, got -1; choose another"),
-        ({"sampling": -4.0}, "sampling: expected a length above 0, up to 10, got -4.0"),
-        ({"save": "a.npy"}, "save: expected a name that ends in .safetensors, got 'a.npy'"),
-        ({"save": "st.safetensors"}, "save: expected a new file"),
-        ({"save": "TMPa.npy/x/y.safetensors"}, "save: expected a folder that can be written, got .*a.npy; choose"),
-        ({"source": "a.npy", "against": "RUN", "count": 21}, "count: expected 20, those of .*a.npy, or fewer, got 21"),
-        ({"source": "nan.npy", "against": "RUN"}, "nan.npy: expected finite numbers"),
-        ({"source": "nosuch", "against": "RUN"}, "images: expected a set"),
-        ({"source": "a.npy", "against": "a.npy", "seed": -1}, "seed: expected a seed"),
-        ({"source": "st.safetensors", "against": "a.npy", "count": 2}, "count: expected 20, all images of the saved"),
+        ({"against": "weights"}, "images: "),
+        ({"against": "nan.npy"}, "nan.npy: .*finite"),
+        ({"against": "a.npy", "count": -5}, "count: .*got -5"),
+        ({"count": 1}, "count: .*got 1"),
+        ({"seed": -1}, "seed: .*got -1"),
+        ({"sampling": -4.0}, "sampling: .*got -4.0"),
+        ({"save": "a.npy"}, "save: .*got 'a.npy'"),
+        ({"save": "st.safetensors"}, "save: .*st.safetensors"),
+        ({"save": "TMPa.npy/x/y.safetensors"}, "save: .*got .*a.npy"),
+        ({"source": "a.npy", "against": "RUN", "count": 21}, "count: .*got 21"),
+        ({"source": "nan.npy", "against": "RUN"}, "nan.npy: .*finite"),
+        ({"source": "nosuch", "against": "RUN"}, "images: "),
+        ({"source": "a.npy", "against": "a.npy", "seed": -1}, "seed: .*got -1"),
+        ({"source": "st.safetensors", "against": "a.npy", "count": 2}, "count: .*20.*got 2"),
     ],
 )
 def test_the_command_finds_what_is_wrong_first(at_hand, options, message):
@@ -670,22 +671,22 @@ def test_the_command_finds_what_is_wrong_first(at_hand, options, message):
     [
         (
             {"save": Path("zz.safetensors")},
-            "save: expected no such option, got zz.safetensors, but the images are grey",
+            "save: .*got zz.safetensors.*grey",
         ),
-        ({"count": 20}, "count: .* but the images are grey; --grey replicate"),
+        ({"count": 20}, "count: .*got 20.*grey.*--grey replicate"),
         (
             {"measure": "model", "against": "nosuch", "count": -9, "sampling": -4.0},
-            "against: .* --measure model judges",
+            "against: .*got nosuch.*--measure model",
         ),
-        ({"measure": "model", "count": 9}, "count: expected no such option, got 9, but --measure model"),
-        ({"measure": "model", "sampling": 0.1}, "sampling: "),
-        ({"measure": "model", "protocol": "unconditional"}, "protocol: "),
-        ({"measure": "model", "grey": "replicate"}, "grey: "),
-        ({"measure": "images", "grey": "replicate", "examples": 20}, "examples: .* but --measure images leaves"),
-        ({"source": "a.npy", "against": "a.npy", "noise": 0.1}, "noise: .*a.npy is no run"),
-        ({"source": "a.npy", "against": "a.npy", "measure": "model"}, "measure: .*a.npy is no run"),
-        ({"source": "a.npy", "against": "a.npy", "sampling": 0.1}, "sampling: .* but nothing is drawn from a run"),
-        ({"source": "a.npy", "against": "a.npy", "raw": True}, "raw: .* but nothing is drawn from a run"),
+        ({"measure": "model", "count": 9}, "count: .*got 9.*--measure model"),
+        ({"measure": "model", "sampling": 0.1}, "sampling: .*got 0.1.*--measure model"),
+        ({"measure": "model", "protocol": "unconditional"}, "protocol: .*got unconditional"),
+        ({"measure": "model", "grey": "replicate"}, "grey: .*got replicate"),
+        ({"measure": "images", "grey": "replicate", "examples": 20}, "examples: .*got 20.*--measure images"),
+        ({"source": "a.npy", "against": "a.npy", "noise": 0.1}, "noise: .*got 0.1.*a.npy"),
+        ({"source": "a.npy", "against": "a.npy", "measure": "model"}, "measure: .*got model.*a.npy"),
+        ({"source": "a.npy", "against": "a.npy", "sampling": 0.1}, "sampling: .*got 0.1.*drawn"),
+        ({"source": "a.npy", "against": "a.npy", "raw": True}, "raw: .*got True.*drawn"),
     ],
 )
 def test_options_without_effect_are_refused(at_hand, options, message):

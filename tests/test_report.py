@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from errors import refused
 from fake_runs import HOSTILE, deep_run, event, experiment, grbm_run, metric_rows, walk, write, write_rows
 from vages.cli.reporting import report
 from vages.cli.training import train
@@ -182,15 +183,13 @@ def test_the_page_is_a_function_of_the_folder_and_replaces_itself(tmp_path, caps
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(
-        ValueError, match="run: expected the folder of a run or of an experiment's results, got .*; check"
-    ):
+    with refused("run"):
         write_report(tmp_path)
-    with pytest.raises(ValueError, match="run: expected"):
+    with refused("run"):
         write_report(tmp_path / "nowhere")
     folder = grbm_run(tmp_path / "run")
     for out in (tmp_path / "page.pdf", tmp_path):
-        with pytest.raises(ValueError, match="out: expected a file that ends in .html"):
+        with pytest.raises(ValueError, match=r"^out: .*\.html"):
             write_report(folder, out)
 
 
@@ -358,7 +357,7 @@ def test_a_walk_that_does_not_fit_its_record_is_told(tmp_path):
     write(folder / "interpolation-1", "result.json", about | {"snapshots": [1, 2]})
     page = page_of(folder)
     check(page)
-    assert "expected 2 moments of 4 chains, got (6, 4)" in page.text
+    assert "got (6, 4)" in page.text
 
 
 # its pieces

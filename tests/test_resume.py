@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from compiling import compile_in_haste
+from errors import refused
 from vages import cli
 from vages.cli.training import _given
 from vages.files import BadFile
@@ -188,7 +189,7 @@ def test_damaged_checkpoints_push_out_no_good_one(tmp_path):
     trained("dsm", True, tmp_path / "a", 30)
     for path in checkpoints(tmp_path / "a" / "checkpoints"):
         path.joinpath(ARRAYS).write_bytes(b"damaged")
-    with pytest.raises(BadFile, match="expected a checkpoint that can be verified, found none"):
+    with pytest.raises(BadFile, match="found none"):
         trained("dsm", True, tmp_path / "a", 40, resume=True)
     assert len(rows(tmp_path / "a")) == 6  # and the log is as it was
     write_checkpoint(tmp_path / "a" / "checkpoints", 0, {"a": np.zeros(1)}, {})
@@ -242,7 +243,7 @@ def test_kept_iterations_are_checkpointed_whatever_the_clock_says(tmp_path):
     how = {"steps": 25, "batch": BATCH, "seed": (3,), "chunk": 4}
     fit(one, state, data(), **how, folder=folder, checkpoints=Checkpoints(keep_every=10, keep_last=1))
     assert [step_of(path) for path in checkpoints(folder.checkpoints)] == [10, 20, 25]
-    with pytest.raises(ValueError, match="folder: expected one without a run, got .*; resume it or take another"):
+    with pytest.raises(ValueError, match="^folder: .*resume"):
         fit(one, state, data(), **how, folder=folder)
     folder.close()
 
@@ -267,7 +268,7 @@ def test_a_full_disk_stops_the_run_with_its_last_good_checkpoint(tmp_path, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(Directory, "create_file", full)
-        says = r"expected to write step 20 .*No space left.*The last good checkpoint is .*step-000000000015"
+        says = "step 20 .*No space left.*step-000000000015"
         with pytest.raises(OSError, match=says):
             trained("vages-dsm", True, tmp_path / "a", 40)
     resumed = trained("vages-dsm", True, tmp_path / "a", 40, resume=True)
@@ -277,9 +278,9 @@ def test_a_full_disk_stops_the_run_with_its_last_good_checkpoint(tmp_path, monke
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"seed": (3, 5)}, r"another seeds \[3, 5\] in place of \[3, 4\]"),
-        ({"batch": 10}, "another batch 10 in place of 20"),
-        ({"data": 1 + DATA}, "another data .* in place of"),
+        ({"seed": (3, 5)}, r"seeds \[3, 5\] .*\[3, 4\]"),
+        ({"batch": 10}, "batch 10 .*20"),
+        ({"data": 1 + DATA}, "another data "),
     ],
 )
 def test_another_run_is_refused(tmp_path, change, says):
@@ -295,13 +296,13 @@ def test_another_run_is_refused(tmp_path, change, says):
 
 def test_fewer_steps_than_were_made_are_refused(tmp_path):
     trained("dsm", True, tmp_path / "a", 10)
-    with pytest.raises(ValueError, match="steps: expected at least the 10 already made, got 5; ask for more"):
+    with refused("steps", got=5):
         trained("dsm", True, tmp_path / "a", 5, resume=True)
 
 
 def test_a_folder_has_one_writer(tmp_path):
     folder = RunFolder(tmp_path / "a", {})
-    with pytest.raises(ValueError, match="expected a run that is not being written, got one in use"):
+    with pytest.raises(ValueError, match="in use"):
         RunFolder.reopen(tmp_path / "a")
     folder.close()
     RunFolder.reopen(tmp_path / "a").close()
@@ -310,9 +311,9 @@ def test_a_folder_has_one_writer(tmp_path):
 def test_resuming_without_a_folder_is_refused():
     one, parts = learner("dsm")
     state = init_seeds(one, (3,), parts, BATCH)
-    with pytest.raises(ValueError, match="folder: expected a run folder"):
+    with refused("folder"):
         fit(one, state, data(), steps=5, batch=BATCH, seed=(3,), resume=True)
-    with pytest.raises(ValueError, match="folder: expected a run folder"):
+    with refused("folder"):
         fit(one, state, data(), steps=5, batch=BATCH, seed=(3,), guard=Guard("recover"))
 
 
@@ -330,17 +331,17 @@ def started(recipe, path):
         (
             {},
             {"learning_rate": 0.5, "method": "dsm", "steps": 30},
-            r"another method \(vages-dsm before, dsm now\), learning_rate \(0.001 before, 0.5 now\); start anew",
+            r"method \(vages-dsm before, dsm now\), learning_rate \(0.001 before, 0.5 now\)",
         ),
-        ({}, {"decay": "cosine"}, r"another decay \(constant before, cosine now\)"),
-        ({"decay": "cosine"}, {"decay": "cosine", "steps": 40}, r"another steps \(20 before, 40 now\)"),
+        ({}, {"decay": "cosine"}, r"decay \(constant before, cosine now\)"),
+        ({"decay": "cosine"}, {"decay": "cosine", "steps": 40}, r"steps \(20 before, 40 now\)"),
     ],
 )
 def test_settings_that_make_another_run_are_refused_by_name(tmp_path, before, change, says):
     started(replace(SMALL, **before), tmp_path / "run")
     with pytest.raises(ValueError, match=says):
         run_recipe(replace(SMALL, **change), tmp_path / "run", resume=True)
-    with pytest.raises(ValueError, match="run: expected the folder of a run"):
+    with pytest.raises(ValueError, match=r"^run: .*\bfolder"):
         run_recipe(SMALL, tmp_path / "nothing", resume=True)
 
 
@@ -349,7 +350,7 @@ def test_more_steps_are_refused_where_they_would_have_made_the_warm_up_longer(tm
     recipe = replace(DEEP_PRESETS["digits"], decay="constant", warmup=5)
     for number, (before, now) in enumerate([(20, 100), (20, 30), (100, 20)]):
         started(replace(recipe, steps=before), tmp_path / str(number))
-        with pytest.raises(ValueError, match=rf"another steps \({before} before, {now} now\); start anew"):
+        with pytest.raises(ValueError, match=rf"steps \({before} before, {now} now\)"):
             reopened(replace(recipe, steps=now), tmp_path / str(number))
     started(replace(recipe, steps=50), tmp_path / "run")
     reopened(replace(recipe, steps=100), tmp_path / "run").close()
@@ -358,7 +359,7 @@ def test_more_steps_are_refused_where_they_would_have_made_the_warm_up_longer(tm
 def test_fewer_steps_are_refused_before_anything_is_written(tmp_path):
     started(SMALL, tmp_path / "run")
     write_checkpoint(tmp_path / "run" / "checkpoints", 15, {}, {})
-    with pytest.raises(ValueError, match="steps: expected at least the 15 already made, got 10"):
+    with refused("steps", got=10):
         run_recipe(replace(SMALL, steps=10), tmp_path / "run", resume=True)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["steps"] == 20
 
@@ -372,7 +373,7 @@ def test_zero_is_a_setting():
 
 def test_settings_that_no_file_can_keep_are_refused():
     for recipe in (CHECKERBOARD, DEEP_PRESETS["digits"]):
-        with pytest.raises(ValueError, match="clip: expected a finite number, got inf"):
+        with refused("clip", got="inf"):
             replace(recipe, clip=float("inf"))
 
 
@@ -392,7 +393,7 @@ def test_the_command_resumes_and_extends(tmp_path, monkeypatch, capsys):
     results = [json.loads(Path(name, "result.json").read_text()) for name in ("run", "straight")]
     assert results[0]["test_log_likelihood"] == results[1]["test_log_likelihood"]
     assert json.loads(Path("run", "config.json").read_text())["steps"] == 40
-    with pytest.raises(ValueError, match="out: expected nothing beside --resume"):
+    with pytest.raises(ValueError, match="^out: .*--resume"):
         cli.train(resume=Path("run"), out=Path("other"))
-    with pytest.raises(ValueError, match=r"another latents \(4 before, 5 now\)"):
+    with pytest.raises(ValueError, match=r"latents \(4 before, 5 now\)"):
         cli.train(resume=Path("run"), latents=5)

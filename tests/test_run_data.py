@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import vages.runs
+from errors import refused
 from vages import cli
 from vages.data import TOYS, split
 from vages.recipes import CHECKERBOARD, DEEP_PRESETS, train_deep
@@ -116,20 +117,19 @@ def test_other_data_of_the_same_name_are_refused(project):
     (project / "mine.npy").unlink()
     (project / "images.npy").unlink()
     run = project / "runs" / "grbm"
-    told = rf"^{Path.cwd()}/mine.npy: expected the data that {run} was trained on, float32\[40, 2\] with SHA-256 \w+ "
-    told += r"for train, got others, float32\[40, 2\] with SHA-256 \w+; put the old ones back, or evaluate other data "
-    told += rf"with 'vages evaluate {run} --data FILE'$"
+    sums = r"float32\[40, 2\] with SHA-256 \w+"
+    told = rf"^{Path.cwd()}/mine.npy: .*{run} .*{sums} .*\btrain, got .*{sums}; .*'vages evaluate {run} --data FILE'$"
     before = files(project)
     with pytest.raises(ValueError, match=told):
         cli.evaluate(str(run), measure="model")
     for command in (cli.sample, cli.interpolate, cli.inpaint, cli.embed):
-        with pytest.raises(ValueError, match=r"images.npy: expected the data that .*deep was trained on, .*\[80, 1,"):
+        with pytest.raises(ValueError, match=r"images.npy: .*deep .*\[80, 1,"):
             command(project / "runs" / "deep")
-    with pytest.raises(ValueError, match="images.npy: expected the data"):
+    with pytest.raises(ValueError, match="images.npy: .*trained"):
         samples_of(load_run(project / "runs" / "deep"), 20, "paper", None, 0, "replicate")
     assert files(project) == before
     Path("mine.npy").unlink()
-    with pytest.raises(ValueError, match=r"grbm was trained on mine.npy: .*project/mine.npy: expected a file, found"):
+    with pytest.raises(ValueError, match="grbm .*project/mine.npy: .*found"):
         load_grbm_run(run).splits  # noqa: B018
 
 
@@ -141,7 +141,7 @@ def test_every_split_is_checked(project):
     run_recipe(recipe, Path("run"))
     assert load_grbm_run(Path("run")).splits.test.shape == (5, 2)
     np.savez("three.npz", **parts._replace(test=1 + parts.test)._asdict())
-    with pytest.raises(ValueError, match="three.npz: expected the data that run was trained on, .* for test, got"):
+    with pytest.raises(ValueError, match=r"three.npz: .*\btest, got"):
         load_grbm_run(Path("run")).splits  # noqa: B018
 
 
@@ -150,7 +150,7 @@ def test_a_toy_that_is_drawn_otherwise_is_refused(project, monkeypatch):
     first, second = (load_grbm_run(Path("run"), seed).splits.test for seed in (0, 1))
     assert not np.array_equal(first, second)
     monkeypatch.setitem(TOYS, "rings", TOYS["pinwheel"])
-    with pytest.raises(ValueError, match=r"^rings: expected the data that run was trained on, float32\[2, 60000, 2\]"):
+    with pytest.raises(ValueError, match=r"^rings: .*float32\[2, 60000, 2\]"):
         load_grbm_run(Path("run"), 1).splits  # noqa: B018
 
 
@@ -163,9 +163,9 @@ def test_a_run_goes_on_with_its_own_data(project):
     assert load_grbm_run(run).dataset == found.about["dataset"]
     np.save(project / "mine.npy", rows(2))
     before = files(project)
-    with pytest.raises(ValueError, match="mine.npy: expected the data that .*grbm was trained on"):
+    with pytest.raises(ValueError, match="mine.npy: .*grbm .*trained"):
         run_recipe(replace(SMALL, steps=12), run, resume=True)
-    with pytest.raises(ValueError, match=r"another data \(mine.npy before, other.npy now\); start anew"):
+    with pytest.raises(ValueError, match=r"data \(mine.npy before, other.npy now\)"):
         run_recipe(replace(SMALL, data="other.npy"), run, resume=True)
     assert cli.train(resume=run, dry_run=True) == 2
     assert files(project) == before
@@ -179,7 +179,7 @@ def test_a_run_killed_before_its_first_checkpoint_goes_on_with_its_own_data(proj
     np.testing.assert_array_equal(load_grbm_run(run).splits.test, split(rows(0), SMALL.seed).test)
     shutil.rmtree(run / "checkpoints")
     (project / "mine.npy").unlink()
-    with pytest.raises(ValueError, match="mine.npy: expected the data that .*grbm was trained on"):
+    with pytest.raises(ValueError, match="mine.npy: .*grbm .*trained"):
         run_recipe(SMALL, run, resume=True)
 
 
@@ -196,14 +196,14 @@ def first_edition(run):
 def test_runs_of_the_first_edition_are_checked_by_their_training_data(project, monkeypatch):
     run = project / "runs" / "grbm"
     first_edition(run)
-    with pytest.raises(ValueError, match="mine.npy: expected the data that .*grbm was trained on"):
+    with pytest.raises(ValueError, match="mine.npy: .*grbm .*trained"):
         load_grbm_run(run).splits  # noqa: B018
     monkeypatch.chdir(project)
     assert load_grbm_run(run).splits.test.shape == (5, 2)
     config = run / "config.json"
     text = config.read_text()
     config.write_text(text.replace('"batch": 10', '"batch": 20'))
-    with pytest.raises(ValueError, match="config.json: expected the settings of the checkpoint, got batch 20 in place"):
+    with pytest.raises(ValueError, match="config.json: .*got batch 20"):
         load_grbm_run(run)
     config.write_text(text)
     run_recipe(replace(SMALL, steps=8), run, resume=True)
@@ -213,7 +213,7 @@ def test_runs_of_the_first_edition_are_checked_by_their_training_data(project, m
 
 def test_a_run_without_a_fingerprint_is_refused_unless_the_data_are_named(project):
     run = replace(load_grbm_run(project / "runs" / "grbm"), data=None, dataset=None)
-    with pytest.raises(ValueError, match="grbm: expected a fingerprint of the data in its checkpoint, got none; eval"):
+    with pytest.raises(ValueError, match="grbm: .*fingerprint"):
         run.splits  # noqa: B018
     other = run.on("mine.npy")
     np.testing.assert_array_equal(other.splits.test, split(rows(1), SMALL.seed).test)
@@ -246,11 +246,11 @@ def test_evaluating_on_other_data_says_so(project, monkeypatch, capsys):
     shutil.rmtree(run / "evaluation-3")
     assert "on mine.npy, not on the run's own data" in html.unescape(vages.runs.build_report(run))
     np.save("wide.npy", np.zeros((50, 3)))
-    with pytest.raises(ValueError, match=r"data: expected examples of the shape \(2,\) .* got \(3,\) in wide.npy"):
+    with pytest.raises(ValueError, match=r"^data: .*\(2,\) .*got \(3,\) in wide.npy"):
         cli.evaluate(str(run), measure="model", data="wide.npy")
-    with pytest.raises(ValueError, match="data: expected one of checkerboard, .* got 'nothing'"):
+    with refused("data", got="'nothing'"):
         cli.evaluate(str(run), measure="model", data="nothing")
-    with pytest.raises(ValueError, match="data: expected no such option, got mine.npy, but mine.npy is no run"):
+    with pytest.raises(ValueError, match=r"^data: .*got mine.npy, .*\brun"):
         cli.evaluate("mine.npy", against="mine.npy", data="mine.npy")
 
 
@@ -264,7 +264,7 @@ def test_images_of_another_set(project):
     assert (other.data_name, other.about_data["own"], other.about_data["train"]["shape"][0]) == ("few.npy", False, 16)
     assert samples_of(other, 20, "paper", None, 0, "replicate").train is other.images.splits.train
     np.save("wide.npy", np.zeros((50, 8, 9), np.uint8))
-    with pytest.raises(ValueError, match=r"data: expected examples of the shape \(1, 8, 8\) .*got \(1, 8, 9\)"):
+    with pytest.raises(ValueError, match=r"^data: .*\(1, 8, 8\) .*got \(1, 8, 9\)"):
         run.on("wide.npy").images  # noqa: B018
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from audited import opened_by_path
+from errors import refused
 from fake_runs import deep_run, grbm_run
 from vages import cli
 from vages.files import BadFile
@@ -144,7 +145,7 @@ def test_a_hard_link_is_read_and_replaced(run, tmp_path):
     directory = Directory(run)
     assert directory.read_bytes("config.json", 2**20) == before["config.json"]
     directory.write_bytes("config.json", b"{}")
-    with pytest.raises(UnsafeFile, match="got a hard link, through which another file would be written"):
+    with pytest.raises(UnsafeFile, match="got a hard link"):
         directory.append("metrics.jsonl", b"more")
     assert before == {name: (tmp_path / name).read_bytes() for name in before}
 
@@ -174,7 +175,7 @@ def test_a_page_leaves_out_what_leads_elsewhere(tmp_path):
         ("interpolation.npz", "a symbolic link"),
         ("metrics.jsonl", "a pipe"),
     ):
-        assert f"{name}: expected a " in after, name
+        assert f"{name}: expected " in after, name
         assert f"got {kind}" in after
 
 
@@ -184,14 +185,14 @@ def test_no_page_is_written_through_a_link(tmp_path, name, kind):
     run, outside = grbm_run(tmp_path / "run"), tmp_path / "outside"
     in_place_of(run / name, kind, outside)
     before = contents(tmp_path)
-    with pytest.raises(UnsafeFile, match="expected a regular file, got a"):
+    with pytest.raises(UnsafeFile, match="regular file, got"):
         write_report(run)
     assert contents(tmp_path) == before
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path):
     """Bytes that are not UTF-8 are lone surrogates in Python, which no JSON of ours holds."""
-    with pytest.raises(ValueError, match=r"^config.json: expected names in UTF-8, got .*udcff"):
+    with pytest.raises(ValueError, match="^config.json: .*udcff"):
         Directory(tmp_path).write_json("config.json", {"data": "a\udcff.npz"})
     assert not list(tmp_path.iterdir())
 
@@ -214,7 +215,7 @@ def test_names_are_names(tmp_path, monkeypatch, handles):
             lambda name: folder.rename("a", name),
             lambda name: folder / name,
         ):
-            with pytest.raises(ValueError, match="name: expected the name of a file in a folder"):
+            with refused("name"):
                 action(name)
     assert (tmp_path / "outside").read_bytes() == SECRET
     inner = folder / "inner"
@@ -222,17 +223,17 @@ def test_names_are_names(tmp_path, monkeypatch, handles):
     inner.write_bytes("a", b"1")
     inner.append("a", b"2")
     assert inner.read_bytes("a", 2) == b"12"
-    with pytest.raises(BadFile, match="expected at most 1 bytes, got 2"):
+    with pytest.raises(BadFile, match="1 bytes, got 2"):
         inner.read_bytes("a", 1)
     with pytest.raises(FileExistsError):
         inner.create_file("a", b"")
     (tmp_path / "run" / "way out").symlink_to(tmp_path)
     (tmp_path / "run" / "inner" / "link").symlink_to(tmp_path / "outside")
-    with pytest.raises(UnsafeFile, match="expected a folder, got a symbolic link"):
+    with pytest.raises(UnsafeFile, match="folder.*symbolic link"):
         (folder / "way out").read_bytes("outside", 100)
-    with pytest.raises(UnsafeFile, match="expected a regular file, got a symbolic link"):
+    with pytest.raises(UnsafeFile, match="regular file.*symbolic link"):
         inner.read_bytes("link", 100)
-    with pytest.raises(UnsafeFile, match="expected a regular file, got a symbolic link"):
+    with pytest.raises(UnsafeFile, match="regular file.*symbolic link"):
         inner.append("link", b"x")
     folder.remove("inner")
     folder.remove("way out")
@@ -270,7 +271,7 @@ def test_a_checkpoint_of_a_newer_format_is_refused(run, monkeypatch, capsys, ste
     newer(path)
     before = contents(run)
     for action in (resume, load_grbm_run, write_report):
-        with pytest.raises(ValueError, match=f"{path}.*got format 2, of a newer vages; update vages to read it"):
+        with pytest.raises(ValueError, match=f"{path}.*got format 2"):
             action(run)
         assert contents(run) == before
     prune(run / "checkpoints", 30, 1, None)
@@ -355,16 +356,16 @@ def other_data(run):
 @pytest.mark.parametrize(
     ("prepare", "change", "says"),
     [
-        (lambda run: None, {"learning_rate": 0.5}, "resume: expected the settings"),
-        (lambda run: None, {"steps": 15}, "steps: expected at least the 20 already made"),
-        (other_data, {}, "checkerboard: expected the data that .* was trained on"),
-        (damage, {}, r"checkpoints: expected a checkpoint that can be verified, found none; the newest: .*SHA-256"),
-        (lambda run: newer(run / LAST, 7), {}, "got format 7, of a newer vages"),
+        (lambda run: None, {"learning_rate": 0.5}, "resume: .*settings"),
+        (lambda run: None, {"steps": 15}, "steps: .*20"),
+        (other_data, {}, "checkerboard: .*trained"),
+        (damage, {}, "checkpoints: .*found none; .*SHA-256"),
+        (lambda run: newer(run / LAST, 7), {}, "got format 7"),
         (lambda run: (run / "metrics.jsonl").unlink() or (run / "metrics.jsonl").mkdir(), {}, "got a folder"),
-        (lambda run: shutil.rmtree(run / LAST), {"latents": 5}, "resume: expected the settings"),
-        (lambda run: forge(run, retries=2**40), {}, "expected retries and seconds, got others"),
-        (lambda run: forge(run, seconds=-5.0), {}, "expected retries and seconds, got others"),
-        (lambda run: forge(run, retries=True), {}, "expected retries and seconds, got others"),
+        (lambda run: shutil.rmtree(run / LAST), {"latents": 5}, "resume: .*settings"),
+        (lambda run: forge(run, retries=2**40), {}, "retries and seconds"),
+        (lambda run: forge(run, seconds=-5.0), {}, "retries and seconds"),
+        (lambda run: forge(run, retries=True), {}, "retries and seconds"),
     ],
 )
 @pytest.mark.parametrize("lock", [True, False])
@@ -384,7 +385,7 @@ def test_a_resume_that_fails_changes_nothing(run, prepare, change, says, lock):
 def test_a_resume_of_a_run_in_use_changes_nothing(run):
     other = RunFolder.reopen(run)
     before = contents(run)
-    with pytest.raises(ValueError, match="got one in use; wait or stop it"):
+    with pytest.raises(ValueError, match="in use"):
         resume(run)
     assert contents(run) == before
     other.close()
@@ -422,7 +423,7 @@ def test_a_checkpoint_with_more_bytes_than_its_arrays_is_not_read(tmp_path):
     manifest["sha256"] = hashlib.sha256(body.encode()).hexdigest()
     (path / MANIFEST).write_text(json.dumps(manifest))
     os.truncate(path / ARRAYS, 2**32)  # of which the disk holds nothing
-    with pytest.raises(ValueError, match="expected as many bytes as its arrays have, got 4294967296"):
+    with pytest.raises(ValueError, match="got 4294967296"):
         read_checkpoint(path)
 
 

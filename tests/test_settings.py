@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from errors import refused
 from vages import cli
 from vages.recipes import CHECKERBOARD, DEEP_PRESETS
 from vages.recipes.recipe import check_choices
@@ -52,12 +54,12 @@ def files(folder):
     ("recipe", "changes", "says"),
     [
         (SMALL, {"batch": 50}, "batch 50 in place of 100"),
-        (SMALL, {"steps": 40}, "steps 40 in place of 20"),
-        (SMALL, {"control_variate": True}, "control_variate True in place of False"),
-        (SMALL, {"data": "rings", "seed": 3}, "data rings in place of checkerboard, seed 3 in place of 0"),
-        (SMALL, {"decay": "cosine", "steps": 40}, "steps 40 in place of 20, decay cosine in place of constant"),
-        (DIGITS, {"sampling": 0.5}, "sampling 0.5 in place of 1.0"),
-        (DIGITS, {"flips": True}, "flips True in place of False"),
+        (SMALL, {"steps": 40}, "steps 40 .*20"),
+        (SMALL, {"control_variate": True}, "control_variate True .*False"),
+        (SMALL, {"data": "rings", "seed": 3}, "data rings .*checkerboard, seed 3 .*0"),
+        (SMALL, {"decay": "cosine", "steps": 40}, "steps 40 .*20, decay cosine .*constant"),
+        (DIGITS, {"sampling": 0.5}, "sampling 0.5 .*1.0"),
+        (DIGITS, {"flips": True}, "flips True .*False"),
     ],
 )
 def test_an_edited_config_is_refused(tmp_path, recipe, changes, says, first):
@@ -65,7 +67,7 @@ def test_an_edited_config_is_refused(tmp_path, recipe, changes, says, first):
     assert recipe_of(path) == recipe
     edit(path, **changes)
     before = files(path)
-    says = f"^{path}/config.json: expected the settings of the checkpoint, got {says}; undo the edit, and give allowed "
+    says = f"^{path}/config.json: .*got {says}; "
     for command in (
         lambda: cli.train(resume=path),
         lambda: cli.train(resume=path, dry_run=True),
@@ -100,7 +102,7 @@ def test_a_resume_with_more_steps_that_was_killed_before_its_first_checkpoint_go
         resumed(replace(SMALL, steps=steps), path)
         assert recipe_of(path).steps == steps
     edit(path, steps=40)  # which was announced once, and is not what the last resume announced
-    with pytest.raises(ValueError, match="steps 40 in place of 20; undo the edit"):
+    with pytest.raises(ValueError, match="steps 40 .*20"):
         recipe_of(path)
     edit(path, steps=30)
     resumed(replace(SMALL, steps=50), path)
@@ -128,15 +130,15 @@ def test_events_that_cannot_be_read_announce_nothing(tmp_path):
     odd = ['{"event": "other settings", "steps": [20, [40]]}', '{"event": "other settings", "steps": 40}', "[40]", "{"]
     odd += ['{"event": "other settings", "steps": [20, NaN]}', "[" * 5000]
     (path / "events.jsonl").write_text("\n".join(odd))
-    with pytest.raises(ValueError, match="steps 40 in place of 20"):
+    with pytest.raises(ValueError, match="steps 40 .*20"):
         recipe_of(path)
 
 
 def test_the_page_of_a_run_names_the_edit(tmp_path):
     path = folder_of(SMALL, tmp_path / "run")
-    assert "expected the settings of the checkpoint" not in build_report(path)
+    assert "config.json: expected " not in build_report(path)
     edit(path, batch=50)
-    assert "config.json: expected the settings of the checkpoint, got batch 50 in place of 100" in build_report(path)
+    assert re.search("config.json: expected .*, got batch 50 .*100", build_report(path))
 
 
 def test_checkpoints_repeat_the_digest_of_the_settings(tmp_path, monkeypatch):
@@ -152,7 +154,7 @@ def test_checkpoints_repeat_the_digest_of_the_settings(tmp_path, monkeypatch):
     assert about["settings_sha256"] == settings_digest(config)
     edit(Path("run"), learning_rate=0.5)
     before = files(tmp_path)
-    with pytest.raises(ValueError, match="learning_rate 0.5 in place of 0.001"):
+    with pytest.raises(ValueError, match="learning_rate 0.5 .*0.001"):
         cli.train(resume=Path("run"))
     assert files(tmp_path) == before
     assert os.listdir() == ["run"]
@@ -176,10 +178,10 @@ class Forged:
 @pytest.mark.parametrize("data", [None, 5, 1.5, [], "", "a\0b"])
 def test_data_of_a_forged_config_have_a_name(data):
     check_choices(Forged())
-    with pytest.raises(ValueError, match="^data: expected the name of a dataset, file or folder, got"):
+    with refused("data"):
         check_choices(Forged(data))
 
 
 def test_flags_of_a_forged_config_are_flags():
-    with pytest.raises(ValueError, match="^flips: expected true or false, got x"):
+    with refused("flips", got="x"):
         check_choices(Forged(flips="x"))  # pyright: ignore[reportArgumentType]

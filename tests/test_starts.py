@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from errors import refused
 from vages import cli
 from vages.runs.assessment import Assessment, Row, Sizes, keep_assessment
 from vages.runs.kept import new_folder
@@ -121,7 +122,7 @@ def test_what_a_killed_start_left_can_be_started_again(tmp_path, left):
         (tmp_path / name).write_bytes(b"")
     RunFolder(tmp_path, {"a": 1}).close()
     assert json.loads((tmp_path / "config.json").read_text()) == {"a": 1}
-    with pytest.raises(ValueError, match=f"resume it with --resume {tmp_path}, or choose another"):
+    with pytest.raises(ValueError, match=f"--resume {tmp_path}"):
         RunFolder(tmp_path, {"a": 2})
 
 
@@ -132,7 +133,7 @@ def test_what_is_not_left_by_a_start_is_not_overwritten(tmp_path, names):
     for name in names:
         (tmp_path / name).write_bytes(b"{}")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(ValueError, match="out: expected a new or empty folder"):
+    with refused("out"):
         RunFolder(tmp_path, {})
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
+from errors import refused
 from vages import GRBM, ExactPosterior
 from vages.evaluation import IMQ, RBF, VariationalScore, ksd_test, learned_stein_test, median_distance, stein
 from vages.evaluation.kernels import stein_kernel
@@ -124,30 +125,30 @@ def test_the_learned_test_says_yes_and_no():
 def test_bad_input_is_refused():
     v = normal(7, 50, 2, dtype="float32")
     score = lambda v: -v
-    with pytest.raises(ValueError, match="v: expected at least 10 examples, got 9; give more"):
+    with refused("v", got=9):
         ksd_test(KEY, score, v[:9])
-    with pytest.raises(ValueError, match="v: expected at least 100 examples, got 50; give more"):
+    with refused("v", got=50):
         learned_stein_test(KEY, score, v)
-    with pytest.raises(ValueError, match="v: expected examples that differ, got 50 times the same; is the data const"):
+    with refused("v", got="50 times"):
         ksd_test(KEY, score, jnp.ones((50, 2)))
-    with pytest.raises(ValueError, match=r"v: expected finite numbers, got nan at \(3, 1\)"):
+    with refused("v", got="nan at (3, 1)"):
         ksd_test(KEY, score, v.at[3, 1].set(jnp.nan))
-    with pytest.raises(ValueError, match=r"score: expected finite numbers, got inf at \(0, 0\)"):
+    with refused("score", got="inf at (0, 0)"):
         ksd_test(KEY, (-v).at[0, 0].set(jnp.inf), v)
-    with pytest.raises(ValueError, match=r"score: expected scores shaped like the examples, \(50, 2\), got \(50, 3\)"):
+    with refused("score", got="(50, 3)"):
         ksd_test(KEY, jnp.ones((50, 3)), v)
-    with pytest.raises(ValueError, match=r"v: expected shape \(batch, 3\), got \(50, 2\)"):
+    with refused("v", got="(50, 2)"):
         ksd_test(KEY, VariationalScore(GRBM.init(KEY, 3, 2), ExactPosterior()), v)
-    with pytest.raises(ValueError, match=r"score: expected a function of one example of shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"^score: .*\(2,\)"):
         ksd_test(KEY, GRBM.init(KEY, 3, 2).score, v)
     mostly = jnp.zeros((50, 2)).at[0, 0].set(1.0)
-    with pytest.raises(ValueError, match="bandwidth: expected a positive number, got 0.0; more than half of the pairs"):
+    with refused("bandwidth", got=0.0):
         ksd_test(KEY, score, mostly)
-    with pytest.raises(ValueError, match="bandwidth: expected a positive number, got -1.0; give another"):
+    with refused("bandwidth", got=-1.0):
         ksd_test(KEY, score, v, bandwidth=-1.0)
-    with pytest.raises(ValueError, match="replicates: expected at least 1, got 0"):
+    with refused("replicates", got=0):
         ksd_test(KEY, score, v, replicates=0)
-    with pytest.raises(ValueError, match="v: expected floating examples of shape"):
+    with pytest.raises(ValueError, match="^v: .*floating"):
         ksd_test(KEY, score, jnp.arange(50))
-    with pytest.raises(ValueError, match="exponent: expected a number between 0 and 1, got 1.5"):
+    with refused("exponent", got=1.5):
         IMQ(exponent=1.5)

@@ -106,10 +106,11 @@ def test_the_command_says_which_signal_and_how_to_go_on(server, tmp_path, number
     assert process.exitcode == STATUSES[number]
     newest = checkpoints(path / "checkpoints")[-1]
     step = step_of(newest)
-    assert said.read_text() == (
-        f"vages: stopped by {signal.Signals(number).name}; training came to iteration {step} of 1000000000, whose "
-        f"checkpoint is {newest}; vages train --resume '{path}' goes on\n"
-    )
+    line = said.read_text()
+    assert line.startswith(f"vages: stopped by {signal.Signals(number).name}; ")
+    assert line.count("\n") == 1
+    for fact in (f" iteration {step} of 1000000000,", f" {newest};", f" vages train --resume '{path}' "):
+        assert fact in line
     assert test_resume.rows(path)[-1]["step"] == step
     assert not (path / "density.png").exists()  # whoever sends these will not wait
 
@@ -196,10 +197,10 @@ def test_a_signal_after_training_says_that_it_is_complete(monkeypatch, capsys, t
     status, err = main(monkeypatch, capsys, *TINY, "--steps", 20, "--out", path)
     assert status == 128 + number
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-    assert err == (
-        f"vages: stopped by {name}; training is complete and its checkpoint is "
-        f"{path}/checkpoints/step-000000000020; vages train --resume {path} draws its pictures\n"
-    )
+    assert err.startswith(f"vages: stopped by {name}; ")
+    assert err.count("\n") == 1
+    for fact in (" complete ", f" {path}/checkpoints/step-000000000020;", f" vages train --resume {path} "):
+        assert fact in err
     RunFolder.reopen(path).close()  # it was let go
 
 
@@ -207,7 +208,10 @@ def test_a_signal_before_the_first_checkpoint_says_so(monkeypatch, capsys, tmp_p
     monkeypatch.setattr("vages.runs.grbm.train", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
     status, err = main(monkeypatch, capsys, *TINY, "--out", tmp_path / "run")
     assert status == 143
-    assert err.startswith("vages: stopped by SIGTERM; there is no checkpoint yet; vages train --resume ")
+    assert err.startswith("vages: stopped by SIGTERM; ")
+    assert err.count("\n") == 1
+    assert " no checkpoint " in err
+    assert f" vages train --resume {tmp_path / 'run'}" in err
 
 
 def test_any_command_ends_with_the_status_of_its_signal(monkeypatch, capsys):
@@ -322,10 +326,10 @@ def test_a_disk_that_fills_after_training(monkeypatch, capsys, small_disk):
         status, err = main(patch, capsys, *TINY, "--steps", 20, "--out", path)
     assert status == 1
     assert len(err.splitlines()) == 1
-    checkpoint = f"{path}/checkpoints/step-000000000020"
-    assert err.startswith(f"vages: training is complete and its checkpoint is {checkpoint}, but pictures and results")
-    assert "could not be written: No space left on device (" in err
-    assert err.endswith(f".png); make room and run vages train --resume {path}\n")
+    assert err.startswith("vages: training is complete ")
+    assert f" {path}/checkpoints/step-000000000020," in err
+    assert ": No space left on device (" in err
+    assert err.endswith(f" vages train --resume {path}\n")
     (place / "filler").unlink()
     assert main(monkeypatch, capsys, "train", "--resume", path) == (0, "")
     assert (path / "samples.png").stat().st_size
@@ -347,8 +351,9 @@ def test_a_file_that_may_not_be_so_large_after_training(monkeypatch, capsys, tmp
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert status == 1
-    assert err.startswith("vages: training is complete and its checkpoint is ")
-    assert "but pictures and results could not be written: File too large" in err
+    assert err.startswith("vages: training is complete ")
+    assert "/checkpoints/step-000000000020," in err
+    assert ": File too large" in err
     assert err.count("\n") == 1
 
 
@@ -357,10 +362,10 @@ def test_a_disk_that_fills_while_a_checkpoint_or_the_log_is_written(small_disk):
     folder = RunFolder(place / "run", config_of(CHECKERBOARD))
     write_checkpoint(folder.checkpoints, 500, {}, {})
     fill(0)
-    says = "^training came to iteration 500 of 100000, whose checkpoint is .*, but the run could not be written: No"
-    with pytest.raises(NotWritten, match=f"{says}.*; make room and run vages train"), reported(folder, 10**5):
+    says = "iteration 500 of 100000, .*step-000000000500, .*: No space left .*; .*vages train --resume"
+    with pytest.raises(NotWritten, match=says), reported(folder, 10**5):
         folder.log({"step": 501, "text": "x" * 10**5})
-    with pytest.raises(NotWritten, match="^checkpoint: expected to write step 510") as raised:
+    with pytest.raises(NotWritten, match="^checkpoint: .*step 510") as raised:
         with reported(folder, 100_000):
             raise OSError("checkpoint: expected to write step 510 …; make room and resume.")
     assert status_of(raised.value) == Status.FAILED
@@ -370,5 +375,5 @@ def test_a_disk_that_fills_while_a_checkpoint_or_the_log_is_written(small_disk):
 def test_what_is_said_of_a_full_disk_elsewhere():
     error = OSError(errno.ENOSPC, "No space left on device", "samples.npz")
     assert status_of(error) == Status.FAILED
-    assert line_of(error) == "expected to write samples.npz, got No space left on device; make room and run it again"
-    assert line_of(OSError(errno.EFBIG, "File too large")).startswith("expected to write the results, got File too ")
+    assert " samples.npz, got No space left on device; " in line_of(error)
+    assert ", got File too large" in line_of(OSError(errno.EFBIG, "File too large"))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from compiling import environment
+from errors import refused
 from vages.cli import options
 from vages.data import Batches
 from vages.recipes import CHECKERBOARD, PRESETS, Recipe, job_of, train
@@ -67,7 +68,7 @@ def test_divergence_is_an_error_that_says_what_when_and_what_to_try():
         return after, metrics | {"loss": jnp.where(after.optimiser[0].count == 8, jnp.nan, metrics["loss"])}
 
     broken = learner._replace(update=update)
-    says = "expected a finite loss, got nan at iteration 8 of seed 4; try a smaller learning rate"
+    says = "got nan at iteration 8 of seed 4"
     with pytest.raises(Diverged, match=says):
         fit(broken, state, jnp.ones((300, 2)), steps=20, batch=100, seed=(4, 5), chunk=5)
 
@@ -89,44 +90,44 @@ def test_interrupting_keeps_what_was_learnt():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"steps": 0}, "steps: expected at least 1, got 0"),
-        ({"batch": 500}, "batch: expected 1 to 300 rows"),
-        ({"data": jnp.ones((300, 2)).at[3, 1].set(jnp.inf)}, "data: expected finite numbers, got inf at "),
-        ({"data": jnp.ones((3, 300, 2))}, "data: expected one set of rows a seed, 1, got 3"),
-        ({"data": jnp.ones((300, 5))}, r"data: expected rows of the model's shape \(2,\), got \(5,\)"),
+        ({"steps": 0}, "steps: .*got 0"),
+        ({"batch": 500}, "batch: .*300.*got 500"),
+        ({"data": jnp.ones((300, 2)).at[3, 1].set(jnp.inf)}, "data: .*got inf at "),
+        ({"data": jnp.ones((3, 300, 2))}, "data: .*got 3"),
+        ({"data": jnp.ones((300, 5))}, r"data: .*\(2,\), got \(5,\)"),
     ],
 )
 def test_bad_input_is_refused_before_training(change, says):
     learner, state = start(SMALL)
     arguments = {"data": jnp.ones((300, 2)), "steps": 10, "batch": 100, "seed": (0,), **change}
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=f"^{says}"):
         fit(learner, state, **arguments)
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"latents": 0}, "latents: expected at least 1, got 0"),
-        ({"learning_rate": -1.0}, "learning_rate: expected a positive number"),
-        ({"posterior_steps": -1}, "posterior_steps: expected at least 0, got -1"),
-        ({"samples": 0}, "samples: expected at least 1, got 0"),
-        ({"chain_steps": 0}, "chain_steps: expected at least 1, got 0"),
-        ({"seed": -1}, "seed: expected at least 0, got -1"),
-        ({"seed": 2**32}, "seed: expected seeds below"),
+        ({"latents": 0}, "latents: .*got 0"),
+        ({"learning_rate": -1.0}, "learning_rate: .*got -1.0"),
+        ({"posterior_steps": -1}, "posterior_steps: .*got -1"),
+        ({"samples": 0}, "samples: .*got 0"),
+        ({"chain_steps": 0}, "chain_steps: .*got 0"),
+        ({"seed": -1}, "seed: .*got -1"),
+        ({"seed": 2**32}, "seed: .*got 4294967296"),
         (
             {"method": "cd", "control_variate": True},
-            "control_variate: expected a method vages-dsm or",
+            "control_variate: .*vages-dsm",
         ),
-        ({"method": "ksd", "latents": 30}, "latents: expected at most 20 for the exact method ksd.*use vages-ksd"),
+        ({"method": "ksd", "latents": 30}, "latents: .*ksd.*vages-ksd"),
     ],
 )
 def test_a_recipe_checks_itself(change, says):
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=f"^{says}"):
         replace(CHECKERBOARD, **change)
 
 
 def test_odd_batches_cannot_be_paired():
-    with pytest.raises(ValueError, match="batch: expected an even number, to be cut into pairs, got 99"):
+    with refused("batch", got=99):
         start(replace(CHECKERBOARD, method="vages-ksd", batch=99))
 
 
@@ -159,13 +160,13 @@ def test_a_second_ctrl_c_does_not_wait(monkeypatch):
 
 
 def test_one_sample_is_refused_for_vages():
-    with pytest.raises(ValueError, match="samples: expected at least 2"):
+    with refused("samples"):
         learner_of(replace(CHECKERBOARD, samples=1))
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):
     (tmp_path / "x").write_text("mine")
-    with pytest.raises(ValueError, match="out: expected a new or empty folder"):
+    with refused("out"):
         RunFolder(tmp_path, {})
     (tmp_path / "run-1").mkdir()
     with numbered_folder(tmp_path, "run") as path:
@@ -209,8 +210,8 @@ def test_a_run_folder_describes_itself(tmp_path):
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"data": "nosuch"}, "data: expected one of checkerboard, .*got 'nosuch'"),
-        ({"batch": 10**6}, "batch: expected 1 to"),
+        ({"data": "nosuch"}, "data: .*got 'nosuch'"),
+        ({"batch": 10**6}, "batch: .*got 1000000"),
     ],
 )
 def test_nothing_is_written_for_a_recipe_that_cannot_run(tmp_path, change, error):
@@ -277,7 +278,7 @@ def test_a_diverging_run_stops_with_one_line_and_a_status(tmp_path):
         text=True,
     )
     assert done.returncode == 1
-    assert "vages: training diverged: expected a finite" in done.stderr
+    assert "vages: training diverged: " in done.stderr
     assert "Traceback" not in done.stderr
 
 

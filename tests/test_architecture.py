@@ -4,10 +4,14 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 import vages
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "vages"
+APP = PACKAGE / "app"
+FILES = [path for path in PACKAGE.rglob("*.py") if path not in (PACKAGE / "__init__.py", APP / "__init__.py")]
 
 
 def rooms():
@@ -18,29 +22,43 @@ def rooms():
 
 
 def imports(path):
+    """Every module that a file imports, at its top or in a function."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("vages."):
-            yield node.module.split(".")[1]
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("vages."))
+            yield from (alias.name for alias in node.names)
 
 
-def room_of(path):
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def room_of(parts):
+    return ".".join(parts[: 2 if parts[0] == "app" else 1])
 
 
-def test_no_arrow_runs_up():
+def room_of_file(path):
+    return room_of(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def test_no_import_runs_up():
     level = {room: height for height, line in enumerate(reversed(rooms())) for room in line}
-    files = [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"]
-    assert {room_of(path) for path in files} == set(level)
-    arrows = {(room_of(path), target) for path in files for target in imports(path)}
+    assert {room_of_file(path) for path in FILES} == set(level)
+    arrows = {
+        (room_of_file(path), room_of(name.split(".")[1:]))
+        for path in FILES
+        for name in imports(path)
+        if name.startswith("vages.") and name != "vages.__version__"
+    }
     wrong = [(a, b) for a, b in arrows if a != b and level[a] <= level[b]]
     assert not wrong
 
 
+def test_there_are_nine_floors_at_most():
+    assert len(rooms()) <= 9
+
+
 def test_pictures_know_nothing_of_the_page():
-    for path in (PACKAGE / "report").glob("*.py"):
-        assert "vages.report.page" not in path.read_text(), path
+    for path in (APP / "report").glob("*.py"):
+        assert "vages.app.report.page" not in path.read_text(), path
 
 
 def test_every_room_is_described():
@@ -52,3 +70,15 @@ def test_every_room_is_described():
 def test_every_public_name_is_there():
     for name in dir(vages):
         assert getattr(vages, name) is not None
+
+
+@pytest.mark.parametrize("name", ["recipes", "runs", "report", "explore", "experiments", "bench", "cli"])
+def test_a_room_that_moved_names_its_new_place(name):
+    with pytest.raises(AttributeError, match=rf"^vages\.{name} is now vages\.app\.{name}; "):
+        getattr(vages, name)
+
+
+@pytest.mark.parametrize(("name", "place"), [("learners", "training.learner"), ("optimisers", "optimizers")])
+def test_a_module_that_moved_names_its_new_place(name, place):
+    with pytest.raises(AttributeError, match=rf"^vages\.{name} is now vages\.{place}; "):
+        getattr(vages, name)

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vages.learners import make_learner
 from vages.models import LinearGaussian
 from vages.objectives import DSM
-from vages.optimisers import adam, apply, learning_rate
+from vages.optimizers import adam, apply, learning_rate
 from vages.posteriors import GaussianPosterior, Variational
+from vages.training.learner import make_learner
 
 pytestmark = pytest.mark.optimised
 

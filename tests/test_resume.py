@@ -19,21 +19,21 @@ import numpy as np
 import pytest
 
 from compiling import compile_in_haste
-from vages import cli
-from vages.cli.training import _given
+from vages.app import cli
+from vages.app.cli.training import _given
+from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, Method
+from vages.app.recipes.recipe import learner_of, parts_of
+from vages.app.runs import config_of, run_recipe
+from vages.app.runs.config import reopened
 from vages.files import BadFile
-from vages.learners import make_learner
 from vages.models import DeepEBLVM
 from vages.objectives import MDSM, NoiseRange
-from vages.optimisers import learning_rate
+from vages.optimizers import learning_rate
 from vages.posteriors import Corrector, GaussianPosterior, Variational, fisher
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS, Method
-from vages.recipes.recipe import learner_of, parts_of
-from vages.runs import config_of, run_recipe
-from vages.runs.config import reopened
 from vages.storage.directory import Directory
 from vages.training import Checkpoints, Guard, RunFolder, fit, init_seeds
 from vages.training.checkpoint import ARRAYS, checkpoints, prune, step_of, write_checkpoint
+from vages.training.learner import make_learner
 
 CHUNK, BATCH = 5, 20
 METHODS = (*get_args(Method), "deep")

@@ -11,16 +11,16 @@ import pytest
 
 from test_resume import server  # noqa: F401
 from test_stopping import main, reading
-from vages import cli
-from vages.cli import telling
-from vages.cli.evaluation import _print_table
-from vages.cli.statuses import line_of
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS
-from vages.runs import config_of
+from vages.app import cli
+from vages.app.cli.evaluation import _print_table
+from vages.app.cli.exit_status import line_of
+from vages.app.output import console
+from vages.app.output.progress import Progress
+from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS
+from vages.app.runs import config_of
 from vages.terminal import StandardError, escape_json, printable
 from vages.training import RunFolder
 from vages.training.checkpoint import write_checkpoint
-from vages.training.progress import Progress
 
 HOSTILE = "a\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2066\u200b\u2028[red]b"
 HARMLESS = r"a\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2066\u200b\u2028[red]b"
@@ -89,15 +89,15 @@ def test_settings_of_a_run_and_what_its_checkpoints_say(monkeypatch, capsys, tmp
 def test_tables_bars_and_lines(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     _print_table([("name", HOSTILE)])
-    telling.say(HOSTILE)
+    console.say(HOSTILE)
     assert capsys.readouterr().out.count(HARMLESS) == 2
-    with telling.waiting(HOSTILE) as note:
+    with console.waiting(HOSTILE) as note:
         note(HOSTILE)
     assert capsys.readouterr().err == f"{HARMLESS}\n"
 
 
 def test_json_keeps_the_values(capsys):
-    telling.print_json({HOSTILE: [HOSTILE, "naïve σ", "\udcff"]})
+    console.print_json({HOSTILE: [HOSTILE, "naïve σ", "\udcff"]})
     out = capsys.readouterr().out
     assert clean(out)
     assert "naïve σ" in out
@@ -159,7 +159,7 @@ def test_standard_error_that_has_gone_is_no_error(monkeypatch):
         patch.setenv("TERM", "xterm")
         with Progress(10, visible=True) as bar:
             bar.show(5, {"seconds": 1.0, "loss": 1.0})
-        with telling.bar() as show, telling.waiting("x") as note:
+        with console.bar() as show, console.waiting("x") as note:
             show(1, 2)
             note("x")
     with suppress(BrokenPipeError):

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from compiling import environment
-from vages.cli import options
+from vages.app.cli import options
+from vages.app.recipes import CHECKERBOARD, PRESETS, Recipe, job_of, train
+from vages.app.recipes.recipe import learner_of, parts_of
+from vages.app.runs import run_recipe
 from vages.data import Batches
-from vages.recipes import CHECKERBOARD, PRESETS, Recipe, job_of, train
-from vages.recipes.recipe import learner_of, parts_of
-from vages.runs import run_recipe
 from vages.training import Diverged, RunFolder, fit, init_seeds, iteration_costs, numbered_folder, seed_keys
 from vages.training.program import block_lengths
 
@@ -243,7 +243,7 @@ def test_users_own_arrays_train_and_large_models_are_validated(tmp_path):
 
 
 def command(*args):
-    return [sys.executable, "-c", "from vages.cli import main; main()", *args]
+    return [sys.executable, "-c", "from vages.app.cli import main; main()", *args]
 
 
 def test_ctrl_c_ends_cleanly_and_says_where_the_results_are(tmp_path):
@@ -284,7 +284,7 @@ def test_a_diverging_run_stops_with_one_line_and_a_status(tmp_path):
 def test_the_command_lines_choices_are_what_there_is():
     from typing import get_args
 
-    from vages.recipes import DEEP_PRESETS, DeepMethod, Method, deep
+    from vages.app.recipes import DEEP_PRESETS, DeepMethod, Method, deep
 
     assert get_args(options.Method) == get_args(Method) + get_args(DeepMethod)
     assert set(get_args(options.Preset)) == {*PRESETS, *DEEP_PRESETS}

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from io import BufferedIOBase
 from pathlib import Path
 
-from vages.files.errors import BadFile, check_file, reading
 from vages.files.limits import MAX_HEADER, max_unpacked
+from vages.storage.errors import BadFile, check_file, reading
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 Wanted = Callable[[str], bool]

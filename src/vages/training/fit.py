@@ -13,8 +13,8 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Key, PRNGKeyArray
 
+from vages.app.output.progress import Progress
 from vages.data import Batches
-from vages.learners import Averages, Learner, LearnerState
 from vages.models import check_finite
 from vages.models.checks import check_numbers
 from vages.training.cluster import check_same, digest
@@ -23,8 +23,8 @@ from vages.training.digests import fingerprint
 from vages.training.folder import RunFolder
 from vages.training.guard import Diverged, Guard, largest_parameter
 from vages.training.keeping import Checkpoints, Keeper, Position, Run
+from vages.training.learner import Averages, Learner, LearnerState
 from vages.training.program import compile_chunk
-from vages.training.progress import Progress
 from vages.training.signals import StopSignals
 
 Evaluate = Callable[[LearnerState], dict[str, Any]]

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,8 +24,10 @@ def rooms():
 
 
 def imports(path):
-    """Every module that a file imports, at its top or in a function."""
+    """Every module that a file imports, at its top or in a function; of `from a import b`, a.b."""
     for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__"):
+            yield ast.unparse(node.args[0]).strip("f'\"")
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
@@ -50,6 +54,34 @@ def test_no_import_runs_up():
     }
     wrong = [(a, b) for a, b in arrows if a != b and level[a] <= level[b]]
     assert not wrong
+
+
+LIBRARY = [path for path in FILES if not path.is_relative_to(APP)]
+OF_THE_APP = ("matplotlib", "rich", "tyro", "nicegui", "tensorboardX")
+
+
+def test_the_library_imports_nothing_of_the_application():
+    for path in LIBRARY:
+        names = set(imports(path))
+        assert not [name for name in names if name == "vages.app" or name.startswith("vages.app.")], path
+        assert not [name for name in names if name.partition(".")[0] in OF_THE_APP], path
+    assert not [name for name in imports(PACKAGE / "__init__.py") if name.startswith("vages")]
+
+
+def test_the_library_works_without_the_libraries_of_the_application():
+    """All its modules are imported, and all its public names used."""
+    modules = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in LIBRARY]
+    code = f"""
+import sys, vages
+assert "jax" not in sys.modules
+for name in set(vages.__all__) - {{"ProgressBar"}}:
+    getattr(vages, name)
+for name in {[name.removesuffix(".__init__") for name in modules]}:
+    __import__(name)
+print(*(name for name in sys.modules if name.partition(".")[0] in {OF_THE_APP} or name.startswith("vages.app")))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (found.stdout, found.stderr, found.returncode) == ("\n", "", 0)
 
 
 def test_there_are_nine_floors_at_most():

@@ -8,6 +8,7 @@ from . import objectives as objectives
 from . import posteriors as posteriors
 from . import samplers as samplers
 from . import training as training
+from .app.output.progress import ProgressBar as ProgressBar
 from .distributions import Bernoulli as Bernoulli
 from .distributions import Distribution as Distribution
 from .distributions import Gaussian as Gaussian

@@ -1,4 +1,4 @@
-"""Training loops: compiled chunks, progress, logs, run folders."""
+"""Learners and the training loop: compiled chunks, callbacks, logs, checkpoints, run folders."""
 
 from vages.training.cluster import check_same, join_cluster
 from vages.training.cost import Cost, Job, iteration_costs, seconds_per_iteration, step_bytes

@@ -189,7 +189,7 @@ def train(
     with together, _run_folder(resume or out, name) as folder:
         with _saying_what_is_saved(folder, recipe.steps), _tensorboard(folder) if tensorboard else nullcontext() as log:
             if log is not None:
-                how["log"] = log
+                how["callbacks"] = [log]
             return (_deep if isinstance(recipe, DeepRecipe) else _grbm)(recipe, folder, how, json)
 
 

@@ -1,13 +1,14 @@
 """`vages train` of a deep model: a folder with its checkpoints, its loss and a first look at its samples."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from vages.app.output.progress import Progress
+from vages.app.output.progress import ProgressBar
 from vages.app.recipes.chains import chains_of
 from vages.app.recipes.deep import DeepRecipe
 from vages.app.recipes.deep_training import DeepTrained, train_deep
@@ -16,16 +17,29 @@ from vages.app.report import curves_figure, figure_png, sheet_png
 from vages.app.runs.config import config_of, reopened
 from vages.app.runs.dataset import data_digests, read_deep
 from vages.app.runs.reports import reported
+from vages.app.runs.saved import saved_step
 from vages.app.runs.training_data import data_to_train_on
 from vages.posteriors import posterior_means
 from vages.samplers import LangevinSamples, sample_v
 from vages.training import RunFolder, by_writer, check_batch, check_same, seed_keys
+from vages.training.fit import Callback
 
 GRID = 100  # images in a first look
 
 
-def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any) -> DeepTrained:
-    """Train in a new folder, or go on in that of a run by this recipe; draw its loss and a hundred samples."""
+def run_deep(
+    recipe: DeepRecipe,
+    path: Path,
+    *,
+    resume: bool = False,
+    progress: bool = False,
+    callbacks: Sequence[Callback] = (),
+    **how: Any,
+) -> DeepTrained:
+    """Train in a new folder, or resume a run by this recipe; draw its loss and a hundred samples.
+
+    `progress` shows bars. `callbacks` and `how` are passed on to `fit`.
+    """
     images, dataset = data_to_train_on(recipe, path, read_deep, resume=resume)
     train = images.splits.train
     check_training_memory(training_sizes(recipe, train.shape[1:], len(train)))
@@ -38,9 +52,10 @@ def run_deep(recipe: DeepRecipe, path: Path, *, resume: bool = False, **how: Any
     if folder is None:
         return train_deep(recipe, images, **how)
     with reported(folder, recipe.steps):
-        trained = train_deep(recipe, images, folder=folder, **how)
+        with ProgressBar(recipe.steps, visible=progress, done=saved_step(path) if resume else 0) as bar:
+            trained = train_deep(recipe, images, folder=folder, callbacks=[*callbacks, bar], **how)
         fitted = trained.fitted
-        samples = first_look(trained, visible=how.get("progress", False))
+        samples = first_look(trained, visible=progress)
         folder.directory.write_bytes("samples.png", sheet_png(np.asarray(samples.v), columns=10))
         steps, loss = fitted.curve("loss")
         if len(steps):  # a finished run that goes on without its log has none
@@ -67,6 +82,6 @@ def first_look(trained: DeepTrained, count: int = GRID, *, visible: bool = False
     rows = np.random.default_rng(recipe.seed).integers(len(trained.images.splits.train), size=count)
     h = posterior_means(trained.model, trained.posterior, trained.images.splits.train[rows])
     model, schedule = chains_of(recipe, trained.model)
-    with Progress(schedule.steps, visible=visible) as bar:
-        told = lambda done, total: bar.show(done, {"seconds": time.perf_counter()})
-        return sample_v(key, model, jnp.asarray(h), schedule, batch=count, progress=told)
+    with ProgressBar(schedule.steps, visible=visible) as bar:
+        show = lambda done, total: bar({"step": done, "seconds": time.perf_counter()})
+        return sample_v(key, model, jnp.asarray(h), schedule, batch=count, progress=show)

@@ -1,9 +1,15 @@
-"""How far a run has been saved, in words."""
+"""How far a run has been saved."""
 
 from pathlib import Path
 
 from vages.storage.directory import Directory
 from vages.training.checkpoint import checkpoints, step_of
+
+
+def saved_step(path: Path) -> int:
+    """The step of a run's newest checkpoint, from which it is resumed; 0 if it has none."""
+    found = checkpoints(Directory(path) / "checkpoints")
+    return step_of(found[-1]) if found else 0
 
 
 def saved_progress(path: Path, steps: int) -> tuple[int | None, str]:

@@ -1,4 +1,4 @@
-"""The commands: what one wants, which command does it, and an example of each."""
+"""The commands: what each is for, and an example of each."""
 
 from collections.abc import Callable
 from typing import NamedTuple

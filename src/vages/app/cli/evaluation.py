@@ -1,4 +1,4 @@
-"""`vages evaluate`: is a model right, and how good are images; `vages inception`, which installs what judges images."""
+"""`vages evaluate`: how good a model or a set of images is; `vages inception`, which installs the FID network."""
 
 import os
 from collections.abc import Mapping, Sequence

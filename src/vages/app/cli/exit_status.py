@@ -1,4 +1,4 @@
-"""What `vages` ends with: its exit statuses, and the one line that is said of an error."""
+"""The exit statuses of `vages`, and the one-line message for an error."""
 
 import errno
 import signal

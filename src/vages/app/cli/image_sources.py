@@ -1,4 +1,4 @@
-"""Images that `vages evaluate` is to judge: whether it can, and what is wrong with them, before it computes."""
+"""The images that `vages evaluate` compares, checked before anything is computed."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How options look in --help, which needs no JAX: choices stand here, and a test compares them with what there is."""
+"""How options look in --help, without JAX. The choices are listed here; a test compares them with the library's."""
 
 from pathlib import Path
 from typing import Annotated, Literal, get_args

@@ -1,4 +1,4 @@
-"""The words of a command line as the arguments of a command's function."""
+"""Parses a command line into the arguments of a command's function."""
 
 import contextlib
 import functools

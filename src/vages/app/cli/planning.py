@@ -1,4 +1,4 @@
-"""--dry-run: what would be done, found out without doing it; nothing is written."""
+"""--dry-run: what a command would do. Nothing is written."""
 
 import importlib
 from collections.abc import Callable, Iterator

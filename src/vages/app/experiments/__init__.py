@@ -1,4 +1,4 @@
-"""The paper, one file a figure or table: settings, run, claims."""
+"""The paper, one file per figure or table: settings, run, claims."""
 
 from vages.app.experiments.catalogue import EXPERIMENTS, Entry
 from vages.app.experiments.claims import Claim, Outcome

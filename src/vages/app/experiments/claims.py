@@ -1,4 +1,4 @@
-"""Claims: sentences of the paper with a number behind them, and what an experiment gives back."""
+"""Claims of the paper, each with a number and a bound, and the result of an experiment."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field

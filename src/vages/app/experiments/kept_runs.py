@@ -1,4 +1,4 @@
-"""Deep runs that several figures are drawn from, each trained once and kept."""
+"""Deep runs that several figures share; each is trained once and kept."""
 
 from pathlib import Path
 

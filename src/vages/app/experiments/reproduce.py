@@ -1,4 +1,4 @@
-"""Run an experiment and leave a folder that explains itself."""
+"""Runs an experiment and writes a folder with its results."""
 
 import importlib
 import math

@@ -1,1 +1,1 @@
-"""A page on this machine alone, to play with what a deep run learnt. It needs the extra `vages[explore]`."""
+"""A local web page for exploring a deep run. It needs the extra `vages[explore]`."""

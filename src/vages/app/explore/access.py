@@ -1,4 +1,4 @@
-"""The secret token in the address of the page: who does not know it is answered with status 403."""
+"""The secret token in the page's address. Requests without it get status 403."""
 
 import secrets
 import tempfile

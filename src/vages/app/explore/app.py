@@ -1,4 +1,4 @@
-"""The server: on the loopback interface alone, until it is interrupted."""
+"""The server. It listens on the loopback interface only, until it is interrupted."""
 
 import socket
 from collections.abc import Callable

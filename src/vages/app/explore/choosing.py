@@ -1,4 +1,4 @@
-"""The images to choose from, and those that somebody brings."""
+"""Choosing an image from the dataset, or uploading one."""
 
 from functools import partial
 

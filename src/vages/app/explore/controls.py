@@ -1,4 +1,4 @@
-"""What each control of the page may send. Everything else is refused before any handler sees it."""
+"""What each control of the page may send. Anything else is refused before a handler sees it."""
 
 import json
 from typing import Any, NamedTuple

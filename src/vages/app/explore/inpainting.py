@@ -1,4 +1,4 @@
-"""Hiding a part of the image with the mouse, and having it drawn again."""
+"""Hiding part of an image with the mouse, and inpainting it."""
 
 from functools import partial
 

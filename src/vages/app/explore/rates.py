@@ -1,4 +1,4 @@
-"""How often a connection may send: a token bucket, and the end of a connection that does not slow down."""
+"""Rate limits per connection: a token bucket. A connection that does not slow down is closed."""
 
 RATE = 600.0  # units per second: a mouse on a screen of 500 Hz sends 500, of one unit each
 BURST = 1200.0  # units that can be saved up

@@ -1,4 +1,4 @@
-"""Who may speak to a server on the loopback interface: its own page, and no other site through the browser."""
+"""Which requests a server on the loopback interface accepts: those of its own page, none from other sites."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What one open page has chosen, and the chain that it runs."""
+"""The state of one open page: what was chosen, and the chain that it runs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

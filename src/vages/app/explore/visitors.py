@@ -1,4 +1,4 @@
-"""How many pages, sockets and uploads there may be at a time, and the way of every message to the server."""
+"""Limits on pages, sockets and uploads at a time, and the path of every message to the server."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Watching chains run from noise: four side by side, and moments of the first."""
+"""Shows chains as they run: four side by side, and moments of the first."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""How many chains run at a time: one a page, and a few in all."""
+"""Limits how many chains run at a time: one per page, and a few in total."""
 
 import asyncio
 from collections.abc import Callable, Iterator

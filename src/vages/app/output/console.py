@@ -1,4 +1,4 @@
-"""What commands say: results on standard output, for a reader or a program; how far they are on standard error."""
+"""Output of commands: results on standard output, as text or JSON; progress on standard error."""
 
 import math
 from collections.abc import Callable, Iterator

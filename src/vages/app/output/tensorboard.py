@@ -1,4 +1,4 @@
-"""The numbers of a run for TensorBoard, which the extra `tensorboard` installs what is needed to write."""
+"""Logs for TensorBoard. Writing them needs the extra `vages[tensorboard]`."""
 
 import socket
 import struct

@@ -1,4 +1,4 @@
-"""What decides a result, GRBMs and deep models, and training by it; nothing here knows the folder of a run."""
+"""Settings of GRBMs and deep models, and training by them. Nothing here knows about run folders."""
 
 from vages.app.recipes.deep import DEEP_PRESETS, DeepMethod, DeepRecipe
 from vages.app.recipes.deep_training import DeepTrained, train_deep

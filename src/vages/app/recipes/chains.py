@@ -1,4 +1,4 @@
-"""What chains of a deep model are run with."""
+"""The model and schedule that chains of a deep recipe are run with."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Deep models of images: what decides a result, and the learner, model and data that it names."""
+"""Deep models of images: the settings, and the learner, model and data that they name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

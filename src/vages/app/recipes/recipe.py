@@ -1,4 +1,4 @@
-"""What decides a result: data, model, method and its settings. And the learner, model and data they name."""
+"""GRBMs: the settings that decide a result, and the learner, model and data that they name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""The statistics of the images that others are compared with, computed once for all who ask."""
+"""Feature statistics of reference images, computed once and kept."""
 
 from collections.abc import Callable
 from contextlib import suppress

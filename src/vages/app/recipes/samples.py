@@ -1,4 +1,4 @@
-"""Samples of a deep model as a stream of images, by a protocol that has a name."""
+"""Samples of a deep model as a stream of images, drawn by a named protocol."""
 
 from collections.abc import Callable, Iterator
 from typing import Literal

@@ -1,4 +1,4 @@
-"""The checkpoint that a run is judged by, selected by the FID of a few samples, as in the paper."""
+"""Selects the checkpoint with the best FID of a few samples, as in the paper."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What training by a recipe needs at least, from shapes alone: parameters and bytes. Nothing is allocated."""
+"""The least memory that training needs, from shapes alone: parameters and bytes. Nothing is allocated."""
 
 from math import prod
 from typing import Any, NamedTuple

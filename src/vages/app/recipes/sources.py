@@ -1,4 +1,4 @@
-"""Sets of images by what a user calls them, read piece by piece as the FID network takes them."""
+"""Sets of images by the names a user gives them, read piece by piece for the FID network."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

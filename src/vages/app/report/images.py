@@ -1,4 +1,4 @@
-"""Images as sheets of pixels: grey or colour, in [0, 1], and what is not a number in a colour that cries out."""
+"""Images as sheets of pixels: grey or colour, in [0, 1]; NaN is magenta."""
 
 import io
 import math

@@ -1,4 +1,4 @@
-"""The folder of a run: made by `vages train`, come back from, judged and shown."""
+"""Run folders: made by `vages train`, loaded, evaluated and shown."""
 
 from vages.app.runs.assessment import Assessment, Sizes, assess, keep_assessment
 from vages.app.runs.config import config_of, recipe_of

@@ -1,4 +1,4 @@
-"""A recipe as a run folder keeps it, whether config.json is as vages wrote it, and the folder of a run that goes on."""
+"""The settings in a run folder: config.json, its checks, and reopening a folder to resume."""
 
 from dataclasses import asdict, fields
 from pathlib import Path

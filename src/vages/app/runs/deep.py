@@ -1,4 +1,4 @@
-"""`vages train` of a deep model: a folder with its checkpoints, its loss and a first look at its samples."""
+"""`vages train` of a deep model: a folder with checkpoints, the loss and first samples."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Pictures of what a deep run learnt: samples, a walk through its latents, and images completed."""
+"""Pictures from a deep run: samples, interpolations and inpainted images."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""`vages train` of a GRBM: a folder, the numbers and the pictures; and a run that goes on where it stopped."""
+"""`vages train` of a GRBM, new or resumed: a folder with the numbers and the pictures."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is made of a run: a new folder for it, and its arrays there with what they were made of."""
+"""A new folder for results made from a run: the arrays, and what they were made from."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The FID and KID of a run's samples, kept in its folder, so that hours of sampling are spent once."""
+"""FID and KID of a run's samples, kept in its folder, since sampling takes hours."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A deep run come back from its folder."""
+"""A deep run, loaded from its folder."""
 
 import sys
 from collections.abc import Callable

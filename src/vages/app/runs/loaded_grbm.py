@@ -1,4 +1,4 @@
-"""A GRBM's run come back from its folder."""
+"""A GRBM's run, loaded from its folder."""
 
 import sys
 from collections.abc import Callable

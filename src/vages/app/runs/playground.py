@@ -1,4 +1,4 @@
-"""What there is to play with in a deep run: images, their latents, directions in these, chains of a few kinds."""
+"""What `vages explore` shows of a deep run: images, their latents, directions in latent space, chains."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

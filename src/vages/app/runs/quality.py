@@ -1,4 +1,4 @@
-"""The quality of images as a number with all that it depends on."""
+"""FID and KID of images, with everything the numbers depend on."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple

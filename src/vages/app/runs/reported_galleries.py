@@ -1,4 +1,4 @@
-"""What was made of a run since, for its page: samples, a walk through h, completions, an embedding, evaluations."""
+"""Sections of a run's page for later results: samples, interpolations, inpainting, embeddings, evaluations."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""`vages report`: what a folder of results holds, as the sections of one page."""
+"""`vages report`: the contents of a results folder as the sections of one page."""
 
 import errno
 import shlex

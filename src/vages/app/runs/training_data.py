@@ -1,4 +1,4 @@
-"""The data of a run that starts, or that goes on."""
+"""The data of a run that is started or resumed."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Annealed Langevin chains that are watched while they run, and stopped when enough is seen."""
+"""Annealed Langevin chains that can be watched while they run, and stopped early."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The axes of a curve: where it begins and ends, linear or logarithmic, and round numbers along it."""
+"""Axes of a curve: limits, linear or logarithmic scale, and round tick values."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing but itself: its style, its script and its pictures are inside."""
+"""One self-contained HTML page: style, script and pictures are inside."""
 
 from dataclasses import dataclass
 from importlib.resources import files

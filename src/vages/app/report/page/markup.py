@@ -1,4 +1,4 @@
-"""HTML without accidents: what is not marked as HTML is escaped, by the one function that makes elements."""
+"""HTML elements. Text that is not marked as HTML is escaped."""
 
 import html
 import json

@@ -1,4 +1,4 @@
-"""A run in a few words and numbers: how it stands, and what matters most."""
+"""A short summary of a run: its state and its most important numbers."""
 
 from typing import Any
 

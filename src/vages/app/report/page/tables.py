@@ -1,4 +1,4 @@
-"""Tables of plain values: settings, records, claims, events. Whatever comes is shown, in part where it is long."""
+"""Tables of plain values: settings, records, claims, events. Long values are shortened."""
 
 from typing import Any
 

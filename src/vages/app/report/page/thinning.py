@@ -1,4 +1,4 @@
-"""Fewer points of a curve, with all that the eye would see of it: the extremes of every stretch stay."""
+"""Thins out a curve without changing how it looks: the extremes of every stretch stay."""
 
 import numpy as np
 from jaxtyping import Float, Int

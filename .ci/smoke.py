@@ -13,7 +13,7 @@ folder = Path(sys.argv[1])
 command = str(Path(sys.executable).with_name("vages"))
 package = Path(vages.__file__).parent
 assert package.is_relative_to(sys.prefix), f"{package} is not what was installed in {sys.prefix}"
-pages = ("report/page/style.css", "report/page/script.js", "explore/style.css")
+pages = ("app/report/page/style.css", "app/report/page/script.js", "app/explore/style.css")
 for name in ("py.typed", "__init__.pyi", "data/digits.npz", *pages):
     assert (package / name).is_file(), f"{name} is not in the wheel"
 for name in vages.__all__:

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 import vages
-from vages.report.figures import COLOURS
+from vages.app.recipes import model_density
+from vages.app.report import COLOURS, grid_points
 
 BLUE, ORANGE, GREEN = COLOURS[:3]
 
@@ -57,7 +58,7 @@ def example_grbm() -> vages.GRBM:
 def scores_figure() -> Figure:
     """The exact score; VaES with few and many samples of the right posterior; VaES with a wrong one."""
     model, extent = example_grbm(), (-4.0, 4.5, -4.0, 4.5)
-    v = jnp.asarray(vages.report.grid_points(extent, 13))
+    v = jnp.asarray(grid_points(extent, 13))
     wrong = vages.BernoulliPosterior(lambda v: jnp.zeros(2), temperature=0.0)
     exact = jax.vmap(model.score)(v)
 
@@ -72,7 +73,7 @@ def scores_figure() -> Figure:
         "VaES, q fair coins, L = 50": estimate(wrong, 50),
     }
     figure = Figure(figsize=(11, 3.2), layout="constrained")
-    density = vages.recipes.model_density(model, vages.report.grid_points(extent))
+    density = model_density(model, grid_points(extent))
     for axes, (title, score) in zip(figure.subplots(1, 4), panels.items(), strict=True):
         axes.imshow(density, extent=extent, origin="lower", cmap="Blues", vmax=1.6 * density.max())
         axes.quiver(*np.asarray(v).T, *np.asarray(score).T, scale=60, width=0.006, color="0.15")

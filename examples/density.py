@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import vages
+from vages.app.recipes import model_density
+from vages.app.report import density_figure, grid_points, scatter_figure
 
 STEPS = 30_000
 SAMPLES = 5000
@@ -45,7 +47,7 @@ print(f"test log-likelihood {learnt.mean:.3f} ± {learnt.error:.3f}; of the dens
 
 # %%
 extent = vages.data.TOYS[TOY].bounds
-density = vages.recipes.model_density(fitted.state.model, vages.report.grid_points(extent))
+density = model_density(fitted.state.model, grid_points(extent))
 samples = np.asarray(vages.gibbs_sample(jax.random.key(1), fitted.state.model, SAMPLES).v)
-vages.report.density_figure({"learnt density": density}, extent).savefig("density.png", dpi=120)
-vages.report.scatter_figure({"data": data.test[:SAMPLES], "samples": samples}, extent).savefig("samples.png", dpi=120)
+density_figure({"learnt density": density}, extent).savefig("density.png", dpi=120)
+scatter_figure({"data": data.test[:SAMPLES], "samples": samples}, extent).savefig("samples.png", dpi=120)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import vages
+from vages.app.report import image_grid
 
 STEPS = 10_000
 LATENTS = 16
@@ -56,4 +57,4 @@ pictures = np.asarray(drawn.v)
 spread = np.nanstd(pictures, axis=0).mean() / images.train.std(axis=0).mean()
 lost = int(np.isnan(pictures[:, 0, 0, 0]).sum())
 print(f"{lost} of 100 chains diverged; spread of pixels over the data's {spread:.2f}")
-vages.report.image_grid({"data": images.train[rows], "samples": pictures}).savefig("digits.png", dpi=120)
+image_grid({"data": images.train[rows], "samples": pictures}).savefig("digits.png", dpi=120)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import vages
+from vages.app.report import image_grid
 
 STEPS = 6000
 SIDE, WIDTH = 3, 0.5
@@ -61,5 +62,5 @@ learnt = np.asarray(fitted.state.model.params["bars"])[np.argmin(losses)]
 distance = np.abs(bars[:, None] - learnt[None]).max(2).min(1)
 print(f"losses of the starts: {np.round(losses, 2)}")
 print(f"largest error of a pixel, bar by bar: {np.round(distance, 2)}; found {np.sum(distance < 0.3)} of {len(bars)}")
-figure = vages.report.image_grid({"what was learnt": learnt.clip(0, 1).reshape(-1, SIDE, SIDE)}, columns=3)
+figure = image_grid({"what was learnt": learnt.clip(0, 1).reshape(-1, SIDE, SIDE)}, columns=3)
 figure.savefig("bars.png", dpi=120)

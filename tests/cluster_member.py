@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vages.learners import make_learner
 from vages.models import GRBM
 from vages.objectives import DSM
 from vages.posteriors import BernoulliPosterior, Variational
 from vages.training import Checkpoints, RunFolder, by_writer, cluster, data_mesh, fit, join_cluster
+from vages.training.learner import make_learner
 
 BATCH = 20
 

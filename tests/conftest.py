@@ -68,7 +68,7 @@ def pytest_unconfigure():
 @pytest.fixture
 def short_chains(monkeypatch):
     """Pictures of what a run learnt with Gibbs chains of a few steps: drawn all the same, and sooner."""
-    monkeypatch.setattr(import_module("vages.recipes.pictures"), "gibbs_sample", partial(gibbs_sample, steps=10))
+    monkeypatch.setattr(import_module("vages.app.recipes.pictures"), "gibbs_sample", partial(gibbs_sample, steps=10))
 
 
 @pytest.fixture

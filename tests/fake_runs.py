@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS
-from vages.report import image_grid, scatter_figure
-from vages.report.images import save_sheet
-from vages.runs import config_of
+from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS
+from vages.app.report import image_grid, scatter_figure
+from vages.app.report.images import save_sheet
+from vages.app.runs import config_of
 
 ENVIRONMENT = {"python": "3.11.7", "vages": "0.1.0", "jax": "0.10.2", "device": "cpu", "devices": 1, "cores": 2}
 HOSTILE = "</script><script>window.injected=true</script><img src=x onerror=window.injected=true>'\"&\u202e\x00"

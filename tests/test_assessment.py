@@ -12,22 +12,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import vages.runs
+import vages.app.runs
 from errors import refused
 from small_nets import IMAGE, filled
 from truth import enumerated, expected_vaes
 from vages import GRBM, BernoulliPosterior, Corrector, ExactPosterior, GaussianPosterior, LinearGaussian
-from vages.cli import evaluate
+from vages.app.cli import evaluate
+from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, deep_training, train
+from vages.app.recipes.deep import parts_of_deep, start_deep
+from vages.app.report.assessments import assessment_figure
+from vages.app.runs import LoadedRun, assessment, config_of, load_run, loaded_grbm
+from vages.app.runs.assessment import Assessment, Row, Sizes, assess
+from vages.app.runs.loaded_grbm import load_grbm_run
 from vages.data import Images, Splits
 from vages.evaluation import VariationalScore, posterior_gap
 from vages.files import BadFile
 from vages.posteriors import Heads
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS, deep_training, train
-from vages.recipes.deep import parts_of_deep, start_deep
-from vages.report.assessments import assessment_figure
-from vages.runs import LoadedRun, assessment, config_of, load_run, loaded_grbm
-from vages.runs.assessment import Assessment, Row, Sizes, assess
-from vages.runs.loaded_grbm import load_grbm_run
 from vages.training import Checkpoints, RunFolder
 from vages.training.checkpoint import newest_checkpoint, write_checkpoint
 
@@ -254,7 +254,7 @@ def test_command(grbm, monkeypatch, capsys):
         ]
         return Assessment(str(run.path), run.step, rows, sizes.examples, noise, sizes, seed, 0.1)
 
-    monkeypatch.setattr(vages.runs, "assess", assess)
+    monkeypatch.setattr(vages.app.runs, "assess", assess)
     path, _ = grbm
     assert evaluate(str(path), examples=30, noise=0.5, seed=3, json=True) == 0
     told = json.loads(capsys.readouterr().out)

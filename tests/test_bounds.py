@@ -17,18 +17,19 @@ from jaxtyping import config
 
 from errors import refused
 from test_resume import server  # noqa: F401
-from vages import bench, cli, experiments, memory, runs
+from vages import memory
+from vages.app import bench, cli, experiments, runs
+from vages.app.cli.commands import COMMANDS
+from vages.app.cli.exit_status import Status, line_of, status_of
+from vages.app.cli.parsing import parse
+from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, sizes
+from vages.app.recipes.deep import load_deep, parts_of_deep, training_images
+from vages.app.recipes.reference import check_count
+from vages.app.recipes.sizes import Sizes, check_training_memory, training_sizes
+from vages.app.runs import LoadedRun, config_of
+from vages.app.runs.assessment import Sizes as Assessed
 from vages.bounds import ITERATIONS, Bounds, check_bounds, check_number
-from vages.cli.commands import COMMANDS
-from vages.cli.parsing import parse
-from vages.cli.statuses import Status, line_of, status_of
 from vages.memory import check_memory, memory_limit
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS, sizes
-from vages.recipes.deep import load_deep, parts_of_deep, training_images
-from vages.recipes.reference import check_count
-from vages.recipes.sizes import Sizes, check_training_memory, training_sizes
-from vages.runs import LoadedRun, config_of
-from vages.runs.assessment import Sizes as Assessed
 from vages.training import RunFolder
 from vages.training.digests import fingerprint
 
@@ -81,15 +82,15 @@ def stubbed(monkeypatch, tmp_path, deep_run):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VAGES_DATA", str(tmp_path))
     for where in ("grbm", "deep"):
-        monkeypatch.setattr(sys.modules[f"vages.runs.{where}"], "by_writer", begin)
-    for module in (sizes, sys.modules["vages.runs.deep"]):
+        monkeypatch.setattr(sys.modules[f"vages.app.runs.{where}"], "by_writer", begin)
+    for module in (sizes, sys.modules["vages.app.runs.deep"]):
         monkeypatch.setattr(module, "training_sizes", lambda recipe, shape, examples: Sizes({}, {}, {"noise": 0}))
     for name in ("load_run", "assess"):
         monkeypatch.setattr(runs, name, begin if name == "assess" else lambda path, raw=False: deep_run)
     for name in ("new_folder", "sample_v", "sample_joint"):
-        monkeypatch.setattr(sys.modules["vages.runs.gallery"], name, begin)
-    monkeypatch.setattr(sys.modules["vages.runs.embedding"], "new_folder", begin)
-    monkeypatch.setattr("vages.runs.playing.playground", begin)
+        monkeypatch.setattr(sys.modules["vages.app.runs.gallery"], name, begin)
+    monkeypatch.setattr(sys.modules["vages.app.runs.embedding"], "new_folder", begin)
+    monkeypatch.setattr("vages.app.runs.playground.playground", begin)
     monkeypatch.setattr(experiments, "reproduce", begin)
     monkeypatch.setattr("vages.data.fetch", begin)
     for module in bench.BENCHES.values():

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fake_runs import HOSTILE, deep_run, experiment, grbm_run, write_rows
-from vages.runs.reports import write_report
+from vages.app.runs.reports import write_report
 
 SCRIPT = Path(__file__).parent / "browser" / "check_report.js"
 BROWSER = os.environ.get("CHROMIUM", "/usr/bin/chromium")

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vages.recipes import DEEP_PRESETS
-from vages.runs import run_deep
-from vages.runs.config import reopened
+from vages.app.recipes import DEEP_PRESETS
+from vages.app.runs import run_deep
+from vages.app.runs.config import reopened
 
 HERE = Path(__file__).parent / "browser_explore"
 MODULES = Path(os.environ.get("VAGES_BROWSER", "nowhere"))
@@ -68,7 +68,7 @@ def trained(recipe, path):
 @contextmanager
 def explored(run, folder):
     """The command, and the address that it says; it is ended by Ctrl-C, where it has not ended before."""
-    command = [sys.executable, "-c", "from vages.cli import main; main()", "explore", str(run), "--no-browser"]
+    command = [sys.executable, "-c", "from vages.app.cli import main; main()", "explore", str(run), "--no-browser"]
     with (folder / "stderr").open("w") as errors:
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder)
     try:

@@ -17,18 +17,19 @@ import numpy as np
 import pytest
 
 import vages
-from vages import cli, runs
-from vages.bench import BENCHES, estimators
-from vages.cli import options, telling
-from vages.cli.commands import COMMANDS
-from vages.cli.parsing import parse
-from vages.cli.statuses import Status, line_of, status_of
-from vages.experiments import EXPERIMENTS, fig1
-from vages.experiments.claims import Claim, Outcome
-from vages.learners import LearnerState
-from vages.recipes import deep
+from vages.app import cli, runs
+from vages.app.bench import BENCHES, estimators
+from vages.app.cli import options
+from vages.app.cli.commands import COMMANDS
+from vages.app.cli.exit_status import Status, line_of, status_of
+from vages.app.cli.parsing import parse
+from vages.app.experiments import EXPERIMENTS, fig1
+from vages.app.experiments.claims import Claim, Outcome
+from vages.app.output import console
+from vages.app.output.tensorboard import EventLog
+from vages.app.recipes import deep
 from vages.training import Diverged
-from vages.training.tensorboard import EventLog
+from vages.training.learner import LearnerState
 
 
 def run(monkeypatch, capsys, *args):
@@ -45,10 +46,10 @@ def doc(name):
 
 def test_help_comes_without_jax():
     code = """
-import sys, vages.cli
+import sys, vages.app.cli
 sys.argv = ["vages", "--help"]
 try:
-    vages.cli.main()
+    vages.app.cli.main()
 except SystemExit:
     print(sorted({"jax", "numpy", "matplotlib"} & set(sys.modules)))
 """
@@ -187,17 +188,17 @@ def test_a_reader_that_has_gone_is_no_error(monkeypatch, capsys):
 
 
 def test_numbers_for_programs_are_json(capsys):
-    telling.print_json({"a": [1.5, math.nan, {"b": -math.inf}], "p": Path("x"), "c": (True, None, 3, "σ")})
+    console.print_json({"a": [1.5, math.nan, {"b": -math.inf}], "p": Path("x"), "c": (True, None, 3, "σ")})
     assert capsys.readouterr().out == '{"a": [1.5, null, {"b": null}], "p": "x", "c": [true, null, 3, "σ"]}\n'
 
 
 def test_bars_are_on_standard_error_and_only_on_a_terminal(monkeypatch, capsys):
     def shown():
-        with telling.bar(then="linear classifiers") as progress:
+        with console.bar(then="linear classifiers") as progress:
             progress(1, 2)
             before = capsys.readouterr().err
             progress(2, 2)
-        with telling.waiting("measuring [it]") as say:
+        with console.waiting("measuring [it]") as say:
             say("half done")
         out, err = capsys.readouterr()
         assert out == ""
@@ -225,7 +226,7 @@ def test_shells_complete(monkeypatch, capsys, tmp_path, shell):
 
 
 def test_what_a_shell_needs_is_said(monkeypatch, capsys):
-    monkeypatch.setattr("vages.cli.completing.find_spec", lambda name: None)
+    monkeypatch.setattr("vages.app.cli.completing.find_spec", lambda name: None)
     status, _, err = run(monkeypatch, capsys, "completion", "tcsh")
     assert status == 2
     assert "pip install shtab" in err

@@ -16,8 +16,8 @@ import pytest
 
 from compiling import environment
 from errors import refused
-from vages.cli.supervision import ClusterFailed, membership
-from vages.cli.training import parse_cluster
+from vages.app.cli.supervision import ClusterFailed, membership
+from vages.app.cli.training import parse_cluster
 from vages.training.cluster import first_difference, join_cluster
 
 
@@ -89,19 +89,19 @@ def start():
 
 PARENT = """
 import sys
-import vages.cli
-from vages.cli import supervision
+import vages.app.cli
+from vages.app.cli import supervision
 supervision._START = {child!r}
 sys.argv = ["vages", "train", "--cluster", "127.0.0.1:1,2,0", "--cluster-timeout", "7", *sys.argv[1:]]
-vages.cli.main()
+vages.app.cli.main()
 """
 CHILD = """
 import os, signal, sys, time
-import vages.cli
-from vages.cli import supervision
+import vages.app.cli
+from vages.app.cli import supervision
 def main(after_error):
 {body}
-vages.cli.main = main
+vages.app.cli.main = main
 supervision.run_member()
 """
 ABORT = "os.write(2, b'F1 client.h: the JAX distributed service detected fatal errors'); os.abort()"
@@ -200,7 +200,7 @@ def start_members(start, folder, *options):
         port = free.getsockname()[1]
     base = ["train", "--out", folder, "--batch", 20, "--latents", 2, "--steps", 1000000]
     variables = {**environment(), "JAX_PLATFORMS": "cpu"}
-    command = ["from vages.cli import main; main()", *base]
+    command = ["from vages.app.cli import main; main()", *base]
     return [
         start(*command, "--cluster", f"127.0.0.1:{port},2,{index}", *more, env=variables)
         for index, more in enumerate(options)

@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vages.bench.deep import features_flops
+from vages.app.bench.deep import features_flops
+from vages.app.experiments import fig_interpolation, fig_samples, reproduce, sensitivity, table1, table_time_memory
+from vages.app.experiments.catalogue import EXPERIMENTS
+from vages.app.recipes.deep import DIGITS, job_of_deep, parts_of_deep, start_deep
+from vages.app.runs import LoadedRun
+from vages.app.runs.image_quality import protocol_of
 from vages.data import Images, Splits
 from vages.data.images import Labels
-from vages.experiments import fig_interpolation, fig_samples, reproduce, sensitivity, table1, table_time_memory
-from vages.experiments.catalogue import EXPERIMENTS
-from vages.learners import LearnerState
-from vages.recipes.deep import DIGITS, job_of_deep, parts_of_deep, start_deep
-from vages.runs import LoadedRun
-from vages.runs.judging import protocol_of
 from vages.training import Cost, Diverged, Fitted
+from vages.training.learner import LearnerState
 
 TINY = replace(
     DIGITS,
@@ -78,8 +78,8 @@ def test_samples_and_interpolation_are_drawn_from_one_run(tmp_path, monkeypatch)
 
 
 def test_a_run_that_is_there_is_taken_as_it_is_and_gone_on_with_to_its_end(tmp_path, monkeypatch):
-    from vages.experiments.kept_runs import kept_runs
-    from vages.runs import run_deep
+    from vages.app.experiments.kept_runs import kept_runs
+    from vages.app.runs import run_deep
 
     path = tmp_path / "digits-0"
     shorter = replace(TINY, steps=2)
@@ -89,8 +89,8 @@ def test_a_run_that_is_there_is_taken_as_it_is_and_gone_on_with_to_its_end(tmp_p
     assert (run.step, run.recipe) == (2, shorter)
     assert heard == [f"digits: checkpoint 2 of {path}"]
     path.rename(tmp_path / "digits-1")
-    from vages.recipes import CHECKERBOARD
-    from vages.runs import config_of
+    from vages.app.recipes import CHECKERBOARD
+    from vages.app.runs import config_of
     from vages.training import RunFolder
 
     RunFolder(path, config_of(CHECKERBOARD)).close()

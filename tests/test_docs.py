@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vages import cli
+from vages.app import cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from vages import GRBM
+from vages.app.experiments import Claim, comparison, fig4, reproduce
+from vages.app.recipes import CHECKERBOARD, Trained
 from vages.data import Splits
-from vages.experiments import Claim, comparison, fig4, reproduce
-from vages.learners import LearnerState
-from vages.recipes import CHECKERBOARD, Trained
 from vages.training import Fitted
+from vages.training.learner import LearnerState
 
 
 @cache

@@ -18,16 +18,16 @@ import pytest
 from PIL import Image
 
 from errors import refused
-from vages import cli
+from vages.app import cli
+from vages.app.explore.worker_pool import CHAINS, Busy, Player, Turns
+from vages.app.recipes import DEEP_PRESETS
+from vages.app.recipes.deep import parts_of_deep
+from vages.app.runs import LoadedRun
+from vages.app.runs.playground import TOGETHER, fitted_image, play_key, playground, principal_directions
+from vages.app.runs.watching import Chain, Snapshot
 from vages.data import load_digits
-from vages.explore.turns import CHAINS, Busy, Player, Turns
 from vages.files import BadFile
 from vages.posteriors import posterior_means
-from vages.recipes import DEEP_PRESETS
-from vages.recipes.deep import parts_of_deep
-from vages.runs import LoadedRun
-from vages.runs.playing import TOGETHER, fitted_image, play_key, playground, principal_directions
-from vages.runs.watching import Chain, Snapshot
 from vages.samplers import Schedule, program, sample_joint, sample_v
 
 RECIPE = replace(
@@ -301,7 +301,7 @@ def guarded():
     with warnings.catch_warnings(action="ignore"):  # that it would rather have another client than NiceGUI brings
         from starlette.testclient import TestClient
 
-    from vages.explore.security import Guard
+    from vages.app.explore.security import Guard
 
     async def answer(request):
         return PlainTextResponse(f"{len(await request.body())} bytes")
@@ -386,7 +386,7 @@ def test_pictures_in_the_page():
     pytest.importorskip("nicegui", reason="the extra vages[explore] is not installed")
     import base64
 
-    from vages.explore.pictures import png_url, veil
+    from vages.app.explore.pictures import png_url, veil
 
     image = np.asarray([[[0.0, 0.5], [2.0, np.nan]]])
     kind, content = png_url(image).split(",")
@@ -400,7 +400,7 @@ def test_pictures_in_the_page():
 
 def test_the_port_is_on_this_machine_alone():
     pytest.importorskip("nicegui", reason="the extra vages[explore] is not installed")
-    from vages.explore.app import listening
+    from vages.app.explore.app import listening
 
     with listening(0) as own:
         address, port = own.getsockname()
@@ -412,20 +412,20 @@ def test_the_port_is_on_this_machine_alone():
 
 
 def test_without_the_extra_one_line_says_what_to_do(monkeypatch, tmp_path):
-    exploring = import_module("vages.cli.exploring")
+    exploring = import_module("vages.app.cli.exploring")
     monkeypatch.setattr(exploring, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"^explore: .*vages\[explore\]"):
         exploring.explore(tmp_path)
 
 
 def test_the_command_line_loads_neither_jax_nor_the_server():
-    code = "import sys, vages.cli.exploring; sys.exit(any(name in sys.modules for name in ('jax', 'nicegui')))"
+    code = "import sys, vages.app.cli.exploring; sys.exit(any(name in sys.modules for name in ('jax', 'nicegui')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert "main" in cli.__all__
 
 
 def test_rates():
-    from vages.explore.rates import Bucket
+    from vages.app.explore.rates import Bucket
 
     bucket = Bucket(0.0, rate=8.0, burst=5.0, patience=3)
     assert [bucket.take(1.0, 0.0) for _ in range(6)] == [True] * 5 + [False]
@@ -470,7 +470,7 @@ def test_the_page_of_a_closed_socket_starts_no_chain():
 
 def test_strokes_leave_no_gap():
     pytest.importorskip("nicegui", reason="the extra vages[explore] is not installed")
-    from vages.explore.inpainting import stroke
+    from vages.app.explore.inpainting import stroke
 
     assert np.argwhere(stroke((8, 8), (1.5, 2.5), (5.5, 2.5), 1.0)).tolist() == [[2, x] for x in range(1, 6)]
     rows, columns = np.mgrid[:6, :9] + 0.5
@@ -489,7 +489,7 @@ def test_strokes_leave_no_gap():
 def test_the_window_is_opened_by_a_private_file(monkeypatch):
     """The arguments of a browser's process are visible to all users, so the token is not among them."""
     pytest.importorskip("nicegui", reason="the extra vages[explore] is not installed")
-    from vages.explore import access
+    from vages.app.explore import access
 
     opened = []
     monkeypatch.setattr(access.webbrowser, "open", opened.append)

@@ -28,11 +28,11 @@ from dataclasses import replace
 from pathlib import Path
 import jax
 from vages.data import load_digits
-from vages.explore.app import serve
-from vages.recipes import DEEP_PRESETS
-from vages.recipes.deep import parts_of_deep
-from vages.runs import LoadedRun
-from vages.runs.playing import playground
+from vages.app.explore.app import serve
+from vages.app.recipes import DEEP_PRESETS
+from vages.app.recipes.deep import parts_of_deep
+from vages.app.runs import LoadedRun
+from vages.app.runs.playground import playground
 
 recipe = replace(DEEP_PRESETS["digits"], width=512, depth=2, latents=3, head_width=4, sampling=10.0, corrector_steps=0)
 run = LoadedRun(Path("run"), recipe, *parts_of_deep(recipe, (1, 8, 8))(jax.random.key(0)), 0, "raw", {})

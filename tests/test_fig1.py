@@ -10,8 +10,8 @@ import scipy.io
 
 from truth import bilinear, enumerated
 from vages import GRBM, Bernoulli, Gaussian, LinearGaussian, covariance_term, expectation_term, sample
+from vages.app.experiments import fig1, reproduce
 from vages.data import checksums, load_freyface
-from vages.experiments import fig1, reproduce
 
 
 def terms(model, v, h, weights):

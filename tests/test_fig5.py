@@ -10,8 +10,8 @@ import pytest
 from scipy.special import expit
 
 from vages import GRBM
+from vages.app.experiments import fig5, stein_tests
 from vages.evaluation import CriticTraining, LatentCritic, MLPCritic
-from vages.experiments import fig5, stein_tests
 
 
 def test_a_small_figure_5(monkeypatch):

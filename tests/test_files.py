@@ -25,7 +25,6 @@ from vages.files import (
     BadFile,
     archive_members,
     decode_image,
-    errors,
     image_files,
     inflate,
     parse_cifar10,
@@ -43,6 +42,7 @@ from vages.files import (
     zip_members,
 )
 from vages.files.limits import max_unpacked
+from vages.storage import errors
 
 LIMIT = 2**20
 RNG = np.random.default_rng(0)

@@ -47,8 +47,8 @@ from vages import (
     make_learner,
     vaes,
 )
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS
-from vages.runs.config import config_of, recipe_of
+from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS
+from vages.app.runs.config import config_of, recipe_of
 
 DIGITS = DEEP_PRESETS["digits"]
 KEY = jax.random.key(0)

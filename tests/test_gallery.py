@@ -19,14 +19,10 @@ import vages.data
 from audited import opened_by_path
 from compiling import environment
 from errors import refused
-from vages import cli
-from vages.data import Dataset, Images, Splits, load_digits
-from vages.evaluation import linear_probe, logistic_regression, majority_rate
-from vages.files import parse_json, read_npz
-from vages.posteriors import posterior_means
-from vages.recipes import DEEP_PRESETS, Recipe, chains, train_deep
-from vages.report import tile
-from vages.runs import (
+from vages.app import cli
+from vages.app.recipes import DEEP_PRESETS, Recipe, chains, train_deep
+from vages.app.report import tile
+from vages.app.runs import (
     config_of,
     embed,
     gallery,
@@ -37,6 +33,10 @@ from vages.runs import (
     run_deep,
     sample_images,
 )
+from vages.data import Dataset, Images, Splits, load_digits
+from vages.evaluation import linear_probe, logistic_regression, majority_rate
+from vages.files import parse_json, read_npz
+from vages.posteriors import posterior_means
 from vages.samplers import Schedule
 from vages.storage.directory import Directory
 from vages.training import RunFolder
@@ -519,7 +519,7 @@ def test_one_module_opens_the_files_of_a_run(monkeypatch, copied):
 
 
 def test_the_command_itself(copied):
-    code = "from vages.cli import main; main()"
+    code = "from vages.app.cli import main; main()"
     args = ["sample", str(copied), "--count", "4", "--latents", "joint"]
     words = [sys.executable, "-c", code, *args]
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=True)
@@ -532,10 +532,10 @@ def test_the_command_itself(copied):
 
 def test_data_is_listed_without_jax(monkeypatch, tmp_path):
     code = """
-import sys, vages.cli
+import sys, vages.app.cli
 sys.argv = ["vages", "data", *sys.argv[1:]]
 try:
-    vages.cli.main()
+    vages.app.cli.main()
 except SystemExit:
     print("jax" in sys.modules)
 """

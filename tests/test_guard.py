@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vages.recipes import CHECKERBOARD
-from vages.recipes.recipe import learner_of, parts_of
+from vages.app.recipes import CHECKERBOARD
+from vages.app.recipes.recipe import learner_of, parts_of
 from vages.training import Checkpoints, Diverged, Guard, RunFolder, fit, init_seeds
 from vages.training.guard import largest_parameter
 

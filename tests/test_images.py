@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vages.report import image_grid, save_png, tile, trajectory_figure, trajectory_sheet
-from vages.report.images import save_sheet
+from vages.app.report import image_grid, save_png, tile, trajectory_figure, trajectory_sheet
+from vages.app.report.images import save_sheet
 
 RNG = np.random.default_rng(0)
 

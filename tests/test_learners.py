@@ -22,9 +22,9 @@ from vages import (
     kl,
     make_learner,
 )
+from vages.app.recipes import CHECKERBOARD, Method
+from vages.app.recipes.recipe import learner_of, objective_of, parts_of
 from vages.data import Batches
-from vages.recipes import CHECKERBOARD, Method
-from vages.recipes.recipe import learner_of, objective_of, parts_of
 from vages.samplers import gibbs_sample
 from vages.training import compile_chunk, fit, init_seeds, one_seed
 

@@ -10,7 +10,6 @@ from errors import refused
 from small_nets import IMAGE, KEY, filled, normal, quick
 from truth import adam_start, adam_steps, bilinear, mean_differs, relative_error
 from vages import estimators
-from vages.learners import make_learner
 from vages.models import EBM, GRBM, DeepEBLVM, LinearGaussian, Mixed
 from vages.objectives import DSM, KSD, MDSM, BiDSM, BiMDSM, Direction, NoiseRange, Problem, perturb, vages_dsm
 from vages.objectives.objective import Data, Points
@@ -27,6 +26,7 @@ from vages.posteriors import (
     infer,
     langevin_corrector,
 )
+from vages.training.learner import make_learner
 
 LEVELS = NoiseRange(0.2, 1.2, base=0.3)
 

@@ -8,11 +8,11 @@ import pytest
 
 from truth import adam_start, adam_steps, bilinear, mean_differs, relative_error
 from vages import GRBM, BernoulliPosterior, ExactPosterior, encode, infer
-from vages.learners import make_learner
 from vages.objectives import DSM, KSD, NCE, VNCE, BiDSM, ContrastiveDivergence, Problem
 from vages.objectives.ksd import rbf
 from vages.posteriors import Enumerated, Importance, Variational, kl
 from vages.samplers import gibbs_sample
+from vages.training.learner import make_learner
 
 
 def problem(model, posterior, points, w, extra=None, memory=None):

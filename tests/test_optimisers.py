@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from errors import refused
-from vages.learners import make_learner
 from vages.models import LinearGaussian
 from vages.objectives import DSM
-from vages.optimisers import adam, apply, learning_rate
+from vages.optimizers import adam, apply, learning_rate
 from vages.posteriors import GaussianPosterior, Variational
+from vages.training.learner import make_learner
 
 pytestmark = pytest.mark.optimised
 

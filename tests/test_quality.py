@@ -14,10 +14,19 @@ import scipy.linalg
 from PIL import Image
 
 import plain_inception
-import vages.cli.evaluation as cli
+import vages.app.cli.evaluation as cli
+import vages.app.runs
 import vages.evaluation
 from errors import refused
 from test_inception import thin_arrays
+from vages.app.recipes import DEEP_PRESETS, deep_training, train_deep
+from vages.app.recipes import samples as drawing
+from vages.app.recipes.reference import statistics_of
+from vages.app.recipes.samples import PROTOCOLS
+from vages.app.recipes.selection import fid_selection
+from vages.app.recipes.sources import ImageSet, open_images, pieces
+from vages.app.runs import config_of, load_run
+from vages.app.runs.image_quality import evaluate_images, evaluate_run, sample_moments, samples_of
 from vages.data import load_digits
 from vages.evaluation import (
     Grey,
@@ -36,14 +45,6 @@ from vages.evaluation import (
 from vages.evaluation.inception import folded_inception
 from vages.files import BadFile
 from vages.posteriors import posterior_means
-from vages.recipes import DEEP_PRESETS, deep_training, train_deep
-from vages.recipes import samples as drawing
-from vages.recipes.reference import statistics_of
-from vages.recipes.samples import PROTOCOLS
-from vages.recipes.selection import fid_selection
-from vages.recipes.sources import ImageSet, open_images, pieces
-from vages.runs import config_of, load_run
-from vages.runs.judging import evaluate_images, evaluate_run, sample_moments, samples_of
 from vages.samplers import LangevinSamples
 from vages.training import RunFolder
 
@@ -359,7 +360,7 @@ def test_statistics_are_computed_once(network, tmp_path, monkeypatch):
     (cached,) = (tmp_path / "data" / "inception" / "statistics").iterdir()
     calls = []
     monkeypatch.setattr(
-        "vages.recipes.reference.feature_moments", lambda *a, **k: calls.append(a) or feature_moments(*a, **k)
+        "vages.app.recipes.reference.feature_moments", lambda *a, **k: calls.append(a) or feature_moments(*a, **k)
     )
     again = statistics_of(ImageSet("theirs", 20, lambda rows: pixels[rows]), network)
     assert not calls
@@ -540,8 +541,10 @@ def test_protocols(run, network, monkeypatch):
 
 
 def test_a_run_is_asked_rightly_before_anything_is_computed(run, network, monkeypatch):
-    monkeypatch.setattr("vages.runs.judging.statistics_of", lambda *a, **k: pytest.fail("the reference is computed"))
-    monkeypatch.setattr("vages.runs.judging.load_inception", lambda: pytest.fail("the network is read"))
+    monkeypatch.setattr(
+        "vages.app.runs.image_quality.statistics_of", lambda *a, **k: pytest.fail("the reference is computed")
+    )
+    monkeypatch.setattr("vages.app.runs.image_quality.load_inception", lambda: pytest.fail("the network is read"))
     for wrong, message in (
         ({"count": -5}, "count: .*got -5"),
         ({"count": 1}, "count: .*got 1"),
@@ -626,8 +629,8 @@ def at_hand(run, reference, network, tmp_path, monkeypatch):
     monkeypatch.setattr(vages.evaluation, "load_inception", lambda: network)
     monkeypatch.setattr(vages.evaluation, "inception_file", lambda: there)
     for name in ("assess", "evaluate_run", "evaluate_images"):
-        monkeypatch.setattr(vages.runs, name, lambda *a, name=name, **k: pytest.fail(f"{name} is called"))
-    monkeypatch.setattr("vages.runs.judging.sample_moments", lambda *a, **k: pytest.fail("samples are drawn"))
+        monkeypatch.setattr(vages.app.runs, name, lambda *a, name=name, **k: pytest.fail(f"{name} is called"))
+    monkeypatch.setattr("vages.app.runs.image_quality.sample_moments", lambda *a, **k: pytest.fail("samples are drawn"))
     np.save(tmp_path / "a.npy", images(20))
     np.save(tmp_path / "nan.npy", np.where(np.arange(400)[:, None, None, None] == 399, np.nan, images(400) / 255))
     reference.save(tmp_path / "st.safetensors")

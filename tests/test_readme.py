@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vages import cli
+from vages.app import cli
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

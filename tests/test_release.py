@@ -63,7 +63,7 @@ def test_the_licence_is_there():
 
 
 def test_the_notes_name_every_command():
-    from vages.cli.commands import COMMANDS
+    from vages.app.cli.commands import COMMANDS
 
     for name in COMMANDS:
         assert f"`{name}`" in read("CHANGELOG.md")
@@ -73,11 +73,11 @@ def test_every_library_that_is_imported_is_declared():
     """At the top of a file only what is always installed; inside a function also what an extra installs."""
     always = declared(PROJECT["project"]["dependencies"])
     extras = {name for extra in PROJECT["project"]["optional-dependencies"].values() for name in declared(extra)}
-    optional = {"explore": declared(PROJECT["project"]["optional-dependencies"]["explore"])}
+    explore = declared(PROJECT["project"]["optional-dependencies"]["explore"])
     for path in (ROOT / "src").rglob("*.py"):
         tree = ast.parse(path.read_text())
-        room = path.relative_to(ROOT / "src" / "vages").parts[0]
-        allowed = always | optional.get(room, set()) | set(sys.stdlib_module_names) | {"vages"}
+        optional = explore if path.is_relative_to(ROOT / "src" / "vages" / "app" / "explore") else set()
+        allowed = always | optional | set(sys.stdlib_module_names) | {"vages"}
         for nodes, names in ((tree.body, allowed), (ast.walk(tree), allowed | extras)):
             assert modules(nodes) <= names, path
 

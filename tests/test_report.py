@@ -21,23 +21,23 @@ from PIL import Image
 
 from errors import refused
 from fake_runs import HOSTILE, deep_run, event, experiment, grbm_run, metric_rows, walk, write, write_rows
-from vages.cli.reporting import report
-from vages.cli.training import train
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS, FREYFACE, PRESETS
-from vages.report.page.axes import Axis, axis_of, log_marks, round_marks
-from vages.report.page.embedded import WIDEST, Picture
-from vages.report.page.markup import Markup, duration, element, embedded_json, escape, number, written
-from vages.report.page.metrics import metric_panels
-from vages.report.page.scatter import principal_plane
-from vages.report.page.summaries import run_status
-from vages.report.page.svg_curves import Line, Panel, curve_figure
-from vages.report.page.thinning import thin
-from vages.runs import config_of
-from vages.runs.commands import reproduce_command, train_command
-from vages.runs.reports import build_report, write_report
+from vages.app.cli.reporting import report
+from vages.app.cli.training import train
+from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, FREYFACE, PRESETS
+from vages.app.report.page.axes import Axis, axis_of, log_marks, round_marks
+from vages.app.report.page.embedded import WIDEST, Picture
+from vages.app.report.page.markup import Markup, duration, element, embedded_json, escape, number, written
+from vages.app.report.page.metrics import metric_panels
+from vages.app.report.page.scatter import principal_plane
+from vages.app.report.page.summaries import run_status
+from vages.app.report.page.svg_curves import Line, Panel, curve_figure
+from vages.app.report.page.thinning import thin
+from vages.app.runs import config_of
+from vages.app.runs.commands import reproduce_command, train_command
+from vages.app.runs.reports import build_report, write_report
 
 VOID = {"meta", "img", "input", "br", "wbr"}
-OWN = {name: files("vages.report.page").joinpath(name).read_text() for name in ("style.css", "script.js")}
+OWN = {name: files("vages.app.report.page").joinpath(name).read_text() for name in ("style.css", "script.js")}
 
 
 class Page(HTMLParser):
@@ -537,7 +537,7 @@ def trained_by(command, monkeypatch):
 
     caught = []
     for name in ("_grbm", "_deep"):
-        monkeypatch.setattr(sys.modules["vages.cli.training"], name, lambda recipe, *_: caught.append(recipe) or 0)
+        monkeypatch.setattr(sys.modules["vages.app.cli.training"], name, lambda recipe, *_: caught.append(recipe) or 0)
     words = shlex.split(command)
     assert words[:2] == ["vages", "train"]
     assert tyro.cli(train, args=words[2:], config=(tyro.conf.FlagCreatePairsOff,)) == 0

@@ -20,21 +20,22 @@ import pytest
 
 from compiling import compile_in_haste
 from errors import refused
-from vages import cli
-from vages.cli.training import _given
+from vages.app import cli
+from vages.app.cli.training import _given
+from vages.app.output.progress import ProgressBar
+from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, Method
+from vages.app.recipes.recipe import learner_of, parts_of
+from vages.app.runs import config_of, grbm, run_recipe
+from vages.app.runs.config import reopened
 from vages.files import BadFile
-from vages.learners import make_learner
 from vages.models import DeepEBLVM
 from vages.objectives import MDSM, NoiseRange
-from vages.optimisers import learning_rate
+from vages.optimizers import learning_rate
 from vages.posteriors import Corrector, GaussianPosterior, Variational, fisher
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS, Method
-from vages.recipes.recipe import learner_of, parts_of
-from vages.runs import config_of, run_recipe
-from vages.runs.config import reopened
 from vages.storage.directory import Directory
 from vages.training import Checkpoints, Guard, RunFolder, fit, init_seeds
 from vages.training.checkpoint import ARRAYS, checkpoints, prune, step_of, write_checkpoint
+from vages.training.learner import make_learner
 
 CHUNK, BATCH = 5, 20
 METHODS = (*get_args(Method), "deep")
@@ -387,9 +388,12 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
 @pytest.mark.usefixtures("short_chains")
 def test_the_command_resumes_and_extends(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    bars = []
+    monkeypatch.setattr(grbm, "ProgressBar", lambda *steps, **how: bars.append((*steps, how)) or ProgressBar(*steps))
     cli.train(steps=20, posterior_steps=1, out=Path("run"))
     cli.train(resume=Path("run"), steps=40)
     cli.train(steps=40, posterior_steps=1, out=Path("straight"))
+    assert bars == [(steps, {"visible": True, "done": done}) for steps, done in ((20, 0), (40, 20), (40, 0))]
     results = [json.loads(Path(name, "result.json").read_text()) for name in ("run", "straight")]
     assert results[0]["test_log_likelihood"] == results[1]["test_log_likelihood"]
     assert json.loads(Path("run", "config.json").read_text())["steps"] == 40

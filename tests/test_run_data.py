@@ -11,17 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import vages.runs
+import vages.app.runs
 from errors import refused
-from vages import cli
+from vages.app import cli
+from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, train_deep
+from vages.app.recipes.deep import training_images
+from vages.app.runs import Assessment, Sizes, config_of, load_grbm_run, load_run, run_recipe
+from vages.app.runs.assessment import Row
+from vages.app.runs.dataset import read_deep
+from vages.app.runs.image_quality import samples_of
+from vages.app.runs.training_data import data_to_train_on
 from vages.data import TOYS, split
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS, train_deep
-from vages.recipes.deep import training_images
-from vages.runs import Assessment, Sizes, config_of, load_grbm_run, load_run, run_recipe
-from vages.runs.assessment import Row
-from vages.runs.dataset import read_deep
-from vages.runs.judging import samples_of
-from vages.runs.training_data import data_to_train_on
 from vages.training import RunFolder
 from vages.training.checkpoint import checkpoints, newest_checkpoint, write_checkpoint
 from vages.training.digests import fingerprint
@@ -68,7 +68,7 @@ def trained(tmp_path_factory):
     np.save(project / "images.npy", pictures(0))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(project)
-        patch.setattr("vages.runs.grbm.draw", lambda trained: {})
+        patch.setattr("vages.app.runs.grbm.draw", lambda trained: {})
         run_recipe(SMALL, Path("runs/grbm"))
         images, dataset = data_to_train_on(DEEP, Path("runs/deep"), read_deep, resume=False)
         folder = RunFolder(Path("runs/deep"), config_of(DEEP), dataset)
@@ -86,7 +86,7 @@ def project(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "elsewhere")
     np.save("mine.npy", rows(1))
     np.save("images.npy", pictures(1))
-    monkeypatch.setattr("vages.runs.grbm.draw", lambda trained: {})
+    monkeypatch.setattr("vages.app.runs.grbm.draw", lambda trained: {})
     yield copy
     aside.rename(trained)
 
@@ -228,7 +228,7 @@ def made_up(run, *, sizes, noise, seed, progress):
 
 
 def test_evaluating_on_other_data_says_so(project, monkeypatch, capsys):
-    monkeypatch.setattr(vages.runs, "assess", made_up)
+    monkeypatch.setattr(vages.app.runs, "assess", made_up)
     monkeypatch.setenv("COLUMNS", "400")
     run = project / "runs" / "grbm"
     assert cli.evaluate(str(run), measure="model", data="mine.npy", json=True) == 0
@@ -244,7 +244,7 @@ def test_evaluating_on_other_data_says_so(project, monkeypatch, capsys):
     assert f"evaluated on the run's own data, {project / 'mine.npy'}" in capsys.readouterr().out
     shutil.rmtree(run / "evaluation-4")
     shutil.rmtree(run / "evaluation-3")
-    assert "on mine.npy, not on the run's own data" in html.unescape(vages.runs.build_report(run))
+    assert "on mine.npy, not on the run's own data" in html.unescape(vages.app.runs.build_report(run))
     np.save("wide.npy", np.zeros((50, 3)))
     with pytest.raises(ValueError, match=r"^data: .*\(2,\) .*got \(3,\) in wide.npy"):
         cli.evaluate(str(run), measure="model", data="wide.npy")

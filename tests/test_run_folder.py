@@ -16,12 +16,12 @@ import pytest
 from audited import opened_by_path
 from errors import refused
 from fake_runs import deep_run, grbm_run
-from vages import cli
+from vages.app import cli
+from vages.app.recipes import CHECKERBOARD
+from vages.app.recipes import pictures as recipe_pictures
+from vages.app.runs import load_grbm_run, run_recipe, write_report
+from vages.app.runs.assessment import Assessment, Row, Sizes, keep_assessment
 from vages.files import BadFile
-from vages.recipes import CHECKERBOARD
-from vages.recipes import pictures as recipe_pictures
-from vages.runs import load_grbm_run, run_recipe, write_report
-from vages.runs.assessment import Assessment, Row, Sizes, keep_assessment
 from vages.samplers import gibbs_sample
 from vages.storage import directory as directories
 from vages.storage.directory import Directory, UnsafeFile
@@ -280,7 +280,7 @@ def test_a_checkpoint_of_a_newer_format_is_refused(run, monkeypatch, capsys, ste
 
 def test_empty_and_foreign_folders_do_not_block_a_resume(run, monkeypatch):
     """Nor are they removed, where a checkpoint of that step is due or where they are old."""
-    monkeypatch.setattr("vages.runs.grbm.draw", lambda trained: {})
+    monkeypatch.setattr("vages.app.runs.grbm.draw", lambda trained: {})
     where = run / "checkpoints"
     for step in (5, 30, 999_999_999_999):
         (where / f"step-{step:012d}").mkdir()
@@ -297,7 +297,7 @@ def test_empty_and_foreign_folders_do_not_block_a_resume(run, monkeypatch):
 
 
 def test_a_run_with_none_but_foreign_folders_begins_again(run, monkeypatch):
-    monkeypatch.setattr("vages.runs.grbm.draw", lambda trained: {})
+    monkeypatch.setattr("vages.app.runs.grbm.draw", lambda trained: {})
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints" / "step-000000000020").mkdir(parents=True)
     assert resume(run).fitted.step == 30
@@ -469,18 +469,18 @@ def test_no_room_above_has_another_way_to_files():
         "read_npz",
     }
     found = set()
-    for room in ("training", "recipes", "runs", "report", "experiments", "explore", "cli"):
+    for room in ("training", "app"):
         for path in (package / room).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
                 if called.rpartition(".")[2] in banned:
                     found.add((path.relative_to(package).as_posix(), called))
     assert found == {
-        ("cli/supervision.py", "open"),  # a stream of the process
-        ("explore/access.py", "file.write_text"),  # the address, in a temporary folder
-        ("experiments/reproduce.py", "out.mkdir"),  # the folder above the results
-        ("report/images.py", "figure.savefig"),  # to memory
-        ("report/page/document.py", "files('vages.report.page').joinpath(name).read_text"),  # of the library
-        ("runs/kept.py", "np.savez"),  # to a file that is open
+        ("app/cli/supervision.py", "open"),  # a stream of the process
+        ("app/explore/access.py", "file.write_text"),  # the address, in a temporary folder
+        ("app/experiments/reproduce.py", "out.mkdir"),  # the folder above the results
+        ("app/report/images.py", "figure.savefig"),  # to memory
+        ("app/report/page/document.py", "files('vages.app.report.page').joinpath(name).read_text"),  # of the library
+        ("app/runs/kept.py", "np.savez"),  # to a file that is open
         ("training/fit.py", "keeper.open"),
     }

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from errors import refused
-from vages import cli
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS
-from vages.recipes.recipe import check_choices
-from vages.runs import build_report, config_of, load_grbm_run, load_run, recipe_of, run_recipe
-from vages.runs.config import reopened
+from vages.app import cli
+from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS
+from vages.app.recipes.recipe import check_choices
+from vages.app.runs import build_report, config_of, load_grbm_run, load_run, recipe_of, run_recipe
+from vages.app.runs.config import reopened
 from vages.training import RunFolder
 from vages.training.checkpoint import newest_about, write_checkpoint
 from vages.training.digests import settings_digest
@@ -143,7 +143,7 @@ def test_the_page_of_a_run_names_the_edit(tmp_path):
 
 def test_checkpoints_repeat_the_digest_of_the_settings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("vages.runs.grbm.draw", lambda trained: {})
+    monkeypatch.setattr("vages.app.runs.grbm.draw", lambda trained: {})
     recipe = replace(SMALL, method="dsm", latents=2)
     run_recipe(replace(recipe, steps=2), Path("run"))
     run_recipe(replace(recipe, steps=4), Path("run"), resume=True)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from errors import refused
-from vages import cli
-from vages.runs.assessment import Assessment, Row, Sizes, keep_assessment
-from vages.runs.kept import new_folder
-from vages.runs.loaded_grbm import GRBMRun
+from vages.app import cli
+from vages.app.runs.assessment import Assessment, Row, Sizes, keep_assessment
+from vages.app.runs.kept import new_folder
+from vages.app.runs.loaded_grbm import GRBMRun
 from vages.storage.directory import Directory
 from vages.training import RunFolder, numbered_folder
 
@@ -69,7 +69,7 @@ def test_the_command_chooses_and_makes_its_folder_in_one(tmp_path, monkeypatch, 
         RunFolder(path, {}).close()
         raise ValueError("enough")
 
-    monkeypatch.setattr("vages.runs.run_recipe", run)
+    monkeypatch.setattr("vages.app.runs.run_recipe", run)
 
     def one():
         with pytest.raises(ValueError, match="enough"):
@@ -90,7 +90,7 @@ def test_results_made_at_once_have_a_folder_each(tmp_path, monkeypatch):
     run = object.__new__(GRBMRun)  # of which nothing but its path is asked for
     object.__setattr__(run, "path", tmp_path)
     assessment = Assessment("run", 20, [Row("a number", 1.0, 0.1, "nothing")], 20, 0.1, Sizes(), 0, 0.1)
-    monkeypatch.setattr("vages.runs.assessment.figure_png", lambda figure: b"")  # matplotlib is not for threads
+    monkeypatch.setattr("vages.app.runs.assessment.figure_png", lambda figure: b"")  # matplotlib is not for threads
     folders = at_once(4, lambda: keep_assessment(run, assessment))
     assert sorted(folder.name for folder in folders) == [f"evaluation-{number}" for number in range(1, 5)]
     assert all((folder / "result.json").exists() for folder in folders)

@@ -19,13 +19,13 @@ from matplotlib.figure import Figure
 import test_resume
 from compiling import compile_in_haste
 from test_resume import server  # noqa: F401
-from vages import cli
-from vages.cli.statuses import Status, line_of, status_of
-from vages.cli.stopping import Stopped, raising_signals
-from vages.experiments.comparison import train_all
-from vages.recipes import CHECKERBOARD
-from vages.runs import config_of
-from vages.runs.reports import reported
+from vages.app import cli
+from vages.app.cli.exit_status import Status, line_of, status_of
+from vages.app.cli.stopping import Stopped, raising_signals
+from vages.app.experiments.comparison import train_all
+from vages.app.recipes import CHECKERBOARD
+from vages.app.runs import config_of
+from vages.app.runs.reports import reported
 from vages.storage.durable import NotWritten
 from vages.training import Fitted, RunFolder
 from vages.training.checkpoint import checkpoints, step_of, write_checkpoint
@@ -117,7 +117,7 @@ def test_the_command_says_which_signal_and_how_to_go_on(server, tmp_path, number
 
 LOST = """
 import gc, os, signal, time
-from vages.cli.stopping import raising_signals
+from vages.app.cli.stopping import raising_signals
 
 def interrupt(phase, info):  # whatever is raised in here, Python throws away
     gc.callbacks.remove(interrupt)
@@ -193,7 +193,7 @@ def main(monkeypatch, capsys, *words):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_after_training_says_that_it_is_complete(monkeypatch, capsys, tmp_path, number):
     path = tmp_path / "run"
-    monkeypatch.setattr("vages.runs.grbm.draw", lambda trained: signal.raise_signal(number))
+    monkeypatch.setattr("vages.app.runs.grbm.draw", lambda trained: signal.raise_signal(number))
     status, err = main(monkeypatch, capsys, *TINY, "--steps", 20, "--out", path)
     assert status == 128 + number
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
@@ -205,7 +205,7 @@ def test_a_signal_after_training_says_that_it_is_complete(monkeypatch, capsys, t
 
 
 def test_a_signal_before_the_first_checkpoint_says_so(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("vages.runs.grbm.train", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr("vages.app.runs.grbm.train", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
     status, err = main(monkeypatch, capsys, *TINY, "--out", tmp_path / "run")
     assert status == 143
     assert err.startswith("vages: stopped by SIGTERM; ")
@@ -286,7 +286,7 @@ def test_an_experiment_does_not_go_on_with_half_a_run(monkeypatch):
     """Ctrl-C ends training in good order, and what it had learnt by then is not the result of the settings."""
     fitted = SimpleNamespace(interrupted=True)
     fitted.uninterrupted = partial(Fitted.uninterrupted, fitted)  # pyright: ignore[reportArgumentType]
-    monkeypatch.setattr("vages.experiments.comparison.train", lambda recipe: SimpleNamespace(fitted=fitted))
+    monkeypatch.setattr("vages.app.experiments.comparison.train", lambda recipe: SimpleNamespace(fitted=fitted))
     with pytest.raises(KeyboardInterrupt):
         train_all({"a": CHECKERBOARD}, lambda line: None)
 
@@ -313,8 +313,8 @@ def small_disk(tmp_path):
 @pytest.mark.usefixtures("short_chains")
 def test_a_disk_that_fills_after_training(monkeypatch, capsys, small_disk):
     place, fill = small_disk
-    path, train = place / "run", "vages.runs.grbm.train"
-    trained = sys.modules["vages.runs.grbm"].train
+    path, train = place / "run", "vages.app.runs.grbm.train"
+    trained = sys.modules["vages.app.runs.grbm"].train
 
     def then_full(*arguments, **named):
         result = trained(*arguments, **named)
@@ -345,7 +345,7 @@ def test_a_file_that_may_not_be_so_large_after_training(monkeypatch, capsys, tmp
         resource.setrlimit(resource.RLIMIT_FSIZE, (512, before[1]))
         return {"density": Figure()}
 
-    monkeypatch.setattr("vages.runs.grbm.draw", draw)
+    monkeypatch.setattr("vages.app.runs.grbm.draw", draw)
     try:
         status, err = main(monkeypatch, capsys, *TINY, "--steps", 20, "--out", tmp_path / "run")
     finally:

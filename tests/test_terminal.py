@@ -11,16 +11,16 @@ import pytest
 
 from test_resume import server  # noqa: F401
 from test_stopping import main, reading
-from vages import cli
-from vages.cli import telling
-from vages.cli.evaluation import _print_table
-from vages.cli.statuses import line_of
-from vages.recipes import CHECKERBOARD, DEEP_PRESETS
-from vages.runs import config_of
+from vages.app import cli
+from vages.app.cli.evaluation import _print_table
+from vages.app.cli.exit_status import line_of
+from vages.app.output import console
+from vages.app.output.progress import ProgressBar
+from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS
+from vages.app.runs import config_of
 from vages.terminal import StandardError, escape_json, printable
 from vages.training import RunFolder
 from vages.training.checkpoint import write_checkpoint
-from vages.training.progress import Progress
 
 HOSTILE = "a\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2066\u200b\u2028[red]b"
 HARMLESS = r"a\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2066\u200b\u2028[red]b"
@@ -89,15 +89,15 @@ def test_settings_of_a_run_and_what_its_checkpoints_say(monkeypatch, capsys, tmp
 def test_tables_bars_and_lines(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     _print_table([("name", HOSTILE)])
-    telling.say(HOSTILE)
+    console.say(HOSTILE)
     assert capsys.readouterr().out.count(HARMLESS) == 2
-    with telling.waiting(HOSTILE) as note:
+    with console.waiting(HOSTILE) as note:
         note(HOSTILE)
     assert capsys.readouterr().err == f"{HARMLESS}\n"
 
 
 def test_json_keeps_the_values(capsys):
-    telling.print_json({HOSTILE: [HOSTILE, "naïve σ", "\udcff"]})
+    console.print_json({HOSTILE: [HOSTILE, "naïve σ", "\udcff"]})
     out = capsys.readouterr().out
     assert clean(out)
     assert "naïve σ" in out
@@ -157,10 +157,69 @@ def test_standard_error_that_has_gone_is_no_error(monkeypatch):
         assert not stream.isatty()
         patch.setenv("FORCE_COLOR", "1")
         patch.setenv("TERM", "xterm")
-        with Progress(10, visible=True) as bar:
-            bar.show(5, {"seconds": 1.0, "loss": 1.0})
-        with telling.bar() as show, telling.waiting("x") as note:
+        with ProgressBar(10) as bar:
+            bar({"step": 5, "seconds": 1.0, "loss": 1.0})
+        with console.bar() as show, console.waiting("x") as note:
             show(1, 2)
             note("x")
     with suppress(BrokenPipeError):
         gone.close()
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def terminal_of(monkeypatch):
+    """Standard error as a terminal that keeps what is written to it."""
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    return terminal
+
+
+HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"  # what hides a terminal's cursor, and shows it again
+
+
+def test_a_progress_bar_appears_with_the_first_record_and_goes_with_the_last_step(monkeypatch):
+    terminal = terminal_of(monkeypatch)
+    bar = ProgressBar(30)
+    assert terminal.getvalue() == ""
+    bar({"step": 10, "seconds": 1.0, "loss": 2.0, "test_log_likelihood": [1.0, 3.0]})
+    assert HIDDEN in terminal.getvalue()
+    bar({"step": 20, "seconds": 2.0, "loss": [0.5, 1.5]})
+    assert SHOWN not in terminal.getvalue()
+    bar({"step": 30, "seconds": 3.0, "loss": 0.25})
+    text = terminal.getvalue()
+    assert "30/30" in text
+    assert "10 it/s" in text
+    assert "loss 0.25" in text
+    assert "test log-lik. 2" in text
+    assert (text.count(HIDDEN), text.count(SHOWN)) == (1, 1)
+
+
+def test_a_progress_bar_goes_when_training_ends_early(monkeypatch):
+    terminal = terminal_of(monkeypatch)
+    with ProgressBar(30, done=20):
+        assert HIDDEN in terminal.getvalue()
+        assert "20/30" in terminal.getvalue()
+    assert SHOWN in terminal.getvalue()
+    terminal.truncate(0)
+    bar = ProgressBar(30)
+    bar({"step": 10, "seconds": 1.0})
+    assert SHOWN not in terminal.getvalue()
+    del bar
+    assert SHOWN in terminal.getvalue()
+
+
+def test_a_progress_bar_is_silent_where_there_is_no_terminal(monkeypatch):
+    terminal = terminal_of(monkeypatch)
+    with ProgressBar(30, visible=False) as bar:
+        bar({"step": 30, "seconds": 1.0})
+    assert terminal.getvalue() == ""
+    plain = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", plain)
+    with ProgressBar(30) as bar:
+        bar({"step": 30, "seconds": 1.0})
+    assert plain.getvalue() == ""

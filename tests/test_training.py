@@ -15,12 +15,13 @@ import pytest
 
 from compiling import environment
 from errors import refused
-from vages.cli import options
+from vages.app.cli import options
+from vages.app.recipes import CHECKERBOARD, PRESETS, Recipe, job_of, train
+from vages.app.recipes.recipe import learner_of, parts_of
+from vages.app.runs import run_recipe
 from vages.data import Batches
-from vages.recipes import CHECKERBOARD, PRESETS, Recipe, job_of, train
-from vages.recipes.recipe import learner_of, parts_of
-from vages.runs import run_recipe
 from vages.training import Diverged, RunFolder, fit, init_seeds, iteration_costs, numbered_folder, seed_keys
+from vages.training.fit import _check_callbacks
 from vages.training.program import block_lengths
 
 SMALL = replace(CHECKERBOARD, steps=60, evaluate_every=20, seeds=2, posterior_steps=1)
@@ -58,6 +59,24 @@ def test_fit_logs_every_chunk_and_evaluates_on_time(tmp_path):
     assert json.loads((tmp_path / "run" / "config.json").read_text()) == {"anything": 1}
     assert "jax" in json.loads((tmp_path / "run" / "environment.json").read_text())
     assert not fitted.interrupted
+
+
+def test_callbacks_are_called_with_every_record_in_order():
+    learner, state = start(SMALL)
+    data, seen = jnp.ones((300, 2)), []
+    first = lambda record: seen.append(("first", dict(record))) or record.clear()
+    second = lambda record: seen.append(("second", record))
+    how = {"steps": 30, "batch": 100, "seed": (0,), "chunk": 10}
+    fitted = fit(learner, state, data, **how, callbacks=[first, second])
+    assert [record["step"] for record in fitted.history] == [10, 20, 30]
+    assert {"step", "seconds", "loss"} <= set(fitted.history[0])
+    assert seen == [(name, record) for record in fitted.history for name in ("first", "second")]
+
+
+@pytest.mark.parametrize("wrong", [print, [print, 3], None])
+def test_callbacks_that_are_no_functions_are_refused(wrong):
+    with pytest.raises(ValueError, match="^callbacks: "):
+        _check_callbacks(wrong)
 
 
 def test_divergence_is_an_error_that_says_what_when_and_what_to_try():
@@ -244,7 +263,7 @@ def test_users_own_arrays_train_and_large_models_are_validated(tmp_path):
 
 
 def command(*args):
-    return [sys.executable, "-c", "from vages.cli import main; main()", *args]
+    return [sys.executable, "-c", "from vages.app.cli import main; main()", *args]
 
 
 def test_ctrl_c_ends_cleanly_and_says_where_the_results_are(tmp_path):
@@ -285,7 +304,7 @@ def test_a_diverging_run_stops_with_one_line_and_a_status(tmp_path):
 def test_the_command_lines_choices_are_what_there_is():
     from typing import get_args
 
-    from vages.recipes import DEEP_PRESETS, DeepMethod, Method, deep
+    from vages.app.recipes import DEEP_PRESETS, DeepMethod, Method, deep
 
     assert get_args(options.Method) == get_args(Method) + get_args(DeepMethod)
     assert set(get_args(options.Preset)) == {*PRESETS, *DEEP_PRESETS}

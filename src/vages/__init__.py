@@ -2,7 +2,18 @@
 
 import lazy_loader
 
-# The public names are listed in __init__.pyi; each is imported when it is first used, so that the command
-# line answers without waiting for JAX.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# The public names are listed in __init__.pyi. Each is imported at first use, so that the command line starts
+# without JAX.
+_public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __version__ = "0.1.0"
+
+_MOVED = {"learners": "training.learner", "optimisers": "optimizers"} | {
+    room: f"app.{room}" for room in ("bench", "cli", "experiments", "explore", "recipes", "report", "runs")
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MOVED:
+        place = f"vages.{_MOVED[name]}"
+        raise AttributeError(f"vages.{name} is now {place}; write `import {place}`")
+    return _public(name)

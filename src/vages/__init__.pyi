@@ -1,18 +1,14 @@
-from . import bench as bench
 from . import data as data
 from . import estimators as estimators
 from . import evaluation as evaluation
-from . import experiments as experiments
 from . import files as files
 from . import models as models
 from . import nets as nets
 from . import objectives as objectives
 from . import posteriors as posteriors
-from . import recipes as recipes
-from . import report as report
-from . import runs as runs
 from . import samplers as samplers
 from . import training as training
+from .app.output.progress import ProgressBar as ProgressBar
 from .distributions import Bernoulli as Bernoulli
 from .distributions import Distribution as Distribution
 from .distributions import Gaussian as Gaussian
@@ -43,9 +39,6 @@ from .evaluation import posterior_gap as posterior_gap
 from .evaluation import reverse_ais as reverse_ais
 from .evaluation import score_matching_loss as score_matching_loss
 from .evaluation import sliced_score_matching_loss as sliced_score_matching_loss
-from .learners import Learner as Learner
-from .learners import LearnerState as LearnerState
-from .learners import make_learner as make_learner
 from .models import EBLVM as EBLVM
 from .models import EBM as EBM
 from .models import GRBM as GRBM
@@ -65,7 +58,7 @@ from .objectives import ContrastiveDivergence as ContrastiveDivergence
 from .objectives import NoiseRange as NoiseRange
 from .objectives import perturb as perturb
 from .objectives import vages_dsm as vages_dsm
-from .optimisers import learning_rate as learning_rate
+from .optimizers import learning_rate as learning_rate
 from .posteriors import BernoulliPosterior as BernoulliPosterior
 from .posteriors import Corrector as Corrector
 from .posteriors import Enumerated as Enumerated
@@ -89,9 +82,12 @@ from .samplers import sample_v as sample_v
 from .training import Checkpoints as Checkpoints
 from .training import Fitted as Fitted
 from .training import Guard as Guard
+from .training import Learner as Learner
+from .training import LearnerState as LearnerState
 from .training import RunFolder as RunFolder
 from .training import data_mesh as data_mesh
 from .training import fit as fit
 from .training import init_seeds as init_seeds
+from .training import make_learner as make_learner
 
 __version__: str

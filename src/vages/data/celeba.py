@@ -13,8 +13,8 @@ from vages.data.folder import data_folder
 from vages.data.images import Images, scaled
 from vages.data.splits import Splits
 from vages.files import decode_image, image_files, pixels_of
-from vages.files.errors import BadFile, read_bytes
 from vages.files.limits import MAX_IMAGE_BYTES, MAX_MEMBERS
+from vages.storage.errors import BadFile, read_bytes
 
 _CROP, _WIDTH = 140, 178  # the square that the paper cuts out of 178 × 218 pixels
 _HELD_OUT = 0.05  # each for validation and test

@@ -18,7 +18,7 @@ from vages.estimators import encode
 from vages.evaluation.critic import LatentCritic
 from vages.evaluation.scores import NUMBERS, FunctionScore, VariationalScore
 from vages.evaluation.signs import random_signs
-from vages.optimisers import Decay, adam, apply, learning_rate
+from vages.optimizers import Decay, adam, apply, learning_rate
 from vages.posteriors import Posterior, has_parameters, infer, kl
 
 Hutchinson = Literal["rademacher", "gaussian"]

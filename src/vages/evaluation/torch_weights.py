@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from vages.files.archives import zip_members
-from vages.files.errors import reading
 from vages.files.limits import MAX_ARRAYS
+from vages.storage.errors import reading
 
 _LEGACY = [0x1950A86A20F9469CFC6C, 1001]  # how files from before PyTorch 1.6 begin
 _TYPES = {"Double": "<f8", "Float": "<f4", "Half": "<f2", "Long": "<i8", "Int": "<i4", "Short": "<i2", "Byte": "<u1"}

@@ -10,8 +10,8 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
-from vages.files.errors import BadFile, check_file, reading
 from vages.files.limits import MAX_HEADER, max_unpacked
+from vages.storage.errors import BadFile, check_file, reading
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 Wanted = Callable[[str], bool]

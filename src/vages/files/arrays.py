@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import UInt8
 
 from vages.files.archives import zip_members
-from vages.files.errors import BadFile, read_bytes, reading
 from vages.files.limits import MAX_ARRAYS
+from vages.storage.errors import BadFile, read_bytes, reading
 
 _IDX = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _CIFAR10 = 1 + 3 * 32 * 32  # bytes of a label and the red, green and blue planes

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path, PurePosixPath
 
-from vages.files.errors import BadFile
+from vages.storage.errors import BadFile
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp")
 

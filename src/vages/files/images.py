@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import BmpImagePlugin, Image, ImageOps, JpegImagePlugin, PngImagePlugin
 
-from vages.files.errors import BadFile, read_bytes, reading
 from vages.files.limits import MAX_IMAGE_BYTES, MAX_PIXELS
+from vages.storage.errors import BadFile, read_bytes, reading
 
 _FORMATS = {
     b"\x89PNG\r\n\x1a\n": ("PNG", PngImagePlugin.PngImageFile),

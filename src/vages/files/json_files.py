@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 from typing import Any, NoReturn
 
-from vages.files.errors import BadFile, read_bytes
+from vages.storage.errors import BadFile, read_bytes
 
 _MAX_DEPTH = 64
 

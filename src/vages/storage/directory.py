@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vages.files.errors import BadFile, read_open
+from vages.storage.errors import BadFile, read_open
 
 try:
     import fcntl

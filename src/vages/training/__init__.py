@@ -1,4 +1,4 @@
-"""Training loops: compiled chunks, progress, logs, run folders."""
+"""Learners and the training loop: compiled chunks, callbacks, logs, checkpoints, run folders."""
 
 from vages.training.cluster import check_same, join_cluster
 from vages.training.cost import Cost, Job, iteration_costs, seconds_per_iteration, step_bytes
@@ -7,6 +7,7 @@ from vages.training.fit import Fitted, fit, init_seeds, one_seed, seed_keys
 from vages.training.folder import RunFolder, numbered_folder
 from vages.training.guard import Diverged, Guard
 from vages.training.keeping import Checkpoints
+from vages.training.learner import Learner, LearnerState, make_learner
 from vages.training.program import compile_chunk
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
     "Fitted",
     "Guard",
     "Job",
+    "Learner",
+    "LearnerState",
     "RunFolder",
     "by_writer",
     "check_batch",
@@ -27,6 +30,7 @@ __all__ = [
     "is_writer",
     "iteration_costs",
     "join_cluster",
+    "make_learner",
     "numbered_folder",
     "one_seed",
     "seconds_per_iteration",

@@ -23,10 +23,10 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from vages.files.errors import BadFile
 from vages.files.json_files import parse_json
 from vages.memory import check_memory
 from vages.storage.directory import FOLDER, Directory, UnsafeFile
+from vages.storage.errors import BadFile
 
 FORMAT = 1
 ARRAYS, MANIFEST = "state.safetensors", "manifest.json"

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vages.data import Batches
-from vages.learners import Learner, LearnerState
 from vages.timing import side_by_side
+from vages.training.learner import Learner, LearnerState
 from vages.training.program import compile_chunk
 
 

@@ -1,4 +1,4 @@
-"""Training: chunks of compiled iterations, and between them the log, the guard, the checkpoint and the progress bar."""
+"""Training: chunks of compiled iterations; between them the log, the guard, checkpoints and callbacks."""
 
 import time
 import zlib
@@ -14,7 +14,6 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Key, PRNGKeyArray
 
 from vages.data import Batches
-from vages.learners import Averages, Learner, LearnerState
 from vages.models import check_finite
 from vages.models.checks import check_numbers
 from vages.training.cluster import check_same, digest
@@ -23,11 +22,12 @@ from vages.training.digests import fingerprint
 from vages.training.folder import RunFolder
 from vages.training.guard import Diverged, Guard, largest_parameter
 from vages.training.keeping import Checkpoints, Keeper, Position, Run
+from vages.training.learner import Averages, Learner, LearnerState
 from vages.training.program import compile_chunk
-from vages.training.progress import Progress
 from vages.training.signals import StopSignals
 
 Evaluate = Callable[[LearnerState], dict[str, Any]]
+Callback = Callable[[dict[str, Any]], object]
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ def fit(
     resume: bool = False,
     guard: Guard = Guard(),  # noqa: B008
     mesh: Mesh | None = None,
-    progress: bool = False,
-    log: Callable[[dict[str, Any]], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Fitted:
     """Train until iteration `steps` on batches of `data`, visited in shuffled epochs.
 
@@ -118,8 +117,10 @@ def fit(
     With a `folder` there is a log, and checkpoints from which `resume` continues as if nothing had happened: give the
     same learner, first state and data. `data_fingerprint` is `fingerprint(data)`, where that is known already. `guard`
     says what is done when training diverges. With a `mesh` (`data_mesh`), batches are divided over its devices; in a
-    cluster every process calls `fit` with the same arguments, which is checked, and the first writes the folder. `log`
-    is told each record of the log.
+    cluster every process calls `fit` with the same arguments, which is checked, and the first writes the folder.
+
+    After each chunk, every one of `callbacks` is called with the record of the log: a dict with "step", "seconds" and
+    the metrics. In a cluster only the first process calls them. `vages.ProgressBar` is a callback.
     """
     check_numbers("data", data)
     many = not isinstance(seed, int)
@@ -145,6 +146,7 @@ def fit(
     own_data = many and data.ndim == len(state.model.v_shape) + 2
     _check(data, state.model.v_shape, own_data, seeds)
     _check_settings(steps, batch, chunk, evaluate_every, mesh)
+    _check_callbacks(callbacks)
     if (resume or guard.policy == "recover") and folder is None and is_writer():
         raise ValueError("folder: expected a run folder, to resume from or to recover with, got none; give one")
     order = [Batches(data.shape[1] if own_data else data.shape[0], batch, one) for one in seeds]
@@ -167,7 +169,7 @@ def fit(
     cuts = [cut for cut in (chunk, evaluate_every, checkpoints.every, checkpoints.keep_every) if cut is not None]
     on_grid = lambda step: evaluate_every is not None and step % evaluate_every == 0
     best, looked, compared, began = run.best, None, False, time.perf_counter() - position.seconds
-    with Progress(steps, visible=progress and is_writer(), done=position.step) as bar, StopSignals() as stop:
+    with StopSignals() as stop:
         while position.step < steps and stop.in_any_process() is None:
             # the ends of chunks are a function of the step alone, wherever a run was interrupted
             end = min([steps, *((position.step // cut + 1) * cut for cut in cuts)])
@@ -203,9 +205,8 @@ def fit(
                     run, best = chosen if on_grid(end) else run, chosen.best  # a longer run looks on the grid alone
             history.append(record)
             keeper.log(record, here(run), position)
-            if log is not None and is_writer():
-                log(record)
-            bar.show(end, record)
+            for callback in callbacks if is_writer() else ():
+                callback(dict(record))
         run = here(run)
         keeper.finish(run, position, interrupted=stop.in_any_process() is not None)
     signal = stop.in_any_process()  # it may have come while the checkpoint was written
@@ -279,3 +280,8 @@ def _check_settings(steps: int, batch: int, chunk: int, evaluate_every: int | No
         if value is not None and value < 1:
             raise ValueError(f"{name}: expected at least 1, got {value}")
     check_batch(batch, mesh)
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise ValueError(f"callbacks: expected a list of functions, got {callbacks!r}; write [callback], say")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from vages.learners import LearnerState
+from vages.training.learner import LearnerState
 
 _FEWEST, _WINDOW = 5, 100  # chunks, of which a metric's usual size is the median
 

@@ -15,7 +15,6 @@ from jaxtyping import Array
 
 from vages.environment import environment
 from vages.files import BadFile
-from vages.learners import LearnerState
 from vages.training.checkpoint import (
     Checkpoint,
     checkpoints,
@@ -28,6 +27,7 @@ from vages.training.checkpoint import (
 from vages.training.devices import by_writer, from_writer, is_writer
 from vages.training.digests import settings_digest
 from vages.training.folder import RunFolder
+from vages.training.learner import LearnerState
 from vages.training.trees import named_arrays, with_arrays
 
 _SHARE = 0.01  # of the time, that checkpoints by the clock take at most

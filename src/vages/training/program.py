@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from vages.learners import Learner, LearnerState, Metrics
 from vages.training.devices import BATCH
+from vages.training.learner import Learner, LearnerState, Metrics
 
 # Loops, too, are graphs that a GPU launches in one go: small networks would wait for the host otherwise.
 _GRAPHS = {

@@ -1,0 +1,1 @@
+"""The application above the library: recipes, run folders, reports and the command `vages`."""

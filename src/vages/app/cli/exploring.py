@@ -1,0 +1,33 @@
+"""`vages explore`: a page to play with what a deep run learnt."""
+
+from importlib.util import find_spec
+
+from vages.app.cli.options import Run
+from vages.app.output.console import bar
+
+
+def explore(run: Run, /, port: int = 0, no_browser: bool = False, raw: bool = False) -> int:
+    """Play with a deep model in the browser: its latents, its chains, and images completed.
+
+    The page is served to this machine alone, until Ctrl-C. It needs pip install 'vages[explore]'.
+
+    Args:
+        run: the folder of a run; its newest whole checkpoint is taken.
+        port: of the page on 127.0.0.1; 0 is a free one.
+        no_browser: open no window.
+        raw: the weights themselves, not their averages over training.
+    """
+    from vages.bounds import Bounds, check_bounds
+
+    check_bounds(port=(port, Bounds(0, 65535, "0 is a free one")))
+    if find_spec("nicegui") is None:
+        raise ValueError("explore: expected NiceGUI, which is not installed; pip install 'vages[explore]'")
+    from vages.app.explore.app import serve
+    from vages.app.runs import load_run
+    from vages.app.runs.playground import playground
+
+    loaded = load_run(run, raw=raw)
+    with bar() as progress:
+        ready = playground(loaded, progress=progress)
+    serve(ready, port, browser=not no_browser, say=lambda text: print(text, flush=True))
+    return 0

@@ -1,0 +1,90 @@
+"""The images that `vages evaluate` compares, checked before anything is computed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vages.app.runs import LoadedRun
+    from vages.app.runs.quality import Quality
+    from vages.evaluation import Statistics
+
+
+def why_unjudged(source: str, measure: str, grey: str) -> str | None:
+    """Why no images are judged, if none are."""
+    if not is_run(source) or measure == "images":
+        return None
+    if measure == "model":
+        return "--measure model judges no images"
+    from vages.app.recipes import DeepRecipe
+    from vages.app.runs import load_run, recipe_of
+    from vages.evaluation import inception_file
+
+    if not isinstance(recipe_of(Path(source)), DeepRecipe):
+        return "a GRBM draws no samples that the network could judge"
+    if not inception_file().exists():
+        return "the network's weights are not there, see vages inception --help"
+    if load_run(Path(source)).model.v_shape[0] == 1 and grey == "refuse":
+        return "the images are grey; --grey replicate gives the network their channel three times"
+    return None
+
+
+def judge_of(
+    source: str, against: str | None, how: dict[str, Any], run: "LoadedRun | None"
+) -> "Callable[[Any], tuple[Quality, Statistics]]":
+    """What judges the images, given how to show progress; all that is wrong with them is said here, before that.
+
+    `run` is the source, where that is a run.
+    """
+    from dataclasses import replace
+
+    from vages.app.recipes import open_images
+    from vages.app.recipes.reference import check_count
+    from vages.app.recipes.sources import ImageSet, pieces
+    from vages.app.runs import evaluate_images, evaluate_run, load_run
+    from vages.app.runs.image_quality import count_of, sample_moments, samples_of
+    from vages.evaluation import images_digest, load_inception, load_statistics
+
+    texts = [source] if against is None else [source, against]
+    own = {} if run is None else {source: run}
+    runs = own | {text: load_run(Path(text), raw=how["raw"]) for text in texts if is_run(text) and text not in own}
+    drawn: dict[str, Any] = {name: how[name] for name in ("count", "protocol", "sampling", "grey")}
+    drawn["count"] = 10_000 if how["count"] is None else how["count"]
+    for one in runs.values():
+        samples_of(one, seed=how["seed"], **drawn)
+    network = load_inception()
+    others: dict[str, ImageSet | Statistics] = {}
+    for text in texts:
+        if text in runs:
+            continue
+        if text.endswith(".safetensors"):
+            others[text] = load_statistics(Path(text), network.sha256)
+        else:
+            others[text] = images = open_images(text, how["grey"])
+            check_count(images.count, images.name)
+            if runs:  # with none, they are read before anything else anyway
+                images_digest(pieces(images))
+    if source in others:
+        count_of(others[source], how["count"])
+
+    def judge(progress: Any) -> "tuple[Quality, Statistics]":
+        common = {"seed": how["seed"], "network": network, "progress": progress}
+        reference = None if against is None else others.get(against)
+        if against in runs:
+            seed = (how["seed"] + 1) % 2**32  # a run against itself is other samples
+            moments, told = sample_moments(runs[against], network, seed=seed, progress=progress, **drawn)
+            name = f"samples of {against}, {told.protocol}, seed {told.seed}"
+            reference = replace(moments.statistics(), name=name)
+        if source in runs:
+            return evaluate_run(runs[source], reference, **drawn, **common)
+        assert reference is not None
+        return evaluate_images(others[source], reference, count=how["count"], grey=how["grey"], **common)
+
+    return judge
+
+
+def is_run(text: str) -> bool:
+    """Whether there is the folder of a run."""
+    from vages.storage.directory import Directory
+
+    return Directory(Path(text)).has_file("config.json")

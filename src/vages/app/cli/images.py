@@ -1,0 +1,174 @@
+"""`vages sample`, `vages interpolate`, `vages inpaint` and `vages embed`: what a deep run learnt."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from vages.app.cli.options import Run, Sampling, given, new
+from vages.app.output.console import bar, print_json, say
+
+if TYPE_CHECKING:
+    from vages.app.runs import Kept
+
+Mask = Annotated[str, tyro.conf.arg(metavar="half|left|centre|FILE")]
+
+
+def sample(
+    run: Run,
+    /,
+    count: int = 100,
+    latents: Literal["posterior", "joint"] = "posterior",
+    sampling: Sampling = None,
+    seed: int = 0,
+    raw: bool = False,
+    out: Annotated[Path | None, new("samples")] = None,
+    json: bool = False,
+) -> int:
+    """Draw images from a deep model, by annealed Langevin dynamics.
+
+    OUT gets samples.png, samples.npz (v, h, and which chains diverged) and result.json, which says how they were drawn.
+
+    Args:
+        run: the folder of a run; its newest whole checkpoint is taken.
+        count: how many.
+        latents: of the posterior means of random training images, the paper's way, or drawn jointly with the image.
+        sampling: length of the schedule; 1 is the paper's 2,700 steps.
+        seed: of all random numbers.
+        raw: the weights themselves, not their averages over training.
+        out: the folder for results; it must be new or empty.
+        json: print one JSON object.
+    """
+    from vages.app.runs import load_run, sample_images
+
+    loaded = load_run(run, raw=raw)
+    with bar() as progress:
+        kept = sample_images(loaded, out, count=count, latents=latents, sampling=sampling, seed=seed, progress=progress)
+    return _told(kept, json)
+
+
+def interpolate(
+    run: Run,
+    /,
+    image: Annotated[int | None, given("INT", "chosen by the seed")] = None,
+    rows: int = 10,
+    columns: int = 10,
+    ratio: Annotated[float | None, given("FLOAT", "the paper's: 5 for cifar10, 3 for celeba, else 1")] = None,
+    sampling: Sampling = None,
+    seed: int = 0,
+    raw: bool = False,
+    out: Annotated[Path | None, new("interpolation")] = None,
+    json: bool = False,
+) -> int:
+    """Draw images along a line in the latents of a deep model, on their way from noise.
+
+    h goes from RATIO m to -RATIO m, where m is the posterior mean of a training image. A row of the picture is a chain,
+    a column a moment; all chains have the same start and the same noise, and differ by h alone. OUT gets
+    interpolation.png, interpolation.npz and result.json.
+
+    Args:
+        run: the folder of a run; its newest whole checkpoint is taken.
+        image: the number of the training image, from 0.
+        rows: values of h.
+        columns: moments; the last is the image.
+        ratio: how far.
+        sampling: length of the schedule; 1 is the paper's 2,700 steps.
+        seed: of all random numbers.
+        raw: the weights themselves, not their averages over training.
+        out: the folder for results; it must be new or empty.
+        json: print one JSON object.
+    """
+    from vages.app.runs import interpolate, load_run
+
+    loaded = load_run(run, raw=raw)
+    how: dict[str, Any] = {"image": image, "rows": rows, "columns": columns, "ratio": ratio}
+    with bar() as progress:
+        kept = interpolate(loaded, out, **how, sampling=sampling, seed=seed, progress=progress)
+    return _told(kept, json)
+
+
+def inpaint(
+    run: Run,
+    /,
+    count: int = 10,
+    tries: int = 3,
+    mask: Mask = "half",
+    sampling: Sampling = None,
+    seed: int = 0,
+    raw: bool = False,
+    out: Annotated[Path | None, new("inpainting")] = None,
+    json: bool = False,
+) -> int:
+    """Complete images of which a part is hidden.
+
+    The hidden pixels and h are drawn given the other pixels, and have not seen what was hidden. The rows of the picture
+    are the test images, what was shown of them, and the completions. OUT gets inpainting.png, inpainting.npz and
+    result.json.
+
+    Args:
+        run: the folder of a run; its newest whole checkpoint is taken.
+        count: how many images.
+        tries: completions of each.
+        mask: what is hidden: the lower half, the left half, the centre, or where a .png is white or a .npy true.
+        sampling: length of the schedule; 1 is the paper's 2,700 steps.
+        seed: of all random numbers.
+        raw: the weights themselves, not their averages over training.
+        out: the folder for results; it must be new or empty.
+        json: print one JSON object.
+    """
+    from vages.app.runs import inpaint, load_run
+
+    loaded = load_run(run, raw=raw)
+    with bar() as progress:
+        kept = inpaint(
+            loaded, out, count=count, tries=tries, mask=mask, sampling=sampling, seed=seed, progress=progress
+        )
+    return _told(kept, json)
+
+
+def embed(
+    run: Run, /, raw: bool = False, out: Annotated[Path | None, new("embedding")] = None, json: bool = False
+) -> int:
+    """Write the posterior means of all images, and say how well they tell the classes apart.
+
+    OUT gets embedding.npz (the means, and the labels where there are any) and result.json. Where there are labels, a
+    linear classifier is trained on the training images and tested on the test images, on means and on pixels.
+    (CIFAR10 and MNIST keep two CPU cores busy for a minute or two.)
+
+    Args:
+        run: the folder of a run; its newest whole checkpoint is taken.
+        raw: the weights themselves, not their averages over training.
+        out: the folder for results; it must be new or empty.
+        json: print one JSON object.
+    """
+    from vages.app.runs import embed, load_run
+
+    loaded = load_run(run, raw=raw)
+    with bar(then="linear classifiers") as progress:
+        kept = embed(loaded, out, progress=progress)
+    if json:
+        return _told(kept, json)
+    probe = kept.result.get("linear probe")
+    if probe is None:
+        say(f"{loaded.recipe.data} has no test images with labels to compare with")
+    else:
+        for what in ("means", "pixels"):
+            one = probe[what]
+            told = "" if one["converged"] else ", not converged"
+            say(f"linear probe on {what}: {one['accuracy']:.4f} ± {one['standard_error']:.4f}{told}")
+        say(f"most frequent class: {probe['most frequent class']:.4f}")
+        say(f"accuracies on {probe['tested on']} test images, after training on {probe['trained on']} others")
+    return _told(kept, json)
+
+
+def _told(kept: "Kept", json: bool) -> int:
+    """What is said of any results: how they were made, what went wrong, how long it took and where they are."""
+    result = kept.result
+    if json:
+        print_json({"folder": kept.folder, **result})
+        return 0
+    say(f"{result['protocol']}; {result['weights']}, checkpoint of step {result['checkpoint']}")
+    if (diverged := result.get("diverged chains")) is not None:
+        say(f"{diverged['count']} of {diverged['of']} chains diverged")
+    say(f"{result['seconds']:.1f} s; results in {kept.folder}")
+    return 0

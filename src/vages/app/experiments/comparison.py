@@ -1,0 +1,59 @@
+"""Methods trained under the same conditions: likelihood curves, densities, final numbers."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from vages.app.experiments.claims import Say
+from vages.app.recipes import Recipe, Trained, model_density, square, train
+from vages.app.report import curves_figure, density_figure, grid_points
+from vages.data import TOYS
+
+
+def train_all(recipes: dict[str, Recipe], say: Say) -> dict[str, Trained]:
+    """Train each recipe; say what came of it."""
+    runs = {}
+    for name, recipe in recipes.items():
+        run = runs[name] = train(recipe)
+        run.fitted.uninterrupted()
+        likelihood, spread = run.test_log_likelihood.mean(), run.test_log_likelihood.std(ddof=1)
+        say(f"{name}: test log-likelihood {likelihood:.4f} ± {spread:.4f}, {run.fitted.seconds:.0f} s")
+    return runs
+
+
+def mean_likelihood(runs: dict[str, Trained]) -> dict[str, float]:
+    """The mean over seeds of the final test log-likelihood."""
+    return {name: float(run.test_log_likelihood.mean()) for name, run in runs.items()}
+
+
+def likelihoods(runs: dict[str, Trained]) -> dict[str, Any]:
+    """What is plotted, and each seed's end, for the record."""
+    record = {}
+    for name, run in runs.items():
+        steps, values = run.fitted.curve("test_log_likelihood")
+        record[name] = {
+            "mean": float(run.test_log_likelihood.mean()),
+            "each seed": run.test_log_likelihood.tolist(),
+            "steps": steps.tolist(),
+            "curve": values.mean(1).tolist(),
+            "seconds": run.fitted.seconds,
+        }
+    return record
+
+
+def likelihood_figure(runs: dict[str, Trained]) -> Figure:
+    """Test log-likelihood against iterations; on the checkerboard nothing can pass log 2."""
+    curves = {name: run.fitted.curve("test_log_likelihood") for name, run in runs.items()}
+    worst = min(float(values.mean(1)[-1]) for _, values in curves.values())
+    ceiling = ("log 2, the data's own", float(np.log(2)))
+    return curves_figure(curves, "test log-likelihood", ceiling, floor=min(worst, -0.2) - 0.3)
+
+
+def densities_figure(runs: dict[str, Trained], toy: str = "checkerboard") -> Figure:
+    """The density of the data and of each method's first seed."""
+    extent, log_density = TOYS[toy].bounds, TOYS[toy].log_density
+    points = grid_points(extent)
+    panels = {} if log_density is None else {"data": square(np.exp(log_density(points)))}
+    panels |= {name: model_density(run.model(), points) for name, run in runs.items()}
+    return density_figure(panels, extent)

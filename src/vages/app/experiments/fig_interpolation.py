@@ -1,0 +1,76 @@
+"""Interpolation in the latent space: Langevin trajectories of one start and one noise, as h changes."""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from vages.app.experiments.claims import Claim, Outcome, Say
+from vages.app.experiments.kept_runs import kept_arrays, kept_runs
+from vages.app.recipes import DeepRecipe
+from vages.app.recipes.deep import CELEBA, CIFAR10, DIGITS, MNIST
+from vages.app.report import trajectory_figure
+from vages.app.runs import interpolate
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is trained, and the size of the picture: latents and snapshots."""
+
+    recipes: tuple[DeepRecipe, ...]
+    rows: int = 10
+    columns: int = 10
+
+
+PAPER = Settings((MNIST, CIFAR10, CELEBA))
+QUICK = Settings((replace(DIGITS, steps=4000),))
+
+
+def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
+    """Walk through the latents of each model; measure how evenly the images change, and whether they change."""
+    settings = QUICK if quick else PAPER
+    recipes = tuple(replace(recipe, seed=seed) for recipe in settings.recipes)
+    claims, measurements, figures = [], {}, {}
+    for model in kept_runs(recipes, runs, say):
+        name = model.recipe.data
+        kept = interpolate(model, rows=settings.rows, columns=settings.columns, seed=seed)
+        arrays = kept_arrays(kept, "interpolation")
+        images, trajectory, factors = arrays["v"], arrays["trajectory"], arrays["factors"]
+        step, span = walk(images)
+        typical = typical_distance(model.images.splits.train, seed)
+        measurements[name] = {
+            "iterations": model.step,
+            "ratio": kept.result["ratio"],
+            "largest step over the whole way": step / span,
+            "whole way over the distance of two training images": span / typical,
+            "diverged": kept.result["diverged chains"],
+        }
+        say(f"{name}: largest step {step:.3g}, from end to end {span:.3g}, between training images {typical:.3g}")
+        claims += [
+            Claim.at_most(f"{name}: the images change smoothly with h (largest step over the way)", step / span, 0.5),
+            Claim.at_least(
+                f"{name}: the images change with h (from end to end, over the distance of two training images)",
+                span / typical,
+                0.25,
+            ),
+        ]
+        labels = [f"{factor:+.1f} m" for factor in factors], [str(n) for n in kept.result["snapshots"]]
+        figures[name] = trajectory_figure(trajectory, *labels)
+    about = {"recipes": [asdict(recipe) for recipe in recipes], "rows": settings.rows, "columns": settings.columns}
+    return Outcome(about, claims, measurements, figures)
+
+
+def walk(images: Float[np.ndarray, "rows ..."]) -> tuple[float, float]:
+    """The longest step between neighbours, and the longest distance of any two images."""
+    flat = images.reshape(len(images), -1)
+    steps = np.linalg.norm(np.diff(flat, axis=0), axis=1)
+    spans = np.linalg.norm(flat[:, None] - flat[None], axis=2)
+    return float(steps.max()), float(spans.max())
+
+
+def typical_distance(images: Float[np.ndarray, "n ..."], seed: int, pairs: int = 200) -> float:
+    """The median distance of two images."""
+    rows = np.random.default_rng(seed).integers(len(images), size=(2, pairs))
+    difference = (images[rows[0]] - images[rows[1]]).reshape(pairs, -1)
+    return float(np.median(np.linalg.norm(difference, axis=1)))

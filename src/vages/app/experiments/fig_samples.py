@@ -1,0 +1,124 @@
+"""Samples of deep EBLVMs: h from the posterior of training images, as in the paper, and h sampled with v."""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from vages.app.experiments.claims import Claim, Outcome, Say
+from vages.app.experiments.kept_runs import kept_arrays, kept_runs
+from vages.app.recipes import DeepRecipe
+from vages.app.recipes.deep import CELEBA, CIFAR10, DIGITS, MNIST
+from vages.app.report import image_grid
+from vages.app.runs import sample_images
+from vages.app.runs.gallery import Latents
+from vages.data import Images
+from vages.evaluation import logistic_regression
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is trained, and how many images are drawn in each of the two ways."""
+
+    recipes: tuple[DeepRecipe, ...]
+    count: int = 200
+
+
+PAPER = Settings((MNIST, CIFAR10, CELEBA))
+QUICK = Settings((replace(DIGITS, steps=4000),), count=100)
+WAYS: dict[Latents, str] = {"posterior": "h from training images", "joint": "h sampled with v"}
+DIGITS_OF_SOME_KIND = ("mnist", "digits")  # images that a linear classifier can tell apart
+
+
+def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
+    """Draw from each model in both ways; count diverged chains, compare with the data, look for copies."""
+    settings = QUICK if quick else PAPER
+    recipes = tuple(replace(recipe, seed=seed) for recipe in settings.recipes)
+    claims, measurements, figures = [], {}, {}
+    for model in kept_runs(recipes, runs, say):
+        name, images = model.recipe.data, model.images
+        panels = {"data": images.splits.test[:100]}
+        for way, title in WAYS.items():
+            kept = sample_images(model, count=settings.count, latents=way, seed=seed)
+            arrays = kept_arrays(kept, "samples")
+            samples, diverged = arrays["v"], arrays["diverged"]
+            panels[title] = samples[:100]
+            found = {} if diverged.all() else compare(samples[~diverged], images, by_class=name in DIGITS_OF_SOME_KIND)
+            found |= {"diverged": float(diverged.mean()), "seconds": kept.result["seconds"]}
+            measurements[f"{name}, {title}"] = {"iterations": model.step, **found}
+            say(f"{name}, {title}: " + ", ".join(f"{key} {value:.3g}" for key, value in found.items()))
+            claims += verdicts(f"{name}, {title}", found)
+        figures[name] = image_grid(panels)
+    about = {"recipes": [asdict(recipe) for recipe in recipes], "count": settings.count}
+    return Outcome(about, claims, measurements, figures)
+
+
+def compare(samples: Float[np.ndarray, "n ..."], images: Images, *, by_class: bool) -> dict[str, float]:
+    """Numbers that tell good samples from bad ones; none of them alone."""
+    train, test = images.splits.train, images.splits.test[: len(samples)]
+    found = {
+        "mean pixel over the data's": float(samples.mean() / train.mean()),
+        "spread of pixels over the data's": float(samples.std() / train.std()),
+        "distance to the nearest training image over a test image's": float(
+            np.median(nearest(samples, train)) / np.median(nearest(test, train))
+        ),
+    }
+    if by_class and images.labels is not None:
+        sure, classes = confidence(samples, test, train, images.labels.train)
+        found |= {"a classifier's confidence over that in test images": sure, "classes": classes}
+    return found
+
+
+def nearest(these: Float[np.ndarray, "n ..."], those: Float[np.ndarray, "m ..."]) -> Float[np.ndarray, "n"]:
+    """The distance of each image to the nearest of the others."""
+    these, those = these.reshape(len(these), -1), those.reshape(len(those), -1)
+    squares = np.sum(these**2, 1)[:, None] + np.sum(those**2, 1) - 2 * these @ those.T
+    return np.sqrt(np.maximum(squares.min(1), 0))
+
+
+def confidence(
+    samples: Float[np.ndarray, "n ..."],
+    test: Float[np.ndarray, "k ..."],
+    train: Float[np.ndarray, "m ..."],
+    labels: Int[np.ndarray, "m"],
+    rows: int = 5000,
+) -> tuple[float, float]:
+    """How sure a linear classifier of pixels is of the samples, over how sure of test images; and how many classes.
+
+    The number of classes is exp(entropy) of their shares in what it takes the samples for.
+    """
+    flat = lambda images: images.reshape(len(images), -1)
+    weights, _ = logistic_regression(flat(train[:rows]), labels[:rows])
+
+    def probabilities(images):
+        scores = flat(images) @ weights[:-1] + weights[-1]
+        scores = np.exp(scores - scores.max(1, keepdims=True))
+        return scores / scores.sum(1, keepdims=True)
+
+    seen = probabilities(samples)
+    shares = np.bincount(seen.argmax(1)) / len(seen)
+    entropy = -np.sum(shares * np.log(np.where(shares > 0, shares, 1)))
+    return float(seen.max(1).mean() / probabilities(test).max(1).mean()), float(np.exp(entropy))
+
+
+def verdicts(name: str, found: dict[str, float]) -> list[Claim]:
+    """What has to hold of good samples."""
+    if found["diverged"] == 1:
+        return [Claim.at_most(f"{name}: few chains diverge (their share)", 1.0, 0.05)]
+    claims = [
+        Claim.at_most(f"{name}: few chains diverge (their share)", found["diverged"], 0.05),
+        Claim.at_least(f"{name}: the spread of pixels over the data's", found["spread of pixels over the data's"], 0.8),
+        Claim.at_least(
+            f"{name}: no copies (distance to the nearest training image over a test image's)",
+            found["distance to the nearest training image over a test image's"],
+            0.5,
+        ),
+    ]
+    if "classes" in found:
+        sure = found["a classifier's confidence over that in test images"]
+        claims += [
+            Claim.at_least(f"{name}: recognisable (a classifier's confidence over that in test images)", sure, 0.8),
+            Claim.at_least(f"{name}: of all classes (their number, as exp of the entropy)", found["classes"], 7.0),
+        ]
+    return claims

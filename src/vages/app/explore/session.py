@@ -1,0 +1,55 @@
+"""The state of one open page: what was chosen, and the chain that it runs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+from nicegui import ui
+
+from vages.app.explore.worker_pool import Busy, Player, Turns
+from vages.app.runs.playground import Length, Playground
+from vages.app.runs.watching import Chain, Snapshot
+
+
+class Visit:
+    """The image, its posterior mean, the length of chains; those who draw them are told of another image."""
+
+    def __init__(self, playground: Playground, turns: Turns):
+        self.playground, self.turns, self.player = playground, turns, Player(turns)
+        self.length: Length = "full"
+        self.panel = ""  # the name of the one that is open
+        self.image = playground.images[0]
+        self.mean: np.ndarray | None = None
+        self._listeners: list[Callable[[], Awaitable[None]]] = []
+        self._wanted: np.ndarray | None = None  # the image that was chosen last
+        self._choosing = asyncio.Lock()
+
+    def on_image(self, listener: Callable[[], Awaitable[None]]) -> None:
+        """Have a function called whenever there is another image."""
+        self._listeners.append(listener)
+
+    async def choose(self, image: np.ndarray) -> None:
+        """Take another image; of many that come at once, the last."""
+        self.player.stop()
+        self._wanted = image
+        async with self._choosing:
+            if self._wanted is not image or self.player.gone:
+                return
+            mean = await self.turns.run(self.playground.mean, image) if self.playground.run.has_latents else None
+            self.image, self.mean = image, mean
+        for listener in self._listeners:
+            await listener()
+
+    async def play(self, make: Callable[[], Chain], show: Callable[[Snapshot], object], pause: float = 0.0) -> bool:
+        """Run a chain, or say why not and return False."""
+        try:
+            await self.player.play(make, show, pause)
+        except (Busy, RuntimeError) as error:  # of a device without memory, say
+            tell(str(error).partition("\n")[0])
+            return False
+        return True
+
+
+def tell(message: str) -> None:
+    """A message at the foot of the page, which screen readers speak."""
+    ui.notify(message, color="grey-10", multi_line=True, timeout=8000, close_button="Close")

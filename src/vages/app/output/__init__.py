@@ -1,0 +1,1 @@
+"""What the application shows while it works: the console, the progress bar, TensorBoard."""

@@ -1,0 +1,40 @@
+"""Training by a recipe of a deep model."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from vages.app.recipes.deep import DeepRecipe, load_deep, start_deep, training_images
+from vages.app.recipes.selection import fid_selection
+from vages.data import Images
+from vages.models import EBLVM
+from vages.training import Fitted, fit
+from vages.training.learner import Averages
+
+CHUNK = 100  # iterations between two looks at the numbers
+
+
+class DeepTrained(NamedTuple):
+    """A finished run: what is sampled from (averages, where the learner keeps them; the selected ones, where some
+    were selected), and how it got there.
+    """
+
+    recipe: DeepRecipe
+    images: Images
+    model: EBLVM
+    posterior: Any
+    fitted: Fitted
+
+
+def train_deep(recipe: DeepRecipe, images: Images | None = None, **how: Any) -> DeepTrained:
+    """Train by a recipe; `how` goes to `fit`: folder, resume, guard, mesh, …"""
+    images = load_deep(recipe) if images is None else images
+    data = training_images(recipe, images)
+    learner, state = start_deep(recipe, data.shape[1:])
+    how = {"chunk": CHUNK, **how}
+    if recipe.fid_every:
+        how |= fid_selection(recipe, images.splits.train, every=recipe.fid_every, grey="replicate")
+    fitted = fit(learner, state, jnp.asarray(data), steps=recipe.steps, batch=recipe.batch, seed=recipe.seed, **how)
+    state = fitted.state
+    model, posterior = fitted.best or state.averages or Averages(state.model, state.posterior)
+    return DeepTrained(recipe, images, model, posterior, fitted)

@@ -1,0 +1,69 @@
+"""Pictures of a trained GRBM: its density and samples on the plane, or its images, and the learning curve."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from matplotlib.figure import Figure
+
+from vages.app.recipes.training import Trained
+from vages.app.report import Extent, curves_figure, density_figure, grid_points, image_grid, scatter_figure
+from vages.data import TOYS
+from vages.data.freyface import SHAPE
+from vages.models import GRBM
+from vages.models.grbm import MAX_ENUMERATED
+from vages.samplers import gibbs_sample
+
+CURVES = ("test_log_likelihood", "validation_log_likelihood", "loss")
+
+
+def draw(trained: Trained) -> dict[str, Figure]:
+    """Figures by name, of the first seed."""
+    model, recipe, test = trained.model(), trained.recipe, trained.data.test
+    figures = {}
+    logged = [name for name in CURVES if len(trained.fitted.curve(name)[0])]  # nothing, if it was stopped at once
+    if logged:
+        ceiling = ("log 2, the data's own", float(np.log(2))) if recipe.data == "checkerboard" else None
+        curve = {recipe.method: trained.fitted.curve(logged[0])}
+        figures["curve"] = curves_figure(curve, logged[0].replace("_", " "), ceiling=ceiling)
+    if model.v_shape == (2,):
+        extent = TOYS[recipe.data].bounds if recipe.data in TOYS else _extent_of(test)
+        if recipe.latents <= MAX_ENUMERATED:
+            points = grid_points(extent)
+            exact = TOYS[recipe.data].log_density if recipe.data in TOYS else None
+            data = {} if exact is None else {"data": square(np.exp(exact(points)))}
+            figures["density"] = density_figure({**data, recipe.method: model_density(model, points)}, extent)
+        samples = np.asarray(gibbs_sample(jax.random.key(recipe.seed), model, 5000).v)
+        figures["samples"] = scatter_figure({"test data": test[:5000], f"samples of {recipe.method}": samples}, extent)
+    elif recipe.data == "freyface":
+        h = gibbs_sample(jax.random.key(recipe.seed), model, 100).h
+        means = np.asarray(jax.vmap(lambda h: model.conditional(h).mean)(h))
+        figures["samples"] = image_grid(
+            {"test data": test[:100].reshape(-1, *SHAPE), "samples, E[v | h]": means.reshape(-1, *SHAPE)}
+        )
+    return figures
+
+
+def model_density(model: GRBM, points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "y x"]:
+    """p(v) on a square grid of points."""
+    return square(np.asarray(_density(model, jnp.asarray(points))))
+
+
+def square(values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "y x"]:
+    """Values on `grid_points`, as a picture."""
+    side = round(len(values) ** 0.5)
+    return values.reshape(side, side)
+
+
+@eqx.filter_jit
+def _density(model: GRBM, points: Array) -> Array:
+    with jax.default_matmul_precision("float32"):
+        return jnp.exp(-jax.vmap(model.free_energy)(points) - model.log_partition())
+
+
+def _extent_of(points: np.ndarray) -> Extent:
+    low, high = points.min(0), points.max(0)
+    margin = 0.2 * (high - low)
+    (left, bottom), (right, top) = (low - margin).tolist(), (high + margin).tolist()
+    return left, right, bottom, top

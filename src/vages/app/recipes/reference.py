@@ -1,0 +1,37 @@
+"""Feature statistics of reference images, computed once and kept."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from vages.app.recipes.sources import ImageSet, pieces
+from vages.bounds import IMAGES, shown
+from vages.data import data_folder
+from vages.evaluation import Inception, Statistics, cache_key, feature_moments, images_digest, load_statistics
+from vages.files import BadFile
+
+
+def statistics_of(
+    images: ImageSet | Statistics, network: Inception, *, progress: Callable[[int, int], object] | None = None
+) -> Statistics:
+    """The statistics of all images, computed once and then found beside the network's weights."""
+    if isinstance(images, Statistics):
+        return images
+    check_count(images.count, images.name)
+    key = cache_key(images_digest(pieces(images)), network.sha256)
+    path = data_folder() / "inception" / "statistics" / f"{key}.safetensors"
+    with suppress(FileNotFoundError, BadFile):  # a damaged one is made anew
+        return replace(load_statistics(path, network.sha256), name=images.name)
+    statistics = feature_moments(network, pieces(images), images.count, progress=progress).statistics()
+    statistics = replace(statistics, name=images.name)
+    with suppress(OSError):  # a folder that cannot be written costs the next one time, not this one its result
+        statistics.save(path)
+    return statistics
+
+
+def check_count(n: int, name: str = "count") -> None:
+    """Raise unless there are two images or more; `name` is for the error."""
+    if n < 2:
+        raise ValueError(f"{name}: expected at least two images, got {shown(n)}; fewer have no covariance")
+    if n > IMAGES.high:
+        raise ValueError(f"{name}: expected at most {IMAGES.high:,} images, got {shown(n)}; take fewer")

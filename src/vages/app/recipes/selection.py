@@ -1,0 +1,47 @@
+"""Selects the checkpoint with the best FID of a few samples, as in the paper."""
+
+from typing import Any
+
+import numpy as np
+
+from vages.app.recipes.deep import DeepRecipe
+from vages.app.recipes.reference import check_count, statistics_of
+from vages.app.recipes.samples import Samples
+from vages.app.recipes.sources import ImageSet
+from vages.evaluation import Grey, Inception, as_pixels, feature_moments, fid, load_inception, metric_name
+from vages.training.learner import Averages, LearnerState
+
+
+def fid_selection(
+    recipe: DeepRecipe,
+    train: np.ndarray,
+    *,
+    every: int = 5000,
+    count: int = 1000,
+    grey: Grey = "refuse",
+    network: Inception | None = None,
+) -> dict[str, Any]:
+    """What `fit` is given to keep the weights of the lowest FID-1k, as the paper selects: `fit(…, **fid_selection(…))`.
+
+    The chains' noise and training images come from a stream of their own, so that the number a run is reported with
+    owes nothing to its selection. `fit` keeps the highest value, and so it follows the FID's negative.
+    """
+    check_count(count)
+    network = load_inception() if network is None else network
+    reference = statistics_of(
+        ImageSet(f"{recipe.data}:train", len(train), lambda rows: as_pixels(train[rows], recipe.data, grey)), network
+    )
+    name = metric_name("FID", count).lower().replace("-", "_")
+
+    def evaluate(state: LearnerState) -> dict[str, Any]:
+        model, posterior = state.averages or Averages(state.model, state.posterior)
+        given = train if 0 not in model.h_shape else None
+        drawn = Samples(recipe, model, posterior, given, seed=recipe.seed, grey=grey, use="selection")
+        moments = feature_moments(network, drawn.draw(count), count, kept=0)
+        told = {"diverged_chains": drawn.diverged}
+        if moments.n < count // 2:  # too few to be compared with others
+            return {name: float("nan"), f"minus_{name}": float("nan"), **told}
+        value = fid(moments.statistics(), reference)
+        return {name: value, f"minus_{name}": -value, **told}
+
+    return {"evaluate": evaluate, "evaluate_every": every, "select": f"minus_{name}"}

@@ -1,0 +1,100 @@
+"""Training by a recipe: every seed in one program, followed by its log-likelihood."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from vages.app.recipes.recipe import Recipe, learner_of, load_all_data, parts_of
+from vages.data import TOYS, Splits
+from vages.evaluation import ais, log_likelihood
+from vages.models import GRBM
+from vages.models.grbm import MAX_ENUMERATED
+from vages.training import Fitted, fit, init_seeds, seed_keys
+from vages.training.learner import LearnerState
+
+VALIDATION = "validation_log_likelihood"
+
+
+class Trained(NamedTuple):
+    """A finished run. Models, and the log-likelihoods of each, have a leading axis of seeds."""
+
+    recipe: Recipe
+    data: Splits  # of the first seed
+    models: GRBM
+    test_log_likelihood: np.ndarray
+    fitted: Fitted
+
+    def model(self, seed: int = 0) -> GRBM:
+        """The model of one seed."""
+        return jax.tree.map(lambda x: x[seed], self.models)
+
+
+def train(recipe: Recipe, data: Splits | None = None, **how: Any) -> Trained:
+    """Train every seed in one program, and evaluate on test data; `how` goes to `fit`: folder, resume, guard, mesh, …
+
+    `data` are those of `load_all_data`, where they have been read already.
+
+    Small models are followed by their exact test log-likelihood, and the last is kept. Where the latents cannot be
+    enumerated, each seed's best model by validation log-likelihood (AIS) is kept, as in the paper.
+    """
+    seeds = tuple(recipe.seed + i for i in range(recipe.seeds))
+    data = load_all_data(recipe) if data is None else data
+    own_data = recipe.data in TOYS
+    learner = learner_of(recipe)
+    state = init_seeds(learner, seeds, parts_of(recipe, data.train.shape[-1]), recipe.batch)
+    train_set = jnp.asarray(data.train)
+    validation_set, test_set = (jnp.asarray(part if own_data else part[None]) for part in data[1:])
+    exact = recipe.latents <= MAX_ENUMERATED
+
+    def evaluate(state: LearnerState) -> dict[str, Any]:
+        models = state.model if state.averages is None else state.averages.model
+        if exact:
+            return {"test_log_likelihood": exact_log_likelihood(models, test_set)}
+        return {VALIDATION: annealed_log_likelihood(recipe, models, validation_set, "validation")}
+
+    fitted = fit(
+        learner,
+        state,
+        train_set,
+        steps=recipe.steps,
+        batch=recipe.batch,
+        seed=seeds,
+        evaluate=evaluate,
+        evaluate_every=recipe.evaluate_every,
+        select=None if exact else VALIDATION,
+        **how,
+    )
+    last = fitted.state.model if fitted.state.averages is None else fitted.state.averages.model
+    models = last if fitted.best is None else fitted.best.model
+    likelihood = (
+        exact_log_likelihood(models, test_set) if exact else annealed_log_likelihood(recipe, models, test_set, "test")
+    )
+    first = Splits(*(part[0] for part in data)) if own_data else data
+    return Trained(recipe, first, models, np.asarray(likelihood, np.float64), fitted)
+
+
+@eqx.filter_jit
+def exact_log_likelihood(models: GRBM, examples: Array) -> Array:
+    """The mean exact log-likelihood of each seed's model; examples have a leading axis of seeds, or one for all."""
+
+    def one(model, examples):
+        return -jnp.mean(jax.vmap(model.free_energy)(examples)) - model.log_partition()
+
+    with jax.default_matmul_precision("float32"):  # by default some GPUs round factors to fewer bits
+        if len(examples) == 1:
+            return jax.vmap(one, (0, None))(models, examples[0])
+        return jax.vmap(one)(models, examples)
+
+
+def annealed_log_likelihood(recipe: Recipe, models: GRBM, examples: Array, use: str) -> np.ndarray:
+    """The same with log Z by AIS, seed by seed."""
+    values = []
+    for i, key in enumerate(seed_keys([recipe.seed + i for i in range(len(models.latent_bias))], use)):
+        model = jax.tree.map(lambda x: x[i], models)  # noqa: B023
+        log_partition = ais(key, model, chains=recipe.annealing, temperatures=recipe.annealing)
+        values.append(log_likelihood(model, examples[i % len(examples)], log_partition).mean)
+    return np.array(values)

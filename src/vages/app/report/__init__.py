@@ -1,0 +1,32 @@
+"""Pictures of results. Every function takes plain arrays, and makes a matplotlib Figure or a sheet of pixels."""
+
+from vages.app.report.assessments import assessment_figure, number_with_error
+from vages.app.report.curves import GridPanel, curves_figure, grid_figure
+from vages.app.report.figures import COLOURS, MARKERS, Series, proportionality_figure
+from vages.app.report.images import figure_png, image_grid, save_png, save_sheet, sheet_png, tile
+from vages.app.report.pictures import Extent, density_figure, grid_points, scatter_figure
+from vages.app.report.trajectories import trajectory_figure, trajectory_sheet
+
+__all__ = [
+    "COLOURS",
+    "MARKERS",
+    "Extent",
+    "GridPanel",
+    "Series",
+    "assessment_figure",
+    "curves_figure",
+    "density_figure",
+    "figure_png",
+    "grid_figure",
+    "grid_points",
+    "image_grid",
+    "number_with_error",
+    "proportionality_figure",
+    "save_png",
+    "save_sheet",
+    "scatter_figure",
+    "sheet_png",
+    "tile",
+    "trajectory_figure",
+    "trajectory_sheet",
+]

@@ -1,0 +1,89 @@
+"""Images as sheets of pixels: grey or colour, in [0, 1]; NaN is magenta."""
+
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from PIL import Image
+
+NOT_A_NUMBER = (1.0, 0.0, 1.0)  # magenta: a diverged chain must not pass for a black picture
+
+GreyOrColour = Float[np.ndarray, "n height width"] | Float[np.ndarray, "n channels height width"]
+
+
+def tile(images: GreyOrColour, columns: int, gap: int = 1) -> Float[np.ndarray, "y x 3"]:
+    """One sheet of all images, row by row, `gap` white pixels apart. Values are clipped to [0, 1]."""
+    if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[1] not in (1, 3)) or not len(images):
+        raise ValueError(
+            "images: expected at least one, (n, height, width) or (n, channels, height, width) with 1 or 3 channels, "
+            f"got {images.shape}; reshape them"
+        )
+    if columns < 1:
+        raise ValueError(f"columns: expected at least 1, got {columns}")
+    grey_or_colour = images[:, None] if images.ndim == 3 else images
+    count, _, height, width = grey_or_colour.shape
+    colours = np.broadcast_to(np.moveaxis(grey_or_colour, 1, -1), (count, height, width, 3))
+    colours = np.where(np.isnan(colours), np.asarray(NOT_A_NUMBER), np.clip(colours, 0, 1))
+    rows = math.ceil(count / columns)
+    tiles = np.ones((rows * columns, height + gap, width + gap, 3))
+    tiles[:count, :height, :width] = colours
+    sheet = tiles.reshape(rows, columns, height + gap, width + gap, 3).swapaxes(1, 2)
+    sheet = sheet.reshape(rows * (height + gap), columns * (width + gap), 3)
+    return sheet[: len(sheet) - gap, : sheet.shape[1] - gap]
+
+
+def image_grid(sets: dict[str, GreyOrColour], columns: int = 10) -> Figure:
+    """A panel a set of images, tiled."""
+    sheets = {title: tile(images, columns) for title, images in sets.items()}
+    tallest = max(len(sheet) / sheet.shape[1] for sheet in sheets.values())
+    figure = Figure(figsize=(4.2 * len(sets), 4.2 * tallest + 0.3), layout="constrained")
+    for axes, (title, sheet) in zip(figure.subplots(1, len(sets), squeeze=False)[0], sheets.items(), strict=True):
+        axes.imshow(sheet, interpolation="nearest")
+        axes.set_title(title, fontsize=10)
+        axes.set_axis_off()
+    return figure
+
+
+def save_sheet(path: str | Path, images: GreyOrColour, columns: int) -> Path:
+    """Write images as one sheet of tiles, small ones enlarged to be seen."""
+    return save_png(path, tile(images, columns), _enlarged(images))
+
+
+def save_png(path: str | Path, sheet: Float[np.ndarray, "y x 3"], scale: int = 1) -> Path:
+    """Write a sheet pixel by pixel, each as a square of `scale` pixels; grey sheets as grey files, which are small."""
+    path = Path(path)
+    if path.suffix != ".png":
+        raise ValueError(f"path: expected a name that ends in .png, got {path.name}; rename it")
+    path.write_bytes(png_bytes(sheet, scale))
+    return path
+
+
+def sheet_png(images: GreyOrColour, columns: int) -> bytes:
+    """The PNG file that `save_sheet` writes."""
+    return png_bytes(tile(images, columns), _enlarged(images))
+
+
+def png_bytes(sheet: Float[np.ndarray, "y x 3"], scale: int = 1) -> bytes:
+    """The PNG file that `save_png` writes."""
+    if scale < 1:
+        raise ValueError(f"scale: expected a whole number of at least 1, got {scale}")
+    pixels = np.rint(255 * np.clip(sheet, 0, 1)).astype(np.uint8)
+    pixels = pixels.repeat(scale, axis=0).repeat(scale, axis=1)
+    grey = bool((pixels == pixels[..., :1]).all())
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if grey else pixels).save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+def figure_png(figure: Figure) -> bytes:
+    """A figure as a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=150)
+    return file.getvalue()
+
+
+def _enlarged(images: GreyOrColour) -> int:
+    return max(1, 64 // images.shape[-1])

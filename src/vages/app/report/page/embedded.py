@@ -1,0 +1,68 @@
+"""Pictures inside the page: small PNG files as data URIs."""
+
+import base64
+import io
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from PIL import Image
+
+from vages.app.report.images import GreyOrColour, tile
+from vages.app.report.page.markup import Markup, element
+
+WIDEST, TALLEST = 1280, 2400  # pixels
+_HEAVY = 150_000  # bytes, above which 256 colours must do
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG file in text, and its size in pixels."""
+
+    uri: str
+    width: int
+    height: int
+
+    @staticmethod
+    def of(image: Image.Image) -> "Picture":
+        """An image (mode L or RGB), made smaller where it is large for a page."""
+        shrink = min(1.0, WIDEST / image.width, TALLEST / image.height)
+        if shrink < 1:
+            size = max(1, round(image.width * shrink)), max(1, round(image.height * shrink))
+            image = image.resize(size, Image.Resampling.LANCZOS)
+        content = _png(image)
+        if len(content) > _HEAVY and image.mode == "RGB":
+            content = min(content, _png(image.quantize(256, dither=Image.Dither.NONE)), key=len)
+        return Picture("data:image/png;base64," + base64.b64encode(content).decode(), image.width, image.height)
+
+    @staticmethod
+    def of_sheet(sheet: Float[np.ndarray, "y x 3"]) -> "Picture":
+        """A sheet of pixels in [0, 1]."""
+        pixels = np.rint(255 * np.clip(sheet, 0, 1)).astype(np.uint8)
+        grey = bool((pixels == pixels[..., :1]).all())
+        return Picture.of(Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if grey else pixels))
+
+    @staticmethod
+    def of_images(images: GreyOrColour, columns: int, gap: int = 1) -> "Picture":
+        """Images side by side, row by row."""
+        return Picture.of_sheet(tile(images, columns, gap))
+
+
+def figure(picture: Picture, alt: str, caption: object = "", *, pixels: bool = False) -> Markup:
+    """A picture over its caption; `pixels` says that its pixels are to be seen as such."""
+    image = element(
+        "img",
+        src=picture.uri,
+        alt=alt,
+        width=picture.width,
+        height=picture.height,
+        class_="pixels" if pixels else None,
+    )
+    told = element("figcaption", caption) if caption else ""
+    return element("figure", element("div", image, class_="plate"), told)
+
+
+def _png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()

@@ -1,0 +1,67 @@
+"""A short summary of a run: its state and its most important numbers."""
+
+from typing import Any
+
+import numpy as np
+
+from vages.app.report.page.markup import as_float, duration, element, is_number, joined, number, written
+
+Record = dict[str, Any]
+
+_ENDS = {
+    "finished": ("good", ""),
+    "interrupted": ("bad", "It was stopped before its last iteration, and can go on."),
+    "diverged": ("bad", "Training left what can be trusted."),
+}
+_COURSE = {"started", "resumed", "recovered", *_ENDS}
+
+
+def run_status(events: list[Record], result: Record, rows: list[Record]) -> tuple[str, str, str]:
+    """How a run stands, in a word; whether that is good or bad; and a sentence, where one is needed."""
+    course = [event for event in events if isinstance(event.get("event"), str) and event["event"] in _COURSE]
+    last = course[-1]["event"] if course else "finished" if result else "started"
+    if last == "finished" and result.get("interrupted") is True:
+        last = "interrupted"
+    if last not in _ENDS:
+        told = f"Logged up to iteration {written(last_logged(rows, 'step'), 9)}; " if rows else "Nothing is logged; "
+        return "not finished", "bad", told + "it is still being written, or ended without a word."
+    tone, told = _ENDS[last]
+    problem = course[-1].get("problem") if course and last == "diverged" else None
+    return last, tone, f"Training diverged: {str(problem)[:500]}." if problem else told
+
+
+def run_figures(config: Record, result: Record, rows: list[Record], events: list[Record]) -> dict[str, object]:
+    """Likelihood or loss, iterations, time, and what went wrong, as far as they are known."""
+    figures: dict[str, object] = {}
+    likelihood = result.get("test_log_likelihood")
+    if isinstance(likelihood, dict) and is_number(likelihood.get("mean")):
+        each = likelihood.get("each seed")
+        seeds = np.array([as_float(x) for x in each]) if isinstance(each, list) else np.zeros(0)
+        spread = f" ± {written(float(seeds.std(ddof=1)), 2)}" if len(seeds) > 1 else ""
+        figures["test log-likelihood"] = joined([number(likelihood["mean"]), element("small", spread)])
+        if len(seeds) > 1:
+            figures["seeds"] = number(len(seeds))
+    if is_number(result.get("loss")):
+        figures["last loss"] = number(result["loss"])
+    steps = as_float(result.get("steps"))
+    steps = steps if np.isfinite(steps) else last_logged(rows, "step")
+    if np.isfinite(steps):
+        planned = config.get("steps")
+        of = f" of {written(planned)}" if isinstance(planned, int) and planned != steps else ""
+        figures["iterations"] = joined([number(int(steps)), element("small", of)])
+    seconds = as_float(result.get("seconds"))
+    seconds = seconds if np.isfinite(seconds) else last_logged(rows, "seconds")
+    if np.isfinite(seconds):
+        figures["took"] = duration(seconds)
+    chains = result.get("diverged chains")
+    if isinstance(chains, dict) and is_number(chains.get("count")) and chains["count"]:
+        figures["diverged chains"] = joined([number(chains["count"]), element("small", f" of {chains.get('of')}")])
+    if recovered := sum(event.get("event") == "recovered" for event in events):
+        figures["recoveries"] = number(recovered)
+    return figures
+
+
+def last_logged(rows: list[Record], name: str) -> float:
+    """The largest value of a column that only grows; NaN where there is none."""
+    values = [x for x in (as_float(row.get(name)) for row in rows) if np.isfinite(x)]
+    return max(values, default=float("nan"))

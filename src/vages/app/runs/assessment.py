@@ -1,0 +1,291 @@
+"""Is a run's model right? Everything that can be said of it without looking at samples, in one table.
+
+    assessment = assess(load_run(path))            a deep run
+    assessment = assess(load_grbm_run(path))       a GRBM
+    assessment.record()                            for a file
+
+Models that are learnt by denoising know the data with their noise on it: Fisher divergence, KSD and the posterior's gap
+are those at examples with the noise that the run was trained with, which `noise` changes. The likelihood of a GRBM
+and its score matching loss are those at the examples as they are; a deep model has the denoising loss in its place.
+"""
+
+import math
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from vages.app.recipes.deep import DeepRecipe
+from vages.app.recipes.samples import check_seed
+from vages.app.report import assessment_figure, figure_png, number_with_error
+from vages.app.runs.dataset import told_of_data
+from vages.app.runs.kept import new_folder
+from vages.app.runs.loaded import LoadedRun
+from vages.app.runs.loaded_grbm import GRBMRun
+from vages.bounds import Bounds, check_fields, check_number
+from vages.data import Splits
+from vages.environment import environment
+from vages.evaluation import (
+    CriticTraining,
+    Estimate,
+    LogPartition,
+    MLPCritic,
+    PosteriorGap,
+    Score,
+    SteinTest,
+    VariationalScore,
+    ais,
+    fisher_divergence,
+    ksd_test,
+    log_likelihood,
+    posterior_gap,
+    score_batch,
+    score_matching_loss,
+    sliced_score_matching_loss,
+)
+from vages.models import EBLVM, GRBM, TractableEBLVM
+from vages.models.grbm import MAX_ENUMERATED
+from vages.posteriors import Corrector, NoPosterior, Posterior
+from vages.samplers.program import Progress
+from vages.terminal import printable
+
+LONG = 1000  # dimensions, above which traces are estimated
+LOSS = "the Fisher divergence up to a constant of the data"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is looked at: examples, the critic's iterations and width, samples of h, replicates of the bootstrap.
+
+    `annealing` is the number of chains and of temperatures of AIS, where the latents cannot be enumerated.
+    """
+
+    examples: Annotated[int, Bounds(20, 10**6)] = 1000
+    critic_steps: Annotated[int, Bounds(1, 10**7)] = 2000
+    critic_width: Annotated[int, Bounds(1, 2**14)] = 256
+    samples: Annotated[int, Bounds(4, 2**16)] = 16
+    replicates: Annotated[int, Bounds(1, 10**6)] = 1000
+    annealing: Annotated[int, Bounds(2, 10**6)] = 1000
+
+    def __post_init__(self):
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number, and what it means."""
+
+    name: str
+    value: float
+    standard_error: float | None
+    means: str
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """The rows, and what they depend on."""
+
+    run: str
+    checkpoint: int
+    rows: list[Row]
+    examples: int
+    noise: float
+    sizes: Sizes
+    seed: int
+    minutes: float
+    data: dict[str, Any] | None = None
+    """The name and fingerprints of the data, and whether they are the run's own."""
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, for a file; what is not finite is None."""
+        rows = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.rows]
+        return {**asdict(self), "rows": rows, "environment": environment()}
+
+    def table(self) -> list[tuple[str, str, str]]:
+        """What a table of it says, top to bottom: names, numbers, meanings."""
+        told = [(row.name, number_with_error(row.value, row.standard_error), row.means) for row in self.rows]
+        about = f"{self.examples:,} examples with noise of {self.noise:.3g}, seed {self.seed}"
+        if self.data is not None:
+            told.append(("data", "own" if self.data["own"] else "other", told_of_data(self.data)))
+        return [*told, ("checkpoint", f"{self.checkpoint:,}", about), ("minutes", f"{self.minutes:.1f}", "")]
+
+
+class Subject(NamedTuple):
+    """What is assessed."""
+
+    model: EBLVM
+    posterior: Posterior
+    splits: Splits
+    noise: float  # of the data that the model was trained to know
+    corrector: Corrector | None
+
+
+def assess(
+    run: LoadedRun | GRBMRun,
+    *,
+    sizes: Sizes | None = None,
+    noise: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Assessment:
+    """Likelihood where it can be had, score matching loss, Fisher divergence, KSD with its p-value, posterior's gap."""
+    check_seed(seed)
+    if noise is not None:
+        check_noise(noise)
+    began, sizes = time.perf_counter(), Sizes() if sizes is None else sizes
+    subject = _subject(run)
+    subject = subject if noise is None else subject._replace(noise=float(noise))
+    rows = assess_subject(jax.random.key(seed), subject, sizes, progress)
+    minutes = (time.perf_counter() - began) / 60
+    examples = len(_held_out(jax.random.key(0), subject.splits, sizes.examples))
+    path = printable(run.path)
+    return Assessment(path, run.step, rows, examples, subject.noise, sizes, seed, minutes, run.about_data)
+
+
+def check_noise(noise: float) -> None:
+    """Raise unless it is the standard deviation of some noise, or of none."""
+    if not noise >= 0:
+        raise ValueError(f"noise: expected a standard deviation of 0 or more, got {noise}")
+    check_number("noise", noise, Bounds(0, 1e6))
+
+
+def keep_assessment(run: LoadedRun | GRBMRun, assessment: Assessment) -> Path:
+    """Write the assessment and its figure to the first free RUN/evaluation-NUMBER."""
+    record = assessment.record()
+    picture = figure_png(assessment_figure(record["rows"], record["run"]))
+    with new_folder(run, "evaluation", None) as folder:
+        folder.write_bytes("evaluation.png", picture)
+        folder.write_json("result.json", record)
+        return folder.path
+
+
+def assess_subject(key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: Progress | None) -> list[Row]:
+    """The rows of any model with its posterior and data."""
+    keys = jax.random.split(key, 10)
+    model, posterior = subject.model, subject.posterior
+    latents = 0 not in model.h_shape
+    noisy = lambda key, v: v + subject.noise * jax.random.normal(key, v.shape, v.dtype)
+    clean = _held_out(keys[0], subject.splits, sizes.examples)
+    test = noisy(keys[1], clean)
+    train = noisy(keys[2], _some(keys[3], subject.splits.train, 20 * sizes.examples))
+    rows = []
+    if isinstance(model, TractableEBLVM):
+        score: Score = model.score
+        likelihood = log_likelihood(model, clean, _log_partition(keys[4], model, sizes))
+        rows += [
+            _row("log-likelihood", likelihood, "the mean of log p(v): higher is better, between models of one data"),
+            _row("score matching loss", _sm_loss(model, clean, keys[5]), f"{LOSS}: lower is better"),
+        ]
+    else:
+        drawn = sizes.samples if latents else 1
+        score = VariationalScore(model, posterior if latents else NoPosterior(), drawn, subject.corrector)
+        if subject.noise:
+            means = f"{LOSS}, both with noise of {subject.noise:.3g}: lower is better"
+            loss = _denoising_loss(keys[5], score, clean, test, subject.noise)
+            rows.append(_row("denoising score matching loss", loss, means))
+    found = _fisher(keys[6], score, train, test, sizes, progress)
+    rows.append(
+        _row(
+            "Fisher divergence",
+            found,
+            "½ E ‖∇ log p − ∇ log p_D‖² as far as a critic sees it, a lower bound: 0 where the model is right",
+        )
+    )
+    rows += _ksd_rows(ksd_test(keys[7], score, test, replicates=sizes.replicates))
+    if latents:
+        gap = posterior_gap(keys[8], model, posterior, test, samples=max(4, sizes.samples), corrector=subject.corrector)
+        rows += _gap_rows(gap)
+    return rows
+
+
+def _subject(run: LoadedRun | GRBMRun) -> Subject:
+    if isinstance(run, GRBMRun):
+        denoising = run.recipe.method.endswith("dsm")
+        return Subject(run.model, run.posterior, run.splits, run.recipe.sigma if denoising else 0.0, None)
+    recipe: DeepRecipe = run.recipe
+    corrector = None
+    if run.has_latents and recipe.method == "vages-mdsm" and recipe.corrector_steps:
+        corrector = Corrector(recipe.corrector_steps, recipe.corrector_size, recipe.corrector_noise)
+    return Subject(run.model, run.posterior, run.images.splits, recipe.sigma_base, corrector)
+
+
+def _held_out(key: PRNGKeyArray, splits: Splits, examples: int) -> Array:
+    """Test examples, or training ones where there are none."""
+    return _some(key, splits.test if len(splits.test) else splits.train, examples)
+
+
+def _some(key: PRNGKeyArray, v: np.ndarray, examples: int) -> Array:
+    rows = np.asarray(jax.random.permutation(key, len(v)))[:examples]
+    return jnp.asarray(v[np.sort(rows)])
+
+
+def _sm_loss(model: TractableEBLVM, v: Array, key: PRNGKeyArray) -> Estimate:
+    long = math.prod(model.v_shape) > LONG
+    return sliced_score_matching_loss(model.score, v, key) if long else score_matching_loss(model.score, v)
+
+
+def _log_partition(key: PRNGKeyArray, model: TractableEBLVM, sizes: Sizes) -> LogPartition | None:
+    """An estimate where log Z is not known."""
+    if not isinstance(model, GRBM) or model.h_shape[0] <= MAX_ENUMERATED:
+        return None
+    return ais(key, model, chains=sizes.annealing, temperatures=sizes.annealing)
+
+
+def _denoising_loss(key: PRNGKeyArray, score: Score, clean: Array, noisy: Array, noise: float) -> Estimate:
+    """½ E ‖s − ∇ log p(ṽ | v)‖² (Vincent 2011), by two independent estimates of s, whose noise then leaves the mean."""
+    target = (clean - noisy) / noise**2
+    first, second = (score_batch(score, noisy, key) - target for key in jax.random.split(key))
+    return Estimate.of(0.5 * jnp.sum((first * second).reshape(len(clean), -1), axis=1))
+
+
+def _fisher(
+    key: PRNGKeyArray, score: Score, train: Array, test: Array, sizes: Sizes, progress: Progress | None
+) -> Estimate:
+    """The critic that is best on a tenth of the training examples; q stays as the run left it."""
+    for_critic, for_training = jax.random.split(key)
+    held = max(10, len(train) // 10)
+    how = CriticTraining(
+        steps=sizes.critic_steps,
+        batch=min(100, len(train) - held),
+        learning_rate=1e-3,
+        posterior_steps=0,
+        checks=min(10, sizes.critic_steps),
+    )
+    critic = MLPCritic(for_critic, train.shape[1:], width=sizes.critic_width)
+    return fisher_divergence(
+        for_training, score, train[held:], train[:held], test, critic=critic, how=how, progress=progress
+    ).best
+
+
+def _ksd_rows(test: SteinTest) -> list[Row]:
+    kernel = f"{test.kernel} kernel of bandwidth {test.bandwidth:.3g}"
+    verdict = "the data speak against the model" if test.p_value <= 0.05 else "the data do not speak against the model"
+    return [
+        Row("KSD", test.statistic, test.standard_error, f"kernelised Stein discrepancy, {kernel}: 0 where it is right"),
+        Row("KSD p-value", test.p_value, None, f"of a model that is right, from {test.n} examples: {verdict} at 5 %"),
+    ]
+
+
+def _gap_rows(gap: PosteriorGap) -> list[Row]:
+    meanings = {
+        "fisher": ("posterior gap, Fisher", gap.meaning()),
+        "kl": ("posterior gap, KL", gap.meaning() if gap.fisher is None else "KL(q ‖ p(h | v)), which bounds as well"),
+        "vaes_bias": ("squared bias of VaES", "‖E_q VaES − ∇ log p‖² itself, the score being known"),
+        "ksd": ("KSD of h, samples of q", "of samples of q from p(h | v)"),
+        "corrected_ksd": ("KSD of h, corrected", "of the same after the Langevin corrector: lower is better"),
+    }
+    values = {field: getattr(gap, field) for field in meanings}
+    return [_row(meanings[field][0], value, meanings[field][1]) for field, value in values.items() if value is not None]
+
+
+def _row(name: str, estimate: Estimate, means: str) -> Row:
+    return Row(name, estimate.mean, estimate.error, means)
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

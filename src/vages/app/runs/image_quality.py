@@ -1,0 +1,205 @@
+"""FID and KID of a run's samples, or of any images, against any others."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from vages.app.recipes.reference import check_count, statistics_of
+from vages.app.recipes.samples import PROTOCOLS, Protocol, Samples, check_seed
+from vages.app.recipes.sources import ImageSet, pieces, random_rows, split_of
+from vages.app.runs.loaded import LoadedRun
+from vages.app.runs.quality import Quality, Real, Sampling
+from vages.environment import environment
+from vages.evaluation import (
+    PREPROCESSING,
+    Grey,
+    Inception,
+    Moments,
+    Statistics,
+    extrapolated_fid,
+    feature_moments,
+    fid,
+    images_digest,
+    kid,
+    load_inception,
+    metric_name,
+)
+from vages.terminal import printable
+
+Progress = Callable[[str, int, int], object]  # of what is done, how much of it, and how much in all
+
+
+def evaluate_run(
+    run: LoadedRun,
+    reference: ImageSet | Statistics | None = None,
+    *,
+    count: int = 10_000,
+    protocol: Protocol = "paper",
+    sampling: float | None = None,
+    seed: int = 0,
+    grey: Grey = "refuse",
+    network: Inception | None = None,
+    progress: Progress | None = None,
+) -> tuple[Quality, Statistics]:
+    """The quality of a run's samples against its training images, or others; and the samples' statistics."""
+    began = time.perf_counter()
+    samples_of(run, count, protocol, sampling, seed, grey)  # what is wrong is found before anything is computed
+    network = load_inception() if network is None else network
+    train = split_of(run.images, run.data_name, "train", grey) if reference is None else None
+    reference = reference if train is None else train
+    assert reference is not None
+    against = statistics_of(reference, network, progress=_part(progress, f"features of {reference.name}"))
+    moments, how = sample_moments(run, network, count, protocol, sampling, seed, grey, progress)
+    beside = reference
+    if train is not None:  # rather images that the model has not seen, unless they are few
+        test = split_of(run.images, run.data_name, "test", grey)
+        beside = test if test.count >= min(moments.n, train.count // 5) else train
+    statistics = replace(moments.statistics(), name=f"samples of {printable(run.path)}")
+    quality = _quality(statistics, against, grey, seed, began, moments=moments, sampling=how)
+    return _with_real(quality, beside, against, network, seed, began, progress), statistics
+
+
+def evaluate_images(
+    images: ImageSet | Statistics,
+    reference: ImageSet | Statistics,
+    *,
+    count: int | None = None,
+    seed: int = 0,
+    grey: Grey = "refuse",
+    network: Inception | None = None,
+    progress: Progress | None = None,
+) -> tuple[Quality, Statistics]:
+    """The quality of images against others, of all of them or of a random choice; and their statistics."""
+    began, moments = time.perf_counter(), None
+    n = count_of(images, count)
+    check_seed(seed)
+    rows = np.arange(0) if isinstance(images, Statistics) else random_rows(images, n, seed)
+    if isinstance(images, ImageSet):
+        images_digest(pieces(images, rows))  # so that a bad image is found before anything is computed
+    network = load_inception() if network is None else network
+    against = statistics_of(reference, network, progress=_part(progress, f"features of {reference.name}"))
+    if isinstance(images, ImageSet):
+        told = _part(progress, f"features of {images.name}")
+        moments = feature_moments(network, pieces(images, rows), n, progress=told)
+        images = replace(moments.statistics(), name=images.name)
+    quality = _quality(images, against, grey, seed, began, moments=moments)
+    return _with_real(quality, reference, against, network, seed, began, progress), images
+
+
+def sample_moments(
+    run: LoadedRun,
+    network: Inception,
+    count: int,
+    protocol: Protocol = "paper",
+    sampling: float | None = None,
+    seed: int = 0,
+    grey: Grey = "refuse",
+    progress: Progress | None = None,
+) -> tuple[Moments, Sampling]:
+    """The features of a run's samples, and how these came about."""
+    drawn = samples_of(run, count, protocol, sampling, seed, grey)
+    moments = feature_moments(network, drawn.draw(count, _part(progress, "samples")), count)
+    if moments.n < 2:
+        raise ValueError(f"count: expected two images or more, got {moments.n}: {drawn.diverged} chains diverged")
+    how = Sampling(
+        run=printable(run.path),
+        protocol=protocol_of(run, protocol),
+        checkpoint=run.step,
+        weights=run.weights,
+        sampler=f"annealed Langevin dynamics, {drawn.schedule.steps} steps",
+        evaluations=drawn.schedule.steps + (drawn.schedule.denoise is not None),
+        seed=seed,
+        diverged=drawn.diverged,
+        of=count,
+        data=run.about_data,
+    )
+    return moments, how
+
+
+def protocol_of(run: LoadedRun, protocol: Protocol) -> str:
+    """The protocol in words; a model without latents has one alone."""
+    return PROTOCOLS[protocol] if run.has_latents else "v alone, the model has no latents"
+
+
+def samples_of(
+    run: LoadedRun, count: int, protocol: Protocol, sampling: float | None, seed: int, grey: Grey
+) -> Samples:
+    """What draws a run's samples; nothing is drawn yet, but all that is wrong with how they are asked for is said."""
+    check_count(count)
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}; choose one")
+    recipe = run.recipe if sampling is None else replace(run.recipe, sampling=sampling)
+    given = run.images.splits.train if run.has_latents and protocol == "paper" else None
+    return Samples(recipe, run.model, run.posterior, given, seed=seed, grey=grey)
+
+
+def count_of(images: ImageSet | Statistics, count: int | None) -> int:
+    """How many of these images are judged: all, or so many of them as are asked for."""
+    if isinstance(images, Statistics):
+        if count not in (None, images.n):
+            raise ValueError(
+                f"count: expected {images.n}, all images of the saved statistics {images.name}, got {count}; leave it "
+                "out, or give the images themselves"
+            )
+        return images.n
+    check_count(images.count, images.name)
+    n = images.count if count is None else count
+    check_count(n)
+    if n > images.count:
+        raise ValueError(f"count: expected {images.count}, those of {images.name}, or fewer, got {n}; leave it out")
+    return n
+
+
+def _quality(
+    statistics: Statistics,
+    against: Statistics,
+    grey: Grey,
+    seed: int,
+    began: float,
+    *,
+    moments: Moments | None,
+    sampling: Sampling | None = None,
+) -> Quality:
+    return Quality(
+        metric=metric_name("FID", statistics.n),
+        fid=fid(statistics, against),
+        n=statistics.n,
+        source={"name": statistics.name, "n": statistics.n, "sha256": statistics.images},
+        reference={"name": against.name, "n": against.n, "sha256": against.images},
+        weights=against.weights,
+        preprocessing=PREPROCESSING,
+        grey=grey,
+        extrapolated=None if moments is None else extrapolated_fid(moments, against),
+        kid=kid(statistics.features, against.features, seed=seed),
+        real=None,
+        sampling=sampling,
+        minutes=(time.perf_counter() - began) / 60,
+        environment=environment(),
+    )
+
+
+def _with_real(
+    quality: Quality,
+    images: ImageSet | Statistics,
+    against: Statistics,
+    network: Inception,
+    seed: int,
+    began: float,
+    progress: Progress | None,
+) -> Quality:
+    """The same numbers beside it for as many real images, or all there are; not for a set against itself."""
+    if isinstance(images, Statistics) or (images.name == against.name and quality.n >= images.count):
+        return quality
+    n = min(quality.n, images.count)
+    rows = random_rows(images, n, seed + 1)
+    told = _part(progress, "features of real images")
+    real = feature_moments(network, pieces(images, rows), n, progress=told).statistics()
+    name = f"{images.name}, a part of the reference" if images.name == against.name else images.name
+    beside = Real(name, n, fid(real, against), kid(real.features, against.features, seed=seed))
+    return replace(quality, real=beside, minutes=(time.perf_counter() - began) / 60)
+
+
+def _part(progress: Progress | None, name: str) -> Callable[[int, int], object] | None:
+    return None if progress is None else lambda done, total: progress(name, done, total)

@@ -1,0 +1,53 @@
+"""A new folder for results made from a run: the arrays, and what they were made from."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vages.app.runs.loaded import LoadedRun
+from vages.app.runs.loaded_grbm import GRBMRun
+from vages.environment import environment
+from vages.storage.directory import Directory
+from vages.terminal import printable
+
+
+class Kept(NamedTuple):
+    """Results on the disk: their folder, and what its result.json says."""
+
+    folder: Path
+    result: dict[str, Any]
+
+
+@contextmanager
+def new_folder(run: LoadedRun | GRBMRun, name: str, out: Path | None) -> Iterator[Directory]:
+    """The folder `out`, or the first free RUN/NAME-NUMBER; it goes again where nothing came to lie in it."""
+    if out is None:
+        folder = Directory(run.path).make_numbered(name)
+    else:
+        folder = Directory(out)
+        if folder.names() or (out.exists() and not out.is_dir()):
+            raise ValueError(f"out: expected a new or empty folder, got {out}, which holds something; choose another")
+        folder.create()
+    try:
+        yield folder
+    finally:
+        folder.remove_empty()
+
+
+def keep(folder: Directory, name: str, run: LoadedRun, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> Kept:
+    """Write NAME.npz, and last of all result.json, which says what the arrays were made of, and with."""
+    with folder.writing(f"{name}.npz") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+    result = {
+        "run": printable(run.path),
+        "checkpoint": run.step,
+        "weights": run.weights,
+        **about,
+        "data": run.about_data,
+        "environment": environment(),
+    }
+    folder.write_json("result.json", result)
+    return Kept(folder.path, result)

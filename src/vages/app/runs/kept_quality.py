@@ -1,0 +1,39 @@
+"""FID and KID of a run's samples, kept in its folder, since sampling takes hours."""
+
+from pathlib import Path
+from typing import Any
+
+from vages.app.recipes.samples import Protocol
+from vages.app.runs.image_quality import protocol_of
+from vages.app.runs.kept import new_folder
+from vages.app.runs.loaded import LoadedRun
+from vages.files import BadFile, parse_json
+from vages.storage.directory import FOLDER, Directory
+
+_NAME = "quality"
+
+
+def keep_quality(run: LoadedRun, quality: dict[str, Any]) -> Path:
+    """Write `Quality.as_json()` to the first free RUN/quality-NUMBER."""
+    with new_folder(run, _NAME, None) as folder:
+        folder.write_json("result.json", quality)
+        return folder.path
+
+
+def find_quality(run: LoadedRun, *, count: int, protocol: Protocol, seed: int) -> dict[str, Any] | None:
+    """The kept quality of so many samples of this checkpoint, drawn in this way; None where there is none."""
+    wanted = {"checkpoint": run.step, "weights": run.weights, "protocol": protocol_of(run, protocol)}
+    wanted |= {"seed": seed, "of": count}
+    with Directory(run.path) as directory:
+        for name in directory.names():
+            if not name.startswith(f"{_NAME}-") or directory.kind(name) != FOLDER:
+                continue
+            try:
+                content = (directory / name).read_bytes("result.json", 2**24)
+                found = parse_json(content, str(run.path / name / "result.json"))
+            except (BadFile, FileNotFoundError):
+                continue
+            sampling = found.get("sampling")
+            if isinstance(sampling, dict) and all(sampling.get(key) == value for key, value in wanted.items()):
+                return found
+    return None

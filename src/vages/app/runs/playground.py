@@ -1,0 +1,140 @@
+"""What `vages explore` shows of a deep run: images, their latents, directions in latent space, chains."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, PRNGKeyArray
+from PIL import Image
+
+from vages.app.recipes.chains import chains_of
+from vages.app.runs.loaded import LoadedRun
+from vages.app.runs.watching import Chain
+from vages.data.images import scaled
+from vages.files import decode_image, pixels_of
+from vages.models import EBLVM
+from vages.posteriors import posterior_means
+from vages.samplers import Schedule
+from vages.samplers.program import Progress
+from vages.training import seed_keys
+
+Length = Literal["quick", "full"]
+QUICK = 0.2  # of the run's own schedule
+TOGETHER = 4  # chains that are watched side by side
+DIRECTIONS = 6
+_FOR_DIRECTIONS = 2000  # training images
+_PIXELS = 2**24  # of a picture that somebody brings
+
+
+class Directions(NamedTuple):
+    """Orthonormal directions in h along which posterior means vary most; the deviation along each, and its share.
+
+    `largest` is the largest entry of any mean, without its sign.
+    """
+
+    axes: Float[np.ndarray, "k ..."]
+    deviations: Float[np.ndarray, "k"]
+    shares: Float[np.ndarray, "k"]
+    largest: float
+
+
+@dataclass(frozen=True, eq=False)
+class Playground:
+    """A run made ready: `images` are its test images, or its training images where there are none."""
+
+    run: LoadedRun
+    model: EBLVM
+    schedules: Mapping[Length, Schedule]
+    source: Literal["test", "train"]
+    images: Float32[np.ndarray, "n channels height width"]
+    labels: np.ndarray | None
+    directions: Directions | None
+
+    def mean(self, image: Float32[np.ndarray, "channels height width"]) -> Float32[np.ndarray, "..."]:
+        """The mean of q(h | v)."""
+        return posterior_means(self.run.model, self.run.posterior, image[None])[0]
+
+    def moved(self, h: np.ndarray, amounts: np.ndarray) -> np.ndarray:
+        """h moved along the directions by so many deviations each."""
+        assert self.directions is not None
+        return (h + np.tensordot(amounts * self.directions.deviations, self.directions.axes, axes=1)).astype(h.dtype)
+
+    def given(self, h: np.ndarray, seed: int, length: Length, *, count: int = 1, frames: int = 60) -> Chain:
+        """Chains for p(v | h). With the same seed and count they have the same noise, and differ by h alone."""
+        rows = np.broadcast_to(h, (count, *h.shape))
+        return self._chain(seed, length, count, frames, h=rows)
+
+    def joint(self, seed: int, length: Length, *, frames: int = 60) -> Chain:
+        """Chains for p(v, h), which owe nothing to any image."""
+        return self._chain(seed, length, TOGETHER, frames)
+
+    def completed(
+        self, image: np.ndarray, hidden: Bool[np.ndarray, "height width"], seed: int, length: Length, frames: int = 60
+    ) -> Chain:
+        """Chains for the hidden pixels, and h, given the others. They have not seen a hidden pixel."""
+        if hidden.all() or not hidden.any():
+            raise ValueError(
+                f"mask: expected hidden and known pixels, got only {'hidden' if hidden.all() else 'known'}"
+            )
+        hidden = np.broadcast_to(hidden, image.shape)
+        known = np.where(hidden, np.float32(0.5), image)
+        return self._chain(seed, length, TOGETHER, frames, mask=~hidden, known=known)
+
+    def _chain(self, seed: int, length: Length, count: int, frames: int, **given: np.ndarray) -> Chain:
+        return Chain(play_key(seed), self.model, self.schedules[length], count, frames=frames, room=self._room, **given)
+
+    @cached_property
+    def _room(self) -> int:
+        """The moves of the longest schedule."""
+        return max(len(schedule.moves().drift) for schedule in self.schedules.values())
+
+
+def play_key(seed: int) -> PRNGKeyArray:
+    """The key of the chains of a seed."""
+    return seed_keys((seed,), "playing")[0]
+
+
+def playground(run: LoadedRun, *, progress: Progress | None = None) -> Playground:
+    """Read the run's images, and find the directions of its latents where it has any."""
+    splits, labels = run.images.splits, run.images.labels
+    source = "test" if len(splits.test) else "train"
+    model, full = chains_of(run.recipe, run.model)
+    _, quick = chains_of(replace(run.recipe, sampling=QUICK * run.recipe.sampling), run.model)
+    directions = None
+    if run.has_latents:
+        some = np.linspace(0, len(splits.train) - 1, min(len(splits.train), _FOR_DIRECTIONS)).astype(int)
+        means = posterior_means(run.model, run.posterior, splits.train[some], progress=progress)
+        directions = principal_directions(means, DIRECTIONS)
+    own_labels = None if labels is None else getattr(labels, source)
+    return Playground(
+        run, model, {"quick": quick, "full": full}, source, getattr(splits, source), own_labels, directions
+    )
+
+
+def principal_directions(means: Float[np.ndarray, "n ..."], count: int) -> Directions:
+    """The first principal directions, at most `count`, each with its largest entry positive."""
+    shape = means.shape[1:]
+    flat = means.reshape(len(means), -1).astype(np.float64)
+    _, singular, axes = np.linalg.svd(flat - flat.mean(axis=0), full_matrices=False)
+    axes = axes[:count] * np.sign(
+        np.take_along_axis(axes[:count], np.abs(axes[:count]).argmax(axis=1)[:, None], axis=1)
+    )
+    variances = singular**2 / max(len(flat) - 1, 1)
+    shares = variances / max(variances.sum(), np.finfo(np.float64).tiny)
+    return Directions(axes.reshape(-1, *shape), np.sqrt(variances[:count]), shares[:count], float(np.abs(flat).max()))
+
+
+def fitted_image(content: bytes, name: str, shape: tuple[int, ...]) -> Float32[np.ndarray, "channels height width"]:
+    """A picture somebody brings, as the model knows them: its middle in the right proportions, scaled, grey or colour.
+
+    The bytes are those of a PNG, JPEG or BMP file within the limits of `vages.files`.
+    """
+    channels, height, width = shape
+    picture = decode_image(content, name, _PIXELS).convert("L" if channels == 1 else "RGB")
+    scale = min(picture.width / width, picture.height / height)
+    across, down = max(1, round(width * scale)), max(1, round(height * scale))
+    left, top = (picture.width - across) // 2, (picture.height - down) // 2
+    middle = picture.crop((left, top, left + across, top + down))
+    return scaled(pixels_of(middle.resize((width, height), Image.Resampling.BILINEAR)))

@@ -1,0 +1,134 @@
+"""Sections of a run's page for later results: samples, interpolations, inpainting, embeddings, evaluations."""
+
+import re
+from typing import Any
+
+import numpy as np
+
+from vages.app.report.page.document import Section
+from vages.app.report.page.embedded import figure
+from vages.app.report.page.markup import Markup, as_float, element, is_number, joined
+from vages.app.report.page.reading import Reader
+from vages.app.report.page.scatter import principal_plane, scatter_plot
+from vages.app.report.page.tables import records_table, settings_table
+from vages.app.report.page.walks import walk_figure
+
+_FOLDER = re.compile(r"(samples|interpolation|inpainting|embedding|evaluation)-(\d{1,9})")
+_MEANS = 10_000  # of an embedding, at most
+
+
+def gallery_sections(reader: Reader) -> list[Section]:
+    """The newest of each kind, from RUN/KIND-NUMBER; what cannot be read is added to the run's problems."""
+    kinds: dict[str, list[tuple[int, Reader]]] = {}
+    for name in reader.directory.names():
+        if (found := _FOLDER.fullmatch(name)) and (inner := reader.inner(name)) is not None:
+            kinds.setdefault(found[1], []).append((int(found[2]), inner))
+    sections = []
+    for kind, (title, most, build) in _KINDS.items():
+        newest = sorted(kinds.get(kind, []), key=lambda numbered: numbered[0], reverse=True)
+        parts = []
+        for _, own in newest[:most]:
+            about, name = own.object("result.json"), own.folder.name
+            try:
+                body = build(own, about, name)
+            except ValueError as error:
+                own.problems.append(str(error))
+                body = Markup("")
+            parts.append(element("div", element("h3", name), body, _provenance(about)))
+            reader.problems += [f"{name}: {problem}" for problem in own.problems]
+        more = len(newest) - len(parts)
+        told = element("p", f"In the folder are {more} more.", class_="note") if more else ""
+        if parts:
+            sections.append(Section(title, joined([element("div", *parts, class_="made" if most > 1 else None), told])))
+    return sections
+
+
+def _samples(reader: Reader, about: dict[str, Any], name: str) -> Markup:
+    return _picture(reader, "samples.png", f"A grid of images drawn from the model, {name}")
+
+
+def _inpainting(reader: Reader, about: dict[str, Any], name: str) -> Markup:
+    caption = "Rows: the images, what was shown of them, and completions that have not seen the rest."
+    return _picture(reader, "inpainting.png", f"Images, their hidden parts and completions, {name}", caption)
+
+
+def _interpolation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
+    """The walk, where its arrays can be read; else the picture."""
+    arrays, steps = reader.arrays("interpolation.npz"), about.get("snapshots")
+    numbers = [arrays[key] for key in ("trajectory", "factors") if key in arrays and arrays[key].dtype.kind == "f"]
+    if len(numbers) == 2 and numbers[1].ndim == 1 and isinstance(steps, list):
+        moments = [int(x) if np.isfinite(x := as_float(step)) else 0 for step in steps]
+        return walk_figure(numbers[0], numbers[1], moments, f"A walk, {name}")
+    return _picture(reader, "interpolation.png", f"Chains from noise to images along a line in h, {name}")
+
+
+def _embedding(reader: Reader, about: dict[str, Any], name: str) -> Markup:
+    """The posterior means on a plane, and what linear classifiers make of them."""
+    parts = []
+    arrays = reader.arrays("embedding.npz")
+    split = next((key for key in ("test", "train") if key in arrays and arrays[key].size), None)
+    if split is not None:
+        means = arrays[split].reshape(len(arrays[split]), -1)[:_MEANS]
+        labels = arrays.get(f"{split}_labels")
+        if labels is not None:
+            labels = labels.astype(np.int64)[:_MEANS] if labels.dtype.kind in "iu" and labels.ndim == 1 else None
+            labels = labels if labels is not None and len(labels) == len(means) else None
+        if (
+            means.dtype.kind == "f"
+            and np.isfinite(means).all()
+            and np.abs(means).max() < 1e6
+            and means.shape[1] <= 4096
+        ):
+            plane, share = principal_plane(means.astype(np.float64))
+            caption = f"Posterior means of {split} images on the plane of their largest variance, {share:.0%} of it."
+            parts.append(scatter_plot(plane, labels, f"A scatter of posterior means, {name}", caption))
+    probe = about.get("linear probe")
+    if isinstance(probe, dict):
+        accuracies = [
+            {"classifier of": key, **probe[key]} for key in ("means", "pixels") if isinstance(probe.get(key), dict)
+        ]
+        others = {key: x for key, x in probe.items() if not isinstance(x, dict)}
+        table = records_table(accuracies, "Accuracy of linear classifiers on test images")
+        parts.append(element("div", table, settings_table(others, "Linear classifiers")))
+    return element("div", *parts, class_="made")
+
+
+def _evaluation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
+    """Every number with its standard error and what it means, and the picture of them."""
+    rows = about.get("rows")
+    rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    picture = reader.picture("evaluation.png")
+    drawn = figure(picture, f"Numbers of the evaluation and their standard errors, {name}", "") if picture else ""
+    return element("div", records_table(rows, "How far the model is from the data"), drawn)
+
+
+_KINDS = {  # the title, how many are shown, and what shows them
+    "samples": ("Drawn samples", 2, _samples),
+    "interpolation": ("A walk through the latents", 1, _interpolation),
+    "inpainting": ("Completed images", 2, _inpainting),
+    "embedding": ("Embedding", 1, _embedding),
+    "evaluation": ("Evaluation", 1, _evaluation),
+}
+
+
+def _picture(reader: Reader, name: str, alt: str, caption: str = "") -> Markup:
+    picture = reader.picture(name)
+    return Markup("") if picture is None else figure(picture, alt, caption, pixels=True)
+
+
+def _provenance(about: dict[str, Any]) -> Markup:
+    """How it was made, in a line."""
+    told = [str(about["protocol"])[:300]] if "protocol" in about else []
+    told += (
+        [f"{str(about.get('weights'))[:80]}, checkpoint of step {str(about['checkpoint'])[:20]}"]
+        if "checkpoint" in about
+        else []
+    )
+    told += [f"seed {about['seed']}"] if is_number(about.get("seed")) else []
+    data = about.get("data")
+    if isinstance(data, dict) and data.get("own") is False:
+        told.append(f"on {str(data.get('name'))[:200]}, not on the run's own data")
+    chains = about.get("diverged chains")
+    if isinstance(chains, dict):
+        told.append(f"{str(chains.get('count'))[:20]} of {str(chains.get('of'))[:20]} chains diverged")
+    return element("p", "; ".join(told), ".", class_="note") if told else Markup("")

@@ -1,0 +1,230 @@
+"""`vages report`: the contents of a results folder as the sections of one page."""
+
+import errno
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vages.app.report.page.document import Header, Section, page
+from vages.app.report.page.embedded import figure
+from vages.app.report.page.markup import Markup, as_float, duration, element, is_number, joined, number
+from vages.app.report.page.metrics import measured_panels, metric_panels
+from vages.app.report.page.reading import Reader
+from vages.app.report.page.summaries import run_figures, run_status
+from vages.app.report.page.svg_curves import Panel, curve_figure
+from vages.app.report.page.tables import claims_list, events_list, key_figures, records_table, settings_table
+from vages.app.runs.commands import reproduce_command, train_command
+from vages.app.runs.config import recipe_of
+from vages.app.runs.reported_galleries import gallery_sections
+from vages.app.runs.saved import saved_progress
+from vages.storage.directory import Directory
+from vages.storage.durable import NotWritten
+from vages.training import Diverged, RunFolder
+from vages.training.checkpoint import last_step, newest_about
+from vages.training.digests import canonical
+
+NAME = "report.html"
+ALARMING = frozenset({"checkpoint refused", "recovered", "diverged", "interrupted", "log incomplete"})
+_PICTURES = {  # titles and alternative texts of the pictures that training draws
+    "density": ("Density", "The density of the model on the plane, beside that of the data where it is known"),
+    "samples": ("Samples", "Samples of the model, beside test data where they were drawn together"),
+}
+_DRAWN_AGAIN = ("curve",)  # pictures of what the page shows as curves to be read
+_MOST = 40  # pictures of a folder, and tables
+_COMMAND = 5000  # characters
+
+
+@contextmanager
+def reported(folder: RunFolder, steps: int) -> Iterator[None]:
+    """A run's folder while it trains `steps` iterations: closed in the end, with a page, also of a run that diverged.
+
+    What cannot be written, on a full disk, is `NotWritten` with how far training came.
+    """
+    try:
+        try:
+            yield
+        except Diverged:  # of which there is most to tell
+            write_report(folder.path)
+            raise
+        finally:
+            folder.close()
+        write_report(folder.path)
+    except OSError as error:
+        raise NotWritten(_what_is_safe(folder.path, steps, error)) from error
+
+
+def _what_is_safe(path: Path, steps: int, error: OSError) -> str:
+    if error.errno is None:  # a checkpoint's own error, which says all of this
+        return str(error)
+    step, told = saved_progress(path, steps)
+    what = "pictures and results" if step == steps else "the run"
+    named = f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    again = f"vages train --resume {shlex.quote(str(path))}"
+    mend = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
+    return f"{told}, but {what} could not be written: {named}; {mend} and run {again}"
+
+
+def write_report(folder: Path, out: Path | None = None) -> Path:
+    """Write the page of a run's folder, or of an experiment's results, to `out`, by default its report.html.
+
+    Files that cannot be read are named on the page, and so are links, which are not followed. The page is a function
+    of the folder's name and files.
+    """
+    out = folder / NAME if out is None else out
+    if out.suffix != ".html" or out.is_dir():
+        raise ValueError(f"out: expected a file that ends in .html, got {out}; rename it")
+    with Directory(out.parent) as place:
+        place.check_file(out.name)
+        content = build_report(folder).encode()
+        place.create()
+        place.write_bytes(out.name, content)
+    return out
+
+
+def build_report(folder: Path) -> str:
+    """The same page as text."""
+    directory = Directory(folder)
+    if directory.has_file("config.json"):
+        last_step(directory / "checkpoints")  # a run of a newer version is refused
+        return _run_page(Reader(directory))
+    if directory.has_file("result.json"):
+        return _experiment_page(Reader(directory))
+    raise ValueError(
+        f"run: expected the folder of a run or of an experiment's results, got {folder}, which holds neither "
+        "config.json nor result.json; check it"
+    )
+
+
+def _run_page(reader: Reader) -> str:
+    config, result, environment = (reader.object(f"{name}.json") for name in ("config", "result", "environment"))
+    reader.problems += _edited(reader.folder, config)
+    events, rows = reader.rows("events.jsonl"), reader.rows("metrics.jsonl")
+    bound = {"test_log_likelihood": ("log 2, the data's own", float(np.log(2)))}  # of nothing but the checkerboard
+    panels = metric_panels(rows, bound if config.get("data") == "checkerboard" else {})
+    sections = [_curves(panels)] if panels else []
+    sections += _pictures(reader, "Pictures", pixels=config.get("model") == "deep")
+    sections += gallery_sections(reader)
+    if events:
+        sections.append(Section("Events", events_list(events, ALARMING)))
+    sections.append(Section("Run it again", _commands(reader.folder, config)))
+    sections += _folded({"Result": result, "Settings": config, "Environment": environment})
+    data, method = (str(config.get(name, "")) for name in ("data", "method"))
+    named = [part[:80] for part in (Path(data).name, method) if part]
+    kind = {"grbm": "Run of a GRBM", "deep": "Run of a deep model"}.get(str(config.get("model")), "Run")
+    header = Header(
+        kind,
+        "\N{NO-BREAK SPACE}· ".join(named) or reader.folder.resolve().name,
+        *run_status(events, result, rows),
+        key_figures(run_figures(config, result, rows, events)),
+    )
+    return page(header, sections, reader.problems)
+
+
+def _edited(folder: Path, config: dict[str, Any]) -> list[str]:
+    """What is wrong with the settings, where they are not those of the newest checkpoint."""
+    about = newest_about(Directory(folder) / "checkpoints")
+    if about is None or not config or canonical(about.get("config")) == canonical(config):
+        return []
+    try:
+        recipe_of(folder)
+    except (ValueError, OSError) as error:
+        return [str(error).replace(f"{folder}/", "")]
+    return []
+
+
+def _experiment_page(reader: Reader) -> str:
+    result = reader.object("result.json")
+    claims, measured = result.get("claims"), result.get("measurements")
+    claims = claims if isinstance(claims, list) else []
+    sections = [Section("Claims", claims_list(claims))] if claims else []
+    sections += _pictures(reader, "Figures")
+    if panels := measured_panels(measured):
+        sections.append(_curves(panels))
+    if result:
+        sections.append(Section("Run it again", _block(reproduce_command(result, reader.folder))))
+    if isinstance(measured, dict) and measured:
+        sections.append(Section("Measurements", _measurements(measured), folded=True))
+    sections += _folded({"Settings": result.get("settings"), "Environment": result.get("environment")})
+    holding = sum(isinstance(claim, dict) and claim.get("holds") is True for claim in claims)
+    header = Header(
+        "Experiment of the paper",
+        str(result.get("experiment") or reader.folder.resolve().name)[:80],
+        f"{holding} of {len(claims)} claims hold",
+        "good" if claims and holding == len(claims) else "bad",
+        "The run is not sound: a value is not a finite number." if result.get("sound") is False else "",
+        key_figures(_experiment_figures(result)),
+    )
+    return page(header, sections, reader.problems)
+
+
+def _experiment_figures(result: dict[str, Any]) -> dict[str, object]:
+    figures: dict[str, object] = {}
+    if isinstance(result.get("quick"), bool):
+        figures["size"] = "quick" if result["quick"] else "the paper’s"
+    if is_number(result.get("seed")):
+        figures["seed"] = number(result["seed"])
+    if is_number(result.get("minutes")):
+        figures["took"] = duration(60 * as_float(result["minutes"]))
+    return figures
+
+
+def _curves(panels: list[Panel]) -> Section:
+    told = "Hover or use the arrow keys to read a curve; drag across it, or press + and −, to zoom; 0 shows all."
+    curves = element("div", *map(curve_figure, panels), class_="curves")
+    return Section("Curves", joined([element("p", told, class_="note help"), curves]))
+
+
+def _pictures(reader: Reader, title: str, *, pixels: bool = False) -> list[Section]:
+    """The PNG files of the folder: those that training draws as sections of their own, the others together."""
+    sections, others = [], []
+    for name in reader.names(".png")[:_MOST]:
+        stem = Path(name).stem
+        if stem in _DRAWN_AGAIN or (picture := reader.picture(name)) is None:
+            continue
+        if stem in _PICTURES:
+            heading, alt = _PICTURES[stem]
+            sections.append(Section(heading, figure(picture, alt, pixels=pixels)))
+        else:
+            others.append(figure(picture, f"The figure {stem}", stem))
+    return [*sections, Section(title, joined(others))] if others else sections
+
+
+def _commands(folder: Path, config: dict[str, Any]) -> Markup:
+    where, found, parts = shlex.quote(str(folder)), train_command(config), []
+    if found is None:
+        parts.append(element("p", "The settings are not those of a recipe: there is no command for the same run."))
+    else:
+        command, lost = found
+        parts += [element("p", "The same run anew, in a new folder:"), _block(command)]
+        if lost:
+            parts.append(element("p", f"No option of the command sets {', '.join(lost)} as this run had it."))
+    parts += [element("p", "To go on where it stopped:"), _block(f"vages train --resume {where}")]
+    more = ("sample", "interpolate", "inpaint", "embed") if config.get("model") == "deep" else ()
+    lines = "\n".join(f"vages {verb} {where}" for verb in (*more, "report"))
+    told = "More of what it learnt, and this page again:" if more else "This page again:"
+    return joined([*parts, element("p", told), _block(lines)])
+
+
+def _block(command: str) -> Markup:
+    command = command if len(command) <= _COMMAND else f"{command[:_COMMAND]} … (cut short)"
+    return element("pre", element("code", command), tabindex="0", role="group", aria_label="Command")
+
+
+def _measurements(measured: dict[str, Any]) -> Markup:
+    """Lists of records as tables of their own, everything else in one."""
+    is_table = lambda one: isinstance(one, list) and one and all(isinstance(record, dict) for record in one)
+    tables = [records_table(one, str(name)[:200]) for name, one in measured.items() if is_table(one)]
+    rest = {name: one for name, one in measured.items() if not is_table(one)}
+    return joined([settings_table(rest, "Measurements") if rest else "", *tables[:_MOST]])
+
+
+def _folded(tables: dict[str, Any]) -> list[Section]:
+    return [
+        Section(title, settings_table(values, title), folded=True)
+        for title, values in tables.items()
+        if isinstance(values, dict) and values
+    ]

@@ -1,0 +1,97 @@
+"""Annealed Langevin chains that can be watched while they run, and stopped early."""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from threading import Event
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from vages.models import EBLVM
+from vages.samplers import Schedule
+from vages.samplers.checks import check_continuous, check_latents, held_pixels
+from vages.samplers.langevin import chain_dtype
+from vages.samplers.program import start_chains
+
+SLICE = 0.1  # seconds of a stretch, about: how long a stop is waited for
+
+
+class Snapshot(NamedTuple):
+    """All chains after a step: v (n, *v_shape), NaN where a chain has diverged, and the temperature just left."""
+
+    step: int
+    steps: int
+    temperature: float
+    v: Float[np.ndarray, "n ..."]
+    diverged: Bool[np.ndarray, "n"]
+
+    @property
+    def ended(self) -> bool:
+        """Whether this is the result, denoised where the schedule says so."""
+        return self.step == self.steps
+
+
+class Chain:
+    """`sample_v` for the rows of h, or `sample_joint` of `count` chains without one, seen on the way.
+
+    An iteration gives the start, up to some `frames` snapshots and the result, which is that of the sampler for the
+    same key: how the steps are cut changes no bit. Nothing runs but while the next snapshot is asked for. `stop` may
+    come from any thread; no further snapshot follows. `room`, of moves, is what the program is compiled for:
+    schedules that fit into the same room share one program.
+    """
+
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        model: EBLVM,
+        schedule: Schedule,
+        count: int,
+        *,
+        h: Array | np.ndarray | None = None,
+        mask: np.ndarray | None = None,
+        known: np.ndarray | None = None,
+        frames: int = 60,
+        room: int = 0,
+    ):
+        if frames < 1:
+            raise ValueError(f"frames: expected at least 1, got {frames}")
+        dtype = chain_dtype(model)
+        rows = None if h is None else check_latents(model, h, dtype)
+        if rows is None:
+            check_continuous(model, dtype)
+        elif len(rows) != count:
+            raise ValueError(f"h: expected a row for each of {count} chains, got {len(rows)}")
+        held = held_pixels(model, mask, known, count, dtype)
+        self._start = partial(start_chains, key, model, count, rows, held, schedule, room=room)
+        self._schedule, self._frames = schedule, frames
+        self._stopped = Event()
+
+    def stop(self) -> None:
+        """End after the stretch that is running."""
+        self._stopped.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody had enough."""
+        return self._stopped.is_set()
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        steps, temperatures = self._schedule.steps, self._schedule.temperatures()
+        chains = self._start()
+        longest = max(1, steps // self._frames)
+        stretch = 1
+        while not self._stopped.is_set():
+            # NumPy's copy waits for the device, so that a stretch is measured, and the device is never far ahead.
+            v, diverged = np.array(chains.state.v), np.array(chains.state.diverged)
+            yield Snapshot(chains.step, steps, float(temperatures[max(chains.step - 1, 0)]), v, diverged)
+            if chains.step == steps or self._stopped.is_set():
+                return
+            began = time.perf_counter()
+            stretch = min(stretch, steps - chains.step)
+            chains = chains.advance(chains.step + stretch)
+            jax.block_until_ready(chains.state)
+            a_step = (time.perf_counter() - began) / stretch
+            stretch = max(1, min(longest, 4 * stretch, int(SLICE / a_step)))

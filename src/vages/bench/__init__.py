@@ -1,3 +1,0 @@
-"""Measurements of speed, by name."""
-
-BENCHES = {name: f"vages.bench.{name}" for name in ("estimators", "grbm", "deep", "overhead")}

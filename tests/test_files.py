@@ -554,7 +554,7 @@ def test_a_header_that_the_library_refuses_is_not_the_end(monkeypatch):
 
     def refusing(self, count):
         if count < 0:
-            raise tarfile.InvalidHeaderError("invalid offset")
+            raise tarfile.InvalidHeaderError("invalid offset")  # pyright: ignore[reportAttributeAccessIssue]
         return block(self, count)
 
     monkeypatch.setattr(tarfile.TarInfo, "_block", refusing)

@@ -130,10 +130,12 @@ class _Header(tarfile.TarInfo):
     """A header that is damaged, or says impossible things, is an error: tarfile would take it for the end."""
 
     @classmethod
-    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Any:
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         try:
-            return super().fromtarfile(tarfile_)
-        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:
+            return super().fromtarfile(archive)
+        except tarfile.HeaderError as error:
+            if type(error).__name__ in ("EOFHeaderError", "EmptyHeaderError"):  # a block of zeros, or no block
+                raise
             raise tarfile.ReadError(str(error)) from None
 
 

@@ -140,6 +140,35 @@ def test_a_signal_in_the_garbage_collector_is_not_lost(name, stop):
     assert (done.stdout, done.stderr) == (f"{stop}\n", "")
 
 
+BLOCKED = """
+import jax, jax.numpy as jnp
+from vages.training.signals import StopSignals
+
+for_ever = jax.jit(lambda x: jax.lax.while_loop(lambda x: x >= 0, lambda x: 0.9 * x + 1.0, x)).lower(1.0).compile()
+with StopSignals():
+    print("computes", flush=True)
+    for_ever(jnp.ones(())).block_until_ready()
+"""
+
+
+@pytest.mark.parametrize(("first", "second"), [("SIGINT", "SIGINT"), ("SIGTERM", "SIGINT"), ("SIGINT", "SIGTERM")])
+def test_a_second_signal_ends_a_chunk_that_does_not_end(first, second):
+    """Python hears neither, as its main thread waits for the compiled program."""
+    with subprocess.Popen([sys.executable, "-c", BLOCKED], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"computes\n"
+        time.sleep(0.5)
+        process.send_signal(signal.Signals[first])
+        time.sleep(0.7)
+        assert process.poll() is None
+        process.send_signal(signal.Signals[second])
+        try:
+            _, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, said.count(b"\n")) == (128 + signal.Signals[second], 1)
+
+
 def test_a_terminal_that_is_closed_leaves_a_checkpoint(server, tmp_path):  # noqa: F811
     """The kernel sends SIGHUP, and the progress bar can be written no more."""
     master, slave = os.openpty()

@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 from vages.storage.errors import BadFile
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp")
+_OTHER_IMAGES = (".gif", ".tif", ".tiff", ".webp", ".heic", ".avif", ".jp2", ".ppm", ".pgm", ".svg")
 
 
 def is_image_name(name: str) -> bool:
@@ -17,8 +18,8 @@ def is_image_name(name: str) -> bool:
 def image_files(folder: Path, count: int) -> list[Path]:
     """The images in a folder and the folders below it, at most `count`, sorted by their paths.
 
-    Hidden files, hidden folders and files with other endings are passed over. A link to a file in the folder is
-    followed; one that leads out of it, or to a folder, is refused.
+    Hidden files, hidden folders and files that are no images are passed over; images of other kinds (GIF, TIFF, WebP …)
+    are refused, as is a link that leads out of the folder, or to a folder. Other links are followed.
     """
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -31,10 +32,14 @@ def image_files(folder: Path, count: int) -> list[Path]:
             if path.is_symlink():
                 raise BadFile(f"{path}: expected a folder, got a link; put the images themselves there")
         for name in files:
+            path = Path(place, name)
             if not is_image_name(name):
+                if name.lower().endswith(_OTHER_IMAGES) and not name.startswith("."):
+                    raise BadFile(
+                        f"{path}: expected {', '.join(ENDINGS)}, got another kind of image; convert or remove it"
+                    )
                 others += 1
                 continue
-            path = Path(place, name)
             if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
                 raise BadFile(f"{path}: expected an image, got a link out of {folder}; put the image itself there")
             found.append(path)

@@ -1,7 +1,11 @@
 """Signals that stop training after the chunk that is running: SIGINT (Ctrl-C), SIGTERM and SIGHUP."""
 
+import os
 import signal
+import socket
 import threading
+import time
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -9,18 +13,22 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PATIENCE = 0.2  # seconds that Python may take to hear a signal where nothing blocks it
 
 
 class StopSignals:
     """A context in which the first signal is noted for the training loop, and a second one ends the program at once.
 
-    Outside the main thread, where Python delivers no signals, it does nothing. SIGTERM and SIGHUP stay ignored where
-    they were (`nohup`). The previous handlers are restored at the end.
+    Python hears signals only between two of its own instructions, and a compiled chunk may take minutes. So a thread
+    listens as well: where a second signal comes before the first was heard, it ends the process. Outside the main
+    thread, where Python delivers no signals, nothing is done. SIGTERM and SIGHUP stay ignored where they were
+    (`nohup`). The previous handlers are restored at the end.
     """
 
     def __init__(self):
         self.seen: signal.Signals | None = None
         self._previous: dict[signal.Signals, Any] = {}
+        self._ears: tuple[socket.socket, socket.socket] | None = None
 
     def __enter__(self) -> "StopSignals":
         if threading.current_thread() is threading.main_thread():
@@ -30,9 +38,14 @@ class StopSignals:
                 if previous is not None and (number == signal.SIGINT or previous != signal.SIG_IGN):
                     self._previous[number] = previous
                     signal.signal(number, self._handle)
+            self._listen()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._ears is not None:
+            signal.set_wakeup_fd(-1)
+            for end in reversed(self._ears):  # the thread ends with the end that is written to
+                end.close()
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
@@ -50,6 +63,28 @@ class StopSignals:
         """
         if number is not None and number != signal.SIGINT and callable(handler := self._previous.get(number)):
             handler(int(number), None)
+
+    def _listen(self) -> None:
+        """Have a thread told of signals as they come, unless somebody else is."""
+        ear, mouth = socket.socketpair()
+        mouth.setblocking(False)
+        if (other := signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)) != -1:
+            signal.set_wakeup_fd(other)
+            ear.close()
+            mouth.close()
+            return
+        self._ears = (ear, mouth)
+        threading.Thread(target=self._hear, args=(ear,), daemon=True).start()
+
+    def _hear(self, ear: socket.socket) -> None:
+        heard = 0
+        with suppress(OSError):
+            while told := ear.recv(1):
+                heard += told[0] in self._previous
+                time.sleep(_PATIENCE)
+                if heard > 1 and self.seen is None:
+                    os.write(2, b"stopped at once; iterations since the last checkpoint are lost\n")
+                    os._exit(128 + told[0])
 
     def _handle(self, number: int, frame: Any) -> None:
         first, self.seen = self.seen, self.seen or signal.Signals(number)

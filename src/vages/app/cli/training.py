@@ -46,7 +46,7 @@ _HOW = (
 
 
 def train(
-    preset: Annotated[Preset, tyro.conf.Positional] = "checkerboard",
+    preset: Annotated[Preset | None, tyro.conf.Positional, given(choices(Preset), "checkerboard")] = None,
     /,
     method: Annotated[Method | None, given(choices(Method))] = None,
     data: Annotated[str | None, given("NAME|FILE|FOLDER")] = None,
@@ -164,11 +164,14 @@ def train(
     settings = _given(locals())
     if resume is not None and out is not None:
         raise ValueError(f"out: expected nothing beside --resume, which goes on in {resume}, got {out}; leave it out")
+    if resume is not None and preset is not None:
+        raise ValueError(f"preset: expected none beside --resume, whose settings are the run's, got {preset}; drop it")
     from vages.app.recipes import DEEP_PRESETS, PRESETS, DeepRecipe
     from vages.app.runs import recipe_of
     from vages.bounds import ITERATIONS, SECONDS, check_bounds
     from vages.training import Checkpoints, Guard
 
+    preset = preset or "checkerboard"
     start = recipe_of(resume) if resume is not None else {**PRESETS, **DEEP_PRESETS}[preset]
     recipe = _with(start, settings)
     name = f"{Path(data).stem if data else preset}-{recipe.method}"
@@ -286,8 +289,11 @@ def _told(fitted: Any, recipe: Any, folder: Path, json: bool, line: str) -> int:
         print_json({"folder": folder, **read_object(folder, "result.json")})
         return status
     if fitted.interrupted:
+        from vages.app.runs.saved import saved_progress
+
         by = "Ctrl-C" if status is Status.STOPPED else fitted.signal
-        say(f"vages: stopped by {by} after {fitted.step} of {recipe.steps} iterations; go on with --resume {folder}")
+        told = saved_progress(folder, recipe.steps)[1]
+        say(f"vages: stopped by {by}; {told}; vages train --resume {shlex.quote(str(folder))} goes on")
     say(line)
     say(f"{fitted.step} iterations in {fitted.seconds:.1f} s; results and pictures in {folder}")
     return status

@@ -89,20 +89,24 @@ def own_data(
         raise ValueError(
             f"{run}: expected a fingerprint of the data in its checkpoint, got none; evaluate it with --data FILE"
         )
-    problem = None
+    problem, advice = None, f"put the old ones back ('vages evaluate {run} --data FILE' takes others)"
     for place in places(run, recipe, about):
+        if not _has_name(recipe) and not os.path.exists(place):
+            raise ValueError(f"{place}: expected the data that {run} was trained on, found nothing there; {advice}")
         try:
             value, got = read(replace(recipe, data=place))
         except (ValueError, OSError) as error:
-            problem = problem or f"{run} was trained on {recipe.data}: {error}"
+            reason = str(error).split("; ")[0]
+            problem = problem or (
+                f"{place}: expected the data that {run} was trained on, got others or damaged ones ({reason}); {advice}"
+            )
             continue
         wrong = [name for name, one in expected.items() if got[name] != one]
         if not wrong:
             return RunData(value, place, True, got)
         problem = problem or (
             f"{place}: expected the data that {run} was trained on, {_told(expected[wrong[0]])} for {wrong[0]}, got "
-            f"others, {_told(got[wrong[0]])}; put the old ones back, or evaluate other data with "
-            f"'vages evaluate {run} --data FILE'"
+            f"others, {_told(got[wrong[0]])}; {advice}"
         )
     raise ValueError(problem)
 

@@ -38,7 +38,7 @@ def parts(key):
     for_bars, for_network = jax.random.split(key)
     params = {"bars": 0.2 * jax.random.normal(for_bars, bars.shape), "prior": -jnp.ones(len(bars))}
     network = eqx.nn.MLP(SIDE**2, len(bars), width_size=64, depth=1, activation=jax.nn.elu, key=for_network)
-    model = vages.EnergyModel(energy, params, v_shape=(SIDE**2,), h_shape=(len(bars),))
+    model = vages.EnergyModel(energy, params, v=vages.Real(SIDE**2), h=vages.Binary(len(bars)))
     return model, vages.BernoulliPosterior(network, temperature=0.1)  # the logits of h are the network's output
 
 

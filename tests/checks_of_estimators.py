@@ -90,7 +90,7 @@ def vages_is_the_sum_of_its_terms(estimators, dtype, tolerance):
         return estimators.vages(model, v, h, z), total
 
     for model, h in cases:
-        v, z = (jax.random.normal(key, (3, *model.v_shape), dtype) for key in keys[2:])
+        v, z = (jax.random.normal(key, (3, *model.v.shape), dtype) for key in keys[2:])
         assert relative_error(*both(model, v, h, z)) <= tolerance
 
 

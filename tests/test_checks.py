@@ -6,6 +6,7 @@ import pytest
 
 from errors import refused
 from vages import GRBM, EnergyModel, vaes, vages, vages_dsm
+from vages.domains import Real
 from vages.models import check_inputs
 from vages.objectives import Noised
 
@@ -55,7 +56,7 @@ def test_shapes_are_refused_under_jit_too():
     ],
 )
 def test_an_energy_that_is_not_a_scalar_is_refused(energy, got):
-    model = EnergyModel(energy, jnp.ones(()), (3,), (2,))
+    model = EnergyModel(energy, jnp.ones(()), Real(3), Real(2))
     with refused("log_joint", got=got):
         vaes(model, V, H)
 

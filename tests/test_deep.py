@@ -11,18 +11,18 @@ import pytest
 from errors import refused
 from small_nets import IMAGE, KEY, filled, normal, quick
 from truth import relative_error
-from vages.distributions import sample
+from vages.distributions import Gaussian, sample
+from vages.domains import Real
 from vages.estimators import vaes, vages
 from vages.models import EBM, GRBM, DeepEBLVM, EnergyModel, Mixed
 from vages.models.mixed import cast
 from vages.nets import ResidualMLP
 from vages.posteriors import (
     BernoulliPosterior,
+    Enumerated,
     ExactPosterior,
     GaussianPosterior,
     MixedPosterior,
-    NoLatents,
-    NoPosterior,
     fisher,
     has_parameters,
     infer,
@@ -54,7 +54,7 @@ def test_the_size_of_the_papers_models(make, parameters):
 
 def test_the_energy(float64):
     for model in (small(), filled(DeepEBLVM.vectors, IMAGE, width=4, depth=2, latents=3, head_width=5)):
-        assert (model.v_shape, model.h_shape) == (IMAGE, (3,))
+        assert (model.v.shape, model.h.shape) == (IMAGE, (3,))
         v, h = normal(1, *IMAGE), normal(2, 3)
         f, energy = quick(lambda m, v, h: (m.features(v), -m.log_joint(m.features(v), h)))(model, v, h)
         x = np.asarray(model.head.weight) @ np.concatenate([np.asarray(f) + np.asarray(h), h]) + np.asarray(
@@ -67,15 +67,15 @@ def test_the_energy(float64):
 @pytest.mark.parametrize("make", [EBM.images, EBM.vectors])
 def test_a_plain_ebm_has_the_energy_of_its_head_and_its_score_exactly(float64, make):
     model = filled(make, IMAGE, width=2, depth=1)
-    assert (model.v_shape, model.h_shape) == (IMAGE, (0,))
+    assert (model.v.shape, model.h.shape) == (IMAGE, (0,))
     v = normal(1, 2, *IMAGE)
 
     @quick
     def run(model, v):
         log_p = jax.vmap(lambda v: -model.head(jax.nn.elu(model.network(v))))
         features = jax.vmap(model.features)(v)
-        q = infer(NoPosterior(), model, features, v)
-        latents = NoLatents()(model, q, features, NoLatents().noise(KEY, q))
+        q = infer(ExactPosterior(), model, features, v)
+        latents = Enumerated()(model, q, features, Enumerated().noise(KEY, q))
         score = jax.grad(lambda v: jnp.sum(log_p(v)))(v)
         return (
             latents,
@@ -90,7 +90,7 @@ def test_a_plain_ebm_has_the_energy_of_its_head_and_its_score_exactly(float64, m
     assert [leaf.shape for leaf in jax.tree.leaves((latents, empty))] == [(2, 1, 0), (2, 1), (2, 3, 0)]
     assert relative_error(estimate, score) < 1e-12
     assert relative_error(log_joint, log_p) < 1e-12
-    assert not has_parameters(NoPosterior())
+    assert not has_parameters(ExactPosterior())
 
 
 def test_posteriors_of_images_and_vectors():
@@ -128,7 +128,7 @@ def test_a_mixed_model_computes_its_features_narrow_and_its_energy_wide():
     v, h = jnp.ones(IMAGE), jnp.ones(3)
     for model in (small(), filled(EBM.images, IMAGE, width=2, depth=1)):
         mixed = Mixed(model, "bfloat16")
-        assert (mixed.v_shape, mixed.h_shape) == (model.v_shape, model.h_shape)
+        assert (mixed.v.shape, mixed.h.shape) == (model.v.shape, model.h.shape)
         program = jax.make_jaxpr(mixed.features)(v)
         convolutions = [e for e in program.jaxpr.eqns if e.primitive.name == "conv_general_dilated"]
         assert len(convolutions) == 9  # the first layer is a product of matrices
@@ -165,7 +165,7 @@ def test_only_floating_arrays_are_cast():
     def energy(params, features, h):
         return params["c"] * jnp.sum(features["pull"] * h * params["w"])
 
-    mixed = Mixed(EnergyModel(energy, params, (2,), (2,), features), jnp.bfloat16)
+    mixed = Mixed(EnergyModel(energy, params, Real(2), Real(2), features), jnp.bfloat16)
     out = mixed.features(jnp.ones(2))
     assert (out["pull"].dtype, out["n"].dtype) == (jnp.float32, jnp.int32)
     assert float(mixed.log_joint(out, jnp.ones(2))) == -1.0
@@ -207,7 +207,7 @@ def test_many_models_at_once():
     sizes = {"width": 4, "depth": 2, "latents": 3, "head_width": 5}
     alone = [filled(DeepEBLVM.vectors, IMAGE, seed=seed, **sizes) for seed in (0, 1)]
     together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone)
-    assert (together.v_shape, together.h_shape) == (IMAGE, (3,))
+    assert (together.v.shape, together.h.shape) == (IMAGE, (3,))
     energy = lambda model: model.log_joint(model.features(jnp.ones(IMAGE)), jnp.ones(3))
     got = quick(eqx.filter_vmap(energy))(together)
     np.testing.assert_allclose(got, [float(quick(energy)(model)) for model in alone], rtol=1e-5)
@@ -225,9 +225,9 @@ def test_what_cannot_work_says_so():
     with refused("dtype", got="int32", kind=TypeError):
         Mixed(small(), jnp.int32)
     with refused("dtype", got="int32", kind=TypeError):
-        MixedPosterior(NoPosterior(), jnp.int32)
+        MixedPosterior(ExactPosterior(), jnp.int32)
     model = small()
     v = jnp.ones((2, *IMAGE))
-    q = infer(NoPosterior(), model, v, v)
-    with pytest.raises(ValueError, match="^NoLatents: .*\\(3,\\)"):
-        NoLatents()(model, q, v, None)
+    q = Gaussian(jnp.zeros((2, 3)), jnp.zeros((2, 3)))
+    with refused("Enumerated", got="Real(3)", kind=TypeError):
+        Enumerated()(model, q, v, None)

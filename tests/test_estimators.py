@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import checks_of_estimators as checks
 from truth import bilinear, enumerated, relative_error
 from vages import GRBM, EnergyModel, ExactPosterior, LinearGaussian, estimators, infer, sample
+from vages.domains import Real
 from vages.objectives import dsm
 
 
@@ -104,7 +105,7 @@ def test_a_constant_in_the_energy_changes_nothing(seed, constant, samples):
         v, z = (jax.random.normal(key, (4, 3), "float64") for key in keys[1:3])
         h = jax.random.normal(keys[3], (4, samples, 2), "float64")
         (got, score), (expected, plain_score) = (
-            both_estimates(EnergyModel(coupled, {**params, "c": c}, (3,), (2,)), v, h, z)
+            both_estimates(EnergyModel(coupled, {**params, "c": c}, Real(3), Real(2)), v, h, z)
             for c in (params["c"], jnp.zeros(()))
         )
         assert all(np.isfinite(x).all() for x in jax.tree.leaves((got, expected)))
@@ -140,8 +141,8 @@ def test_features_are_passed_once_whatever_the_number_of_samples():
         model = EnergyModel(
             lambda params, f, h: jnp.sum(f[:4] * h) + jnp.sum(f**2),
             params,
-            (8,),
-            (4,),
+            Real(8),
+            Real(4),
             features=lambda params, v: eqx.combine(params, static)(v),
         )
         v, h = jnp.ones((5, 8)), jnp.ones((5, samples, 4))

@@ -36,8 +36,6 @@ from vages import (
     Importance,
     LinearGaussian,
     NoiseRange,
-    NoLatents,
-    NoPosterior,
     Posterior,
     Variational,
     fisher,
@@ -49,6 +47,7 @@ from vages import (
 )
 from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS
 from vages.app.runs.config import config_of, recipe_of
+from vages.domains import Binary, Real
 
 DIGITS = DEEP_PRESETS["digits"]
 KEY = jax.random.key(0)
@@ -82,8 +81,8 @@ def energy(params, v, h):
     return jnp.sum(h**2) / 2 + jnp.sum((v - params * h[0]) ** 2)
 
 
-def own(energy: Any = energy, v_shape: Any = (2,), h_shape: Any = (1,), features: Any = None):
-    return EnergyModel(energy, jnp.ones(()), v_shape, h_shape, features)
+def own(energy: Any = energy, v: Any = Real(2), h: Any = Real(1), features: Any = None):  # noqa: B008
+    return EnergyModel(energy, jnp.ones(()), v, h, features)
 
 
 def gaussian(v=2, h=1):
@@ -132,23 +131,16 @@ def test_estimators_say_the_same():
 
 
 def test_features_that_cannot_take_v():
-    says = r"^features: .*\(2,\), got TypeError; .*v_shape.*\(2,\) and \(3,\)"
+    says = r"^features: .*\(2,\), got TypeError; .*domain v.*\(2,\) and \(3,\)"
     wrong = own(features=lambda params, v: v @ jnp.ones((3, 4)))
     assert isinstance(refused(ValueError, says, lambda: begin(wrong, gaussian())).__cause__, TypeError)
 
 
 class Listed(EBLVM):
-    """A model whose shape is no tuple."""
+    """A model whose v is no domain."""
 
-    sizes: Any = eqx.field(static=True)
-
-    @property
-    def v_shape(self):
-        return self.sizes
-
-    @property
-    def h_shape(self):
-        return (1,)
+    v: Any = eqx.field(static=True)
+    h: Any = Real(1)
 
     def features(self, v):
         return v
@@ -157,10 +149,13 @@ class Listed(EBLVM):
         return jnp.sum(features)
 
 
-def test_shapes_that_are_none():
-    refused(TypeError, r"^v_shape: .*got 2; .*\(2,\)", lambda: own(v_shape=2))
-    refused(TypeError, r"^h_shape: .*got \(1.0,\)", lambda: own(h_shape=(1.0,)))
-    refused(TypeError, r"^v_shape: .*got \[2\]", lambda: begin(Listed([2]), gaussian()))
+def test_domains_that_are_none():
+    refused(TypeError, r"^v: .*got int; .*Real\(2\)", lambda: own(v=2))
+    refused(TypeError, r"^h: .*got tuple; .*Real\(2\)", lambda: own(h=(1,)))
+    refused(TypeError, r"^v: .*got list", lambda: begin(Listed([2]), gaussian()))
+    removed: Any = {"v_shape": (2,)}
+    refused(TypeError, r"^v_shape: .*got .*now v", lambda: EnergyModel(energy, None, **removed))
+    refused(TypeError, r"^v: .*got NoneType", lambda: EnergyModel(energy, None))
 
 
 class Given(Posterior):
@@ -195,7 +190,6 @@ PAIR = "GaussianPosterior .*: network: .*got one array"
     [
         (own(), gaussian(2, 3), ValueError, r"\(1,\), got \(3,\) from GaussianPosterior"),
         (grbm(), bernoulli(2, 4), ValueError, r"\(3,\), got \(4,\) from BernoulliPosterior"),
-        (own(), NoPosterior(), ValueError, r"\(1,\), got \(0,\) from NoPosterior"),
         (own(), Given(lambda v: Longer(ONE, ONE)), ValueError, r"\(1,\), got \(2,\) from Given"),
         (
             own(),
@@ -214,8 +208,9 @@ PAIR = "GaussianPosterior .*: network: .*got one array"
         (own(), Given(lambda v: v), TypeError, r"Given, got float32\[2\]"),
         (own(), Given(lambda v: None), TypeError, "Given, got NoneType"),
         (own(), Given(lambda v: Gaussian(v, jnp.ones(3))), ValueError, "samples of q.*got TypeError"),
-        (grbm(), gaussian(2, 3), TypeError, "binary h.*got Gaussian; .*BernoulliPosterior"),
-        (LinearGaussian.init(KEY, 2, 3), bernoulli(), TypeError, "continuous h.*LinearGaussian.*; .*GaussianPosterior"),
+        (grbm(), gaussian(2, 3), TypeError, r"Binary\(3\).*got Gaussian; .*BernoulliPosterior"),
+        (own(), bernoulli(2, 1), TypeError, r"Real\(1\).*got Bernoulli; .*GaussianPosterior"),
+        (LinearGaussian.init(KEY, 2, 3), bernoulli(), TypeError, r"Real\(3\).*LinearGaussian.*; .*GaussianPosterior"),
     ],
 )
 def test_a_posterior_that_does_not_fit_the_model(model, posterior, error, says):
@@ -281,31 +276,31 @@ CORRECTED = DSM(0.1, Variational(2, Corrector(1, 0.1)))
             gaussian(),
             DSM(0.1, Enumerated()),
             TypeError,
-            "Enumerated: .*got Gaussian",
+            r"Enumerated: .*got Real\(1\)",
         ),
         (
             LinearGaussian.init(KEY, 2, 3),
             ExactPosterior(),
             KSD(1.0, Enumerated()),
             TypeError,
-            "Enumerated: .* binary h",
+            r"Enumerated: .*got Real\(3\)",
         ),
         (
             own(),
             gaussian(),
             DSM(0.1, Importance(2)),
             TypeError,
-            "Importance: .*got Gaussian",
+            r"Importance: .*got Real\(1\)",
         ),
         (
             grbm(2, 21),
             ExactPosterior(),
             DSM(0.1, Enumerated()),
             ValueError,
-            r"Enumerated: .*\b20\b.*\(21,\)",
+            r"Enumerated: .*\b1048576\b.*Binary\(21\)",
         ),
-        (own(), gaussian(), DSM(0.1, NoLatents()), ValueError, r"NoLatents: .*\(1,\); .*Variational"),
-        (grbm(), bernoulli(), CORRECTED, TypeError, "corrector: .*got Bernoulli"),
+        (own(), gaussian(), DSM(0.1, Enumerated()), TypeError, r"Enumerated: .*Real\(1\); .*Variational"),
+        (grbm(), bernoulli(), CORRECTED, TypeError, r"corrector: .*got Binary\(3\)"),
         (grbm(), bernoulli(temperature=0.0), V_DSM, ValueError, "kl: .*got hard"),
         (own(), gaussian(), ContrastiveDivergence(), TypeError, "ContrastiveDivergence: .*EnergyModel"),
         (own(), gaussian(), NCE(), TypeError, "NCE: .*got EnergyModel; .*VNCE"),
@@ -325,13 +320,12 @@ def test_a_divergence_that_cannot_have_this_posterior():
 
 def test_states_of_an_h_that_is_no_vector():
     square = Given(lambda v: Bernoulli(jnp.zeros((2, 2)), 0.0))
-    says = r"^Enumerated: .*\(2, 2\); .*Variational"
-    model = own(lambda params, v, h: params * jnp.sum(v) * jnp.sum(h), h_shape=(2, 2))
-    refused(ValueError, says, lambda: begin(model, square, DSM(0.1, Enumerated())))
+    model = own(lambda params, v, h: params * jnp.sum(v) * jnp.sum(h), h=Binary(2, 2))
+    begin(model, square, DSM(0.1, Enumerated()))
 
 
 def test_ksd_of_images():
-    images = own(lambda params, v, h: params * jnp.sum(v**2) + jnp.sum(h**2), v_shape=(2, 2))
+    images = own(lambda params, v, h: params * jnp.sum(v**2) + jnp.sum(h**2), v=Real(2, 2))
     posterior = Given(lambda v: Gaussian(ONE, ONE))
     says = r"^KSD: .*\(2, 2\); .*DSM"
     refused(ValueError, says, lambda: begin(images, posterior, KSD(1.0, Variational(2))))
@@ -393,9 +387,13 @@ def test_each_function_is_looked_at_once_and_no_number_is_computed():
         (lambda: (own(), gaussian()), KSD(1.0, Variational(2), True), {"divergence": kl}),
         (lambda: (own(), gaussian()), BiDSM(0.1, 1), {"posterior_steps": 0}),
         (lambda: (own(), gaussian()), VNCE(), {}),
-        (lambda: (own(h_shape=(2,)), Given(lambda v: Bernoulli(v, 0.0))), DSM(0.1, Enumerated()), {}),
-        (lambda: (EnergyModel(energy, 2.0, (2,), (1,)), gaussian()), V_DSM, {}),
-        (lambda: (EnergyModel(energy, 2.0, (2,), (1,)), Given(lambda v: Gaussian(0 * v[:1], 0 * v[:1]))), V_DSM, {}),
+        (lambda: (own(h=Binary(2)), Given(lambda v: Bernoulli(v, 0.0))), DSM(0.1, Enumerated()), {}),
+        (lambda: (EnergyModel(energy, 2.0, Real(2), Real(1)), gaussian()), V_DSM, {}),
+        (
+            lambda: (EnergyModel(energy, 2.0, Real(2), Real(1)), Given(lambda v: Gaussian(0 * v[:1], 0 * v[:1]))),
+            V_DSM,
+            {},
+        ),
         (lambda: (grbm(), bernoulli()), KSD(1.0, Importance(2)), {}),
         (lambda: (grbm(), bernoulli()), ContrastiveDivergence(persistent=True), {}),
         (lambda: (grbm(), ExactPosterior()), NCE(), {}),
@@ -409,7 +407,7 @@ def test_each_function_is_looked_at_once_and_no_number_is_computed():
             CORRECTED,
             {"compute_dtype": jnp.bfloat16, "divergence": fisher},
         ),
-        (lambda: (EBM.vectors(KEY, 2, width=2, depth=1), NoPosterior()), DSM(0.1, NoLatents()), {}),
+        (lambda: (EBM.vectors(KEY, 2, width=2, depth=1), ExactPosterior()), DSM(0.1, Enumerated()), {}),
     ],
 )
 def test_what_is_right_passes_under_vmap_too(parts, objective, options, dtype):

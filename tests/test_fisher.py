@@ -30,7 +30,7 @@ from vages.evaluation.critic_training import (
     terms_of,
 )
 from vages.evaluation.scores import FunctionScore
-from vages.posteriors import BernoulliPosterior, Corrector, NoPosterior
+from vages.posteriors import BernoulliPosterior, Corrector
 
 KEY = jax.random.key(0)
 
@@ -322,4 +322,4 @@ def test_bad_input_is_refused_before_anything_is_trained():
         with pytest.raises(ValueError, match=f"^{name}: expected "):
             make()
     with refused("samples", got=0):
-        VariationalScore(LINEAR, NoPosterior(), samples=0)
+        VariationalScore(LINEAR, ExactPosterior(), samples=0)

@@ -8,6 +8,7 @@ import pytest
 
 from truth import mean_differs
 from vages import GRBM, EnergyModel, LinearGaussian
+from vages.domains import Empty, Real
 from vages.samplers import (
     LangevinState,
     Schedule,
@@ -248,7 +249,7 @@ def explosive(params, v, h):
 
 @pytest.mark.parametrize("bad", [1.0, 1e38])  # over the edge in a few steps, and at once to infinity
 def test_a_diverged_chain_is_marked_and_touches_no_other(bad):
-    model = EnergyModel(explosive, jnp.zeros(1), v_shape=(2, 2), h_shape=(1,))
+    model = EnergyModel(explosive, jnp.zeros(1), v=Real(2, 2), h=Real(1))
     good = sample_v(jax.random.key(0), model, jnp.zeros((5, 1)), SHORT, record=3)
     mixed = sample_v(jax.random.key(0), model, jnp.zeros((5, 1)).at[2].set(bad), SHORT, record=3)
     assert not good.diverged.any()
@@ -263,7 +264,7 @@ def test_a_diverged_chain_is_marked_and_touches_no_other(bad):
 
 def test_a_chain_whose_latents_diverge_is_marked():
     energy = lambda params, v, h: 0.5 * jnp.sum(v**2) - 20 * jnp.sum(h**2)
-    model = EnergyModel(energy, jnp.zeros(1), v_shape=(2,), h_shape=(3,))
+    model = EnergyModel(energy, jnp.zeros(1), v=Real(2), h=Real(3))
     joint = sample_joint(jax.random.key(0), model, 4, SHORT)
     assert joint.diverged.all()
     assert np.isnan(joint.h).all()
@@ -303,7 +304,7 @@ def test_unconditional_sampling_draws_h_from_the_joint_chain():
 
 
 def test_a_plain_energy_has_no_latents():
-    model = EnergyModel(lambda params, v, h: 0.5 * jnp.sum(v**2), jnp.zeros(1), v_shape=(2,), h_shape=(0,))
+    model = EnergyModel(lambda params, v, h: 0.5 * jnp.sum(v**2), jnp.zeros(1), v=Real(2), h=Empty())
     joint = sample_joint(jax.random.key(0), model, 3, SHORT)
     given = sample_v(jax.random.key(0), model, jnp.zeros((3, 0)), SHORT)
     np.testing.assert_allclose(joint.v, given.v, rtol=1e-6)
@@ -323,7 +324,7 @@ def test_features_in_bfloat16_move_a_float32_chain():
     energy = lambda weight, f, h: 0.5 * jnp.sum((f - h) ** 2)
     weight = 0.5 * jnp.eye(3) + 0.2
     models = [
-        EnergyModel(energy, weight, (3,), (3,), features=features)
+        EnergyModel(energy, weight, Real(3), Real(3), features=features)
         for features in (rounded, lambda weight, v: weight @ v)
     ]
     rough, exact = (sample_v(jax.random.key(0), model, jnp.ones((4, 3)), SHORT) for model in models)
@@ -353,7 +354,7 @@ def test_one_compilation_serves_all_chunks_batches_and_schedules_of_a_length():
         traced.append(v)
         return 0.5 * jnp.sum((v - h) ** 2) * params
 
-    model = EnergyModel(energy, jnp.ones(()), v_shape=(2,), h_shape=(2,))
+    model = EnergyModel(energy, jnp.ones(()), v=Real(2), h=Real(2))
     sample_v(jax.random.key(0), model, jnp.zeros((6, 2)), SHORT, batch=3, chunk=4)
     first = len(traced)
     other = Schedule(10, 0, 0, 2.0, 0.1, denoise=0.2, box=9.0)
@@ -405,7 +406,7 @@ MODEL = gaussian()
             r"latents: .*\(n, 2\)",
         ),
         (
-            lambda h: sample_v(KEY, EnergyModel(lambda p, v, h: v, 1.0, (3,), (2,)), h, SHORT),
+            lambda h: sample_v(KEY, EnergyModel(lambda p, v, h: v, 1.0, Real(3), Real(2)), h, SHORT),
             ValueError,
             r"log_joint: .*got float32\[3\]",
         ),

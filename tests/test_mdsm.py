@@ -16,11 +16,10 @@ from vages.objectives.objective import Data, Points
 from vages.posteriors import (
     BernoulliPosterior,
     Corrector,
+    Enumerated,
     ExactPosterior,
     GaussianPosterior,
     MixedPosterior,
-    NoLatents,
-    NoPosterior,
     Variational,
     fisher,
     infer,
@@ -149,9 +148,9 @@ def test_the_gradient_is_the_terms_in_full_along_the_weighted_residual(float64):
 @pytest.mark.parametrize("make", [EBM.images, EBM.vectors])
 def test_exact_mdsm_of_a_plain_ebm(float64, make):
     model, w = filled(make, IMAGE, width=2, depth=1), normal(0, 3, *IMAGE)
-    objective = MDSM(LEVELS, NoLatents())
-    noise = noise_of(objective, model, NoPosterior(), w)
-    got = quick(differentiate)(objective, model, NoPosterior(), w, noise)
+    objective = MDSM(LEVELS, Enumerated())
+    noise = noise_of(objective, model, ExactPosterior(), w)
+    got = quick(differentiate)(objective, model, ExactPosterior(), w, noise)
     sigma = jnp.linspace(0.2, 1.2, 3)
     v = w + sigma.reshape(3, 1, 1, 1) * noise[0]
 
@@ -289,7 +288,7 @@ def passes(model, posterior, objective, posterior_steps):
     learner = make_learner(objective, learning_rate=1e-3, posterior_steps=posterior_steps, divergence=fisher)
     state = learner.init(KEY, model, posterior, batch=4)
     params, static = eqx.partition(state, eqx.is_array)
-    w = jnp.zeros((4, *model.v_shape))
+    w = jnp.zeros((4, *model.v.shape))
 
     def run(params, w, key):
         after, metrics = learner.step(eqx.combine(params, static), w, key)
@@ -320,7 +319,7 @@ def test_the_network_is_passed_a_fixed_number_of_times():
         passes(deep(), posterior, MDSM(LEVELS, Variational(samples, corrector)), steps)
         for samples, steps, corrector in [(2, 1, None), (5, 3, Corrector(6, 0.1))]
     }
-    got |= {passes(filled(EBM.images, IMAGE, width=2, depth=1), NoPosterior(), MDSM(LEVELS, NoLatents()), 5)}
+    got |= {passes(filled(EBM.images, IMAGE, width=2, depth=1), ExactPosterior(), MDSM(LEVELS, Enumerated()), 5)}
     assert got == {layers + layers + 2 * layers + 4 * layers}
 
 
@@ -350,7 +349,7 @@ def test_the_control_variate_is_refused_with_a_corrector(objective):
 
 
 def test_what_cannot_work_says_so():
-    for make, sigma in ((lambda: DSM(0.0, NoLatents()), 0.0), (lambda: BiDSM(-1.0), -1.0)):
+    for make, sigma in ((lambda: DSM(0.0, Enumerated()), 0.0), (lambda: BiDSM(-1.0), -1.0)):
         with refused("sigma", got=sigma):
             make()
     with refused("begin", got=0.0):

@@ -9,7 +9,7 @@ from scipy import stats
 
 from truth import bilinear, relative_error
 from vages import GRBM, EnergyModel, LinearGaussian
-from vages.models import binary_states
+from vages.domains import Binary, Real
 
 
 def energy_of_the_paper(model, v, h):
@@ -30,8 +30,8 @@ def test_the_energy_is_the_papers(float64, kind, scalar_sigma):
     v, h = jax.random.normal(keys[1], (5,)), jax.random.normal(keys[2], (4,))
     expected = -energy_of_the_paper(model, np.asarray(v), np.asarray(h))
     np.testing.assert_allclose(model.log_joint(model.features(v), h), expected, rtol=1e-12)
-    assert model.v_shape == (5,)
-    assert model.h_shape == (4,)
+    assert model.v.shape == (5,)
+    assert model.h.shape == (4,)
 
 
 @pytest.mark.parametrize("scalar_sigma", [True, False])
@@ -68,7 +68,7 @@ def test_grbm_score_and_conditional(float64):
 @pytest.mark.parametrize("units", [1, 5, 12, 14])
 def test_log_partition_in_blocks_is_one_sum(float64, units):
     model = bilinear(GRBM, jax.random.key(0), 3, units, "float64")
-    states = np.asarray(binary_states(units), np.float64)
+    states = np.asarray(Binary(units).states(), np.float64)
     assert len(np.unique(states, axis=0)) == 2**units
     w, b, c = (np.asarray(x) for x in (model.weight, model.visible_bias, model.latent_bias))
     sigma = np.exp(np.asarray(model.log_sigma))
@@ -123,14 +123,14 @@ def test_an_energy_function_is_a_model_in_one_line():
     def energy(params, v, h):
         return 0.5 * jnp.sum(v**2) - v @ params["w"] @ h
 
-    model = EnergyModel(energy, {"w": jnp.ones((2, 3))}, v_shape=(2,), h_shape=(3,))
+    model = EnergyModel(energy, {"w": jnp.ones((2, 3))}, v=Real(2), h=Real(3))
     v, h = jnp.asarray([1.0, 2.0]), jnp.ones(3)
     assert float(model.log_joint(model.features(v), h)) == -2.5 + 9.0
     split = EnergyModel(
         lambda params, f, h: 0.5 * f[1] - f[0] @ h,
         model.params,
-        v_shape=(2,),
-        h_shape=(3,),
+        v=Real(2),
+        h=Real(3),
         features=lambda params, v: (v @ params["w"], jnp.sum(v**2)),
     )
     assert float(split.log_joint(split.features(v), h)) == 6.5

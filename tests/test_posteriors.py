@@ -23,6 +23,7 @@ from vages import (
     langevin_corrector,
     sample,
 )
+from vages.domains import Real
 
 
 def batch(kind, dtype="float32", size=6):
@@ -158,6 +159,6 @@ def test_what_cannot_work_says_so():
         kl(model, BernoulliPosterior.linear(key, 5, 4, temperature=0.0), features, v, key)
     with refused("h", got="int32", kind=TypeError):
         langevin_corrector(model, features, jnp.zeros((6, 2, 4), int), key, steps=1, step_size=0.1)
-    plain = EnergyModel(lambda params, v, h: jnp.sum(v) * jnp.sum(h), None, (5,), (4,))
+    plain = EnergyModel(lambda params, v, h: jnp.sum(v) * jnp.sum(h), None, Real(5), Real(4))
     with refused("ExactPosterior", got="EnergyModel", kind=TypeError):
         infer(ExactPosterior(), plain, v, v)

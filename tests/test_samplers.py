@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from truth import mean_differs
-from vages.models import GRBM, binary_states
+from vages.domains import Binary
+from vages.models import GRBM
 from vages.samplers import (
     GibbsNoise,
     GibbsState,
@@ -31,7 +32,7 @@ def latent_marginal(model):
     """All latent states, their probabilities, and the mean of v at each: by enumeration, in float64."""
     w, b, c = (np.asarray(x, np.float64) for x in (model.weight, model.visible_bias, model.latent_bias))
     variance = np.exp(2 * np.asarray(model.log_sigma, np.float64)) * np.ones_like(b)
-    states = np.asarray(binary_states(len(c)), np.float64)
+    states = np.asarray(Binary(len(c)).states(), np.float64)
     pull = states @ w.T
     mass = np.exp(states @ c + pull @ b + 0.5 * (pull**2 * variance).sum(1))
     return states, mass / mass.sum(), b + variance * pull, variance

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from vages import GRBM, Bernoulli, EnergyModel, LinearGaussian
-from vages.models import binary_states
+from vages.domains import Binary, Real
 
 
 def relative_error(got, expected) -> float:
@@ -63,7 +63,7 @@ def bilinear(kind, key, v_dim, h_dim, dtype="float32", scalar_sigma=False):
 
 def enumerated(logits):
     """All binary states for each row of logits, (batch, 2^h, h), with their Bernoulli probabilities."""
-    states = binary_states(logits.shape[-1]).astype(logits.dtype)
+    states = Binary(logits.shape[-1]).states().astype(logits.dtype)
     q = Bernoulli(logits)
     log_prob = jax.vmap(lambda q: jax.vmap(q.log_prob)(states))(q)
     return jnp.broadcast_to(states, (len(logits), *states.shape)), jnp.exp(log_prob)
@@ -83,7 +83,7 @@ def structured_model(key, dtype="float32"):
         pulled = params["table"][h[0]] * jnp.tanh(v) + params["table"][h[1]] * v * params["mix"][0][:, None]
         return params["mix"][1]["scale"] * jnp.sum(v**2) - jnp.sum(pulled) - params["pair"][0][h[0], h[1]]
 
-    return EnergyModel(energy, params, v_shape=(2, 3), h_shape=(2,))
+    return EnergyModel(energy, params, v=Real(2, 3), h=Real(2))
 
 
 class Descent(NamedTuple):

@@ -1,4 +1,4 @@
-"""Distributions of one example's variables: Bernoulli (hard or relaxed) and diagonal Gaussian.
+"""Distributions of one example's variables: Bernoulli and one-hot (hard or relaxed), and diagonal Gaussian.
 
 A sample is `transform(noise)` with standard noise, so that callers can draw the noise of many samples in
 one call and differentiate through the rest.
@@ -86,6 +86,45 @@ class Bernoulli(Distribution):
 
     def log_prob(self, x: Array) -> Float[Array, ""]:
         return jnp.sum(x * self.logits - jax.nn.softplus(self.logits))
+
+
+class OneHot(Distribution):
+    """Independent choices among k, one a row of `logits` (n, k); a choice is a row of one 1 and zeros.
+
+    Samples are softmax((logits + Gumbel noise) / temperature) along the rows, and exactly 0 or 1 at temperature 0. The
+    log-mass is evaluated as it stands at relaxed samples too.
+    """
+
+    logits: Float[Array, "... k"]
+    temperature: float = eqx.field(static=True, default=0.1)
+
+    @property
+    def mean(self) -> Array:
+        return jax.nn.softmax(self.logits)
+
+    @property
+    def variance(self) -> Array:
+        return self.mean * (1 - self.mean)
+
+    @property
+    def continuous(self) -> bool:
+        return False
+
+    @property
+    def reparameterised(self) -> bool:
+        return self.temperature > 0
+
+    def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+        return flat_noise(jax.random.gumbel, key, shape, self.logits.dtype)
+
+    def transform(self, noise: Array) -> Array:
+        if self.temperature > 0:
+            return jax.nn.softmax((self.logits + noise) / self.temperature)
+        best = jnp.argmax(self.logits + noise, axis=-1)
+        return jax.nn.one_hot(best, self.logits.shape[-1], dtype=self.logits.dtype)
+
+    def log_prob(self, x: Array) -> Float[Array, ""]:
+        return jnp.sum(x * jax.nn.log_softmax(self.logits))
 
 
 class Gaussian(Distribution):

@@ -95,7 +95,7 @@ def vages_surrogate(model: EBLVM, v: Array, h: Array, z: Array, weights: Array |
 
 
 def expectation_term(model: Model, v: Array, h: Array, weights: Array | None = None) -> Model:
-    """ê(v) (Eq. 8) in full, for small problems: each leaf has shape (batch, *v_shape, *leaf's shape)."""
+    """ê(v) (Eq. 8) in full, for small problems: each leaf has shape (batch, *v.shape, *leaf's shape)."""
     check_inputs(model, v, h, weights=weights)
     params, static = eqx.partition(model, eqx.is_inexact_array)
 
@@ -110,7 +110,7 @@ def expectation_term(model: Model, v: Array, h: Array, weights: Array | None = N
 
 
 def covariance_term(model: Model, v: Array, h: Array, weights: Array | None = None) -> Model:
-    """ĉ(v) (Eq. 9) in full, for small problems: each leaf has shape (batch, *v_shape, *leaf's shape)."""
+    """ĉ(v) (Eq. 9) in full, for small problems: each leaf has shape (batch, *v.shape, *leaf's shape)."""
     check_inputs(model, v, h, weights=weights, samples=1 if weights is not None else 2)
     params, static = eqx.partition(model, eqx.is_inexact_array)
 

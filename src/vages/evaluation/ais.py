@@ -45,7 +45,7 @@ def ais(key: PRNGKeyArray, model: GRBM, chains: int = 2000, temperatures: int = 
     Z is estimated without bias, hence log Z is a stochastic lower bound: its mean is at most the truth.
     """
     _check_run(chains, temperatures)
-    start = jnp.broadcast_to(model.visible_bias, (chains, *model.v_shape))  # forgotten by the transition at β = 0
+    start = jnp.broadcast_to(model.visible_bias, (chains, *model.v.shape))  # forgotten by the transition at β = 0
     return _estimate(model, _anneal(key, model, start, _betas(model, temperatures)), sign=1)
 
 
@@ -114,14 +114,14 @@ def _estimate(model: GRBM, log_weights: Float[Array, "chains"], sign: int) -> Lo
 
 
 def _log_partition_of_base(model: GRBM) -> float:
-    (v_dim,), (h_dim,) = model.v_shape, model.h_shape
+    (v_dim,), (h_dim,) = model.v.shape, model.h.shape
     log_sigma = np.broadcast_to(np.asarray(model.log_sigma, np.float64), (v_dim,))
     return float(log_sigma.sum()) + 0.5 * v_dim * math.log(2 * math.pi) + h_dim * math.log(2)
 
 
 def _exact_samples(key: PRNGKeyArray, model: GRBM, samples: int) -> Float[Array, "samples v"]:
     """v ~ p(v): h from its enumerated marginal, then v given h."""
-    (h_dim,) = model.h_shape
+    (h_dim,) = model.h.shape
     if h_dim > MAX_ENUMERATED:
         raise ValueError(
             f"reverse_ais: exact samples take at most {MAX_ENUMERATED} latent units, got {h_dim}; "
@@ -146,7 +146,7 @@ def _log_mass(model: GRBM) -> Float[Array, "states"]:
         h = _latents(model, code)
         return model.log_joint(features, h) - model.conditional(h).log_prob(v)
 
-    codes = jnp.arange(2 ** model.h_shape[0], dtype=jnp.uint32)
+    codes = jnp.arange(2 ** model.h.shape[0], dtype=jnp.uint32)
     return jax.lax.map(log_mass, codes, batch_size=min(_BLOCK, len(codes)))
 
 
@@ -158,7 +158,7 @@ def _given_latents(key: PRNGKeyArray, model: GRBM, codes: Array) -> Float[Array,
 
 def _latents(model: GRBM, code: Array) -> Float[Array, "h"]:
     """The binary vector that an integer spells."""
-    shifts = jnp.arange(model.h_shape[0], dtype=jnp.uint32)
+    shifts = jnp.arange(model.h.shape[0], dtype=jnp.uint32)
     return ((code >> shifts) & 1).astype(model.weight.dtype)
 
 

@@ -52,7 +52,7 @@ def log_likelihood(
 def _log_partition(model: TractableEBLVM, key: PRNGKeyArray | None) -> tuple[float, float]:
     if not isinstance(model, GRBM):
         return _value_and_error(model.log_partition())
-    (h_dim,) = model.h_shape
+    (h_dim,) = model.h.shape
     if h_dim <= MAX_ENUMERATED:
         return _value_and_error(_enumerated(model))
     if key is None:

@@ -66,7 +66,7 @@ def posterior_gap(
 ) -> PosteriorGap:
     """The gaps of q at a batch of v, from `samples` draws of h at each."""
     check_inputs(model, v)
-    if 0 in model.h_shape:
+    if model.h.size == 0:
         raise ValueError("model: expected latents, got a model without; it has no posterior")
     if samples < 4:
         raise ValueError(f"samples: expected at least 4 draws of h for each v, got {samples}")

@@ -27,7 +27,7 @@ NUMBERS = 2**18  # of v, taken together: a network's layers may hold a hundred t
 class VariationalScore(eqx.Module):
     """VaES with `samples` draws of q(h | v) for each v, moved towards p(h | v) where there is a corrector.
 
-    A model without latents takes `NoPosterior()`: its one state is empty, and the score exact.
+    A model without latents takes `ExactPosterior()`: its one state is empty, and the score exact.
     """
 
     model: EBLVM

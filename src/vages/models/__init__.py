@@ -5,7 +5,7 @@ from vages.models.deep import DeepEBLVM
 from vages.models.eblvm import EBLVM, TractableEBLVM
 from vages.models.ebm import EBM
 from vages.models.energy import EnergyModel
-from vages.models.grbm import GRBM, binary_states
+from vages.models.grbm import GRBM
 from vages.models.linear_gaussian import LinearGaussian
 from vages.models.mixed import Mixed
 
@@ -18,7 +18,6 @@ __all__ = [
     "LinearGaussian",
     "Mixed",
     "TractableEBLVM",
-    "binary_states",
     "check_finite",
     "check_inputs",
 ]

@@ -13,14 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from vages.domains import Domain
 from vages.models.eblvm import EBLVM
 
 
 def check_inputs(model: EBLVM, v, h=None, z=None, weights=None, *, samples: int = 1) -> None:
-    """Raise unless v is (batch, *v_shape), h is (batch, L ≥ samples, *h_shape), z is like v, weights (batch, L)."""
-    _check_array("v", v, ("batch", *model.v_shape), floating=True)
+    """Raise unless v is (batch, …) and h (batch, L ≥ samples, …) in their domains, z is like v, weights (batch, L)."""
+    _check_array("v", v, ("batch", *model.v.shape), floating=True)
     if h is not None:
-        _check_array("h", h, (v.shape[0], "samples", *model.h_shape), floating=False)
+        _check_array("h", h, (v.shape[0], "samples", *model.h.shape), floating=False)
         if h.shape[1] < samples:
             why = " (a covariance needs two)" if samples == 2 else ""
             raise ValueError(
@@ -37,6 +38,8 @@ def check_inputs(model: EBLVM, v, h=None, z=None, weights=None, *, samples: int 
     for name, array in (("v", v), ("h", h), ("z", z), ("weights", weights)):
         if array is not None:
             check_finite(name, array)
+    if h is not None:
+        check_values("h", h, model.h)
 
 
 def check_finite(name: str, array) -> None:
@@ -52,6 +55,16 @@ def check_finite(name: str, array) -> None:
         )
 
 
+def check_values(name: str, array: Any, domain: Domain) -> None:
+    """Raise if concrete values of a discrete variable are not between 0 and 1; relaxed ones are."""
+    if domain.continuous or isinstance(array, Tracer):
+        return
+    values = np.asarray(array)
+    if not np.all((values >= 0) & (values <= 1)):
+        outside = values[~((values >= 0) & (values <= 1))].flat[0]
+        raise ValueError(f"{name}: expected {domain!r}, values from 0 to 1, got {outside:g}; is it {domain!r} indeed?")
+
+
 def check_numbers(name: str, array: Any, *, floating: bool = True) -> None:
     """Raise unless it is an array of floating numbers, or of any real ones."""
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
@@ -63,12 +76,6 @@ def check_numbers(name: str, array: Any, *, floating: bool = True) -> None:
         raise TypeError(f"{name}: expected a {kind} dtype, got {array.dtype}; cast it with astype('float32'){of_bytes}")
 
 
-def check_shape(name: str, shape: Any) -> None:
-    """Raise unless it is the shape of an array."""
-    if not (isinstance(shape, tuple) and all(isinstance(size, int | np.integer) for size in shape)):
-        raise TypeError(f"{name}: expected a tuple of sizes, got {shape!r}; write (2,) for a vector of two")
-
-
 def check_kind(name: str, value: Any, kind: Any, expected: str, advice: str) -> None:
     """Raise unless the value is an instance of `kind`; a class is none of its own."""
     if isinstance(value, type) or not isinstance(value, kind):
@@ -77,14 +84,14 @@ def check_kind(name: str, value: Any, kind: Any, expected: str, advice: str) -> 
 
 def check_features(model: EBLVM, v: Any) -> Any:
     """The features of one v, as shapes and dtypes like v; raise unless the model has them."""
-    advice = "write it for one example, without a batch axis, or mend v_shape"
+    advice = "write it for one example, without a batch axis, or mend the domain v"
     return on_shapes("features", f"to take one v of shape {v.shape}", advice, model.features, v)
 
 
 def check_log_joint(model: EBLVM, features: Any, h: Any) -> None:
     """Raise unless log p̃(v, h) = −E(v, h) of one example is one floating number."""
-    expected = f"−E(v, h) of one example, v of shape {model.v_shape} and h of shape {h.shape}"
-    advice = "write the energy for one example, without a batch axis, or mend the shapes"
+    expected = f"−E(v, h) of one example, v of shape {model.v.shape} and h of shape {h.shape}"
+    advice = "write the energy for one example, without a batch axis, or mend the domains"
     log_joint = on_shapes("log_joint", expected, advice, model.log_joint, features, h)
     check_number("log_joint", log_joint, "sum the energy over every axis")
 

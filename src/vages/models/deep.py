@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.domains import Real
 from vages.models.eblvm import EBLVM
 from vages.nets import Network, ResidualMLP, ResNet
 from vages.nets.network import check_size
@@ -57,12 +58,12 @@ class DeepEBLVM(EBLVM):
         return DeepEBLVM(net, eqx.nn.Linear(2 * latents, head_width, key=head))
 
     @property
-    def v_shape(self) -> tuple[int, ...]:
-        return self.network.in_shape
+    def v(self) -> Real:
+        return Real(*self.network.in_shape)
 
     @property
-    def h_shape(self) -> tuple[int, ...]:
-        return (self.network.out_size,)
+    def h(self) -> Real:
+        return Real(self.network.out_size)
 
     def features(self, v: Array) -> Float[Array, "h"]:
         return self.network(v)

@@ -8,24 +8,18 @@ import jax
 from jaxtyping import Array, Float
 
 from vages.distributions import Distribution
+from vages.domains import Domain
 
 
 class EBLVM(eqx.Module):
-    """p(v, h) ∝ exp(−E(v, h)): two functions of one example, and the shapes they take.
+    """p(v, h) ∝ exp(−E(v, h)): two functions of one example, and the domains of v and h.
 
     Everything in this library needs v only through `features(v)`, so put there whatever is costly and does
     not depend on h. Batches are made by `vmap`, never by the model.
     """
 
-    @property
-    @abstractmethod
-    def v_shape(self) -> tuple[int, ...]:
-        """Shape of one example of the visible variables."""
-
-    @property
-    @abstractmethod
-    def h_shape(self) -> tuple[int, ...]:
-        """Shape of one example of the latent variables."""
+    v: eqx.AbstractVar[Domain]
+    h: eqx.AbstractVar[Domain]
 
     @abstractmethod
     def features(self, v: Array) -> Any:

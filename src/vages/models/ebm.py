@@ -3,6 +3,7 @@
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.domains import Empty, Real
 from vages.models.eblvm import EBLVM
 from vages.nets import Network, Quadratic, ResidualMLP, ResNet
 
@@ -28,12 +29,12 @@ class EBM(EBLVM):
         return EBM(net, Quadratic(head, net.out_size))
 
     @property
-    def v_shape(self) -> tuple[int, ...]:
-        return self.network.in_shape
+    def v(self) -> Real:
+        return Real(*self.network.in_shape)
 
     @property
-    def h_shape(self) -> tuple[int, ...]:
-        return (0,)
+    def h(self) -> Empty:
+        return Empty()
 
     def features(self, v: Array) -> Float[Array, ""]:
         return self.head(jax.nn.elu(self.network(v)))

@@ -6,16 +6,18 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array
 
-from vages.models.checks import check_shape
+from vages.domains import Domain, Empty
+from vages.models.checks import check_kind
 from vages.models.eblvm import EBLVM
 
 
 class EnergyModel(EBLVM):
     """The model of `energy(params, v, h) -> scalar`, a function of one example.
 
-        model = EnergyModel(energy, params, v_shape=(2,), h_shape=(4,))
+        model = EnergyModel(energy, params, v=Real(2), h=Binary(4))
 
-    Of the parameters, any pytree, floating arrays are trained; Python numbers and integers are constants.
+    Of the parameters, any pytree, floating arrays are trained; Python numbers and integers are constants. Without `h`
+    the model has no latents, and `energy` is given an empty h.
 
     Where a costly part depends on v alone, give it as `features(params, v)`; `energy` then takes its result in
     the place of v.
@@ -23,31 +25,29 @@ class EnergyModel(EBLVM):
 
     energy: Callable[[Any, Any, Array], Array] = eqx.field(static=True)
     params: Any
-    shapes: tuple[tuple[int, ...], tuple[int, ...]] = eqx.field(static=True)
+    v: Domain = eqx.field(static=True)
+    h: Domain = eqx.field(static=True)
     visible_part: Callable[[Any, Array], Any] | None = eqx.field(static=True)
 
     def __init__(
         self,
         energy: Callable[[Any, Any, Array], Array],
         params: Any,
-        v_shape: tuple[int, ...],
-        h_shape: tuple[int, ...],
+        v: Any = None,
+        h: Any = Empty(),  # noqa: B008
         features: Callable[[Any, Array], Any] | None = None,
+        **removed: Any,
     ):
-        check_shape("v_shape", v_shape)
-        check_shape("h_shape", h_shape)
+        for name in removed:
+            new = name.removesuffix("_shape")
+            advice = f"give {new}=Real(2), Binary(2) or Categorical(2, 3), say"
+            raise TypeError(f"{name}: expected no such argument, got one that is now {new}, a domain; {advice}")
+        for name, domain in (("v", v), ("h", h)):
+            check_kind(name, domain, Domain, "a domain", "write Real(2) for a vector of two real numbers")
         self.energy = energy
         self.params = params
-        self.shapes = (v_shape, h_shape)
+        self.v, self.h = v, h
         self.visible_part = features
-
-    @property
-    def v_shape(self) -> tuple[int, ...]:
-        return self.shapes[0]
-
-    @property
-    def h_shape(self) -> tuple[int, ...]:
-        return self.shapes[1]
 
     def features(self, v: Array) -> Any:
         return v if self.visible_part is None else self.visible_part(self.params, v)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.distributions import Bernoulli, Gaussian
+from vages.domains import Binary, Empty, Real
 from vages.models.bilinear import Projection, project, uniform_parameters
 from vages.models.eblvm import TractableEBLVM
 
@@ -31,12 +32,12 @@ class GRBM(TractableEBLVM):
         return GRBM(*uniform_parameters(key, v_dim, h_dim, 1 / math.sqrt(h_dim), scalar_sigma, dtype))
 
     @property
-    def v_shape(self) -> tuple[int, ...]:
-        return (self.weight.shape[-2],)
+    def v(self) -> Real:
+        return Real(self.weight.shape[-2])
 
     @property
-    def h_shape(self) -> tuple[int, ...]:
-        return (self.weight.shape[-1],)
+    def h(self) -> Binary:
+        return Binary(self.weight.shape[-1])
 
     def features(self, v: Array) -> Projection:
         return project(v, self.weight, self.visible_bias, self.latent_bias, self.log_sigma)
@@ -59,7 +60,7 @@ class GRBM(TractableEBLVM):
 
     def log_partition(self) -> Float[Array, ""]:
         """log Z by summing over all 2^h latent states, in blocks of bounded memory."""
-        (v_dim,), (h_dim,) = self.v_shape, self.h_shape
+        v_dim, h_dim = self.weight.shape
         if h_dim > MAX_ENUMERATED:
             raise ValueError(
                 f"log_partition: enumeration takes at most {MAX_ENUMERATED} latent units, got {h_dim}; "
@@ -72,8 +73,8 @@ class GRBM(TractableEBLVM):
             return jnp.dot(self.latent_bias, h) + jnp.dot(self.visible_bias, pull) + 0.5 * jnp.sum((sigma * pull) ** 2)
 
         inner = min(h_dim, _BLOCK)
-        low = binary_states(inner).astype(self.weight.dtype)
-        high = binary_states(h_dim - inner).astype(self.weight.dtype)
+        low = Binary(inner).states(self.weight.dtype)
+        high = (Binary(h_dim - inner) if h_dim > inner else Empty()).states(self.weight.dtype)
 
         def block(high):
             states = jnp.concatenate([low, jnp.broadcast_to(high, (len(low), len(high)))], axis=1)
@@ -81,10 +82,3 @@ class GRBM(TractableEBLVM):
 
         log_sum = jax.nn.logsumexp(jax.lax.map(block, high))
         return log_sum + jnp.sum(jnp.broadcast_to(self.log_sigma, (v_dim,))) + 0.5 * v_dim * math.log(2 * math.pi)
-
-
-def binary_states(units: int) -> Float[Array, "states units"]:
-    """All 2^units binary vectors, one a row."""
-    shifts = jnp.arange(units, dtype=jnp.uint32)
-    codes = jnp.arange(2**units, dtype=jnp.uint32)
-    return ((codes[:, None] >> shifts[None, :]) & 1).astype(jnp.float32)

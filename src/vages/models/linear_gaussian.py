@@ -9,6 +9,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.distributions import Gaussian
+from vages.domains import Real
 from vages.models.bilinear import Projection, project, uniform_parameters
 from vages.models.eblvm import TractableEBLVM
 
@@ -36,12 +37,12 @@ class LinearGaussian(TractableEBLVM):
         return LinearGaussian(*uniform_parameters(key, v_dim, h_dim, bound, scalar_sigma, dtype))
 
     @property
-    def v_shape(self) -> tuple[int, ...]:
-        return (self.weight.shape[-2],)
+    def v(self) -> Real:
+        return Real(self.weight.shape[-2])
 
     @property
-    def h_shape(self) -> tuple[int, ...]:
-        return (self.weight.shape[-1],)
+    def h(self) -> Real:
+        return Real(self.weight.shape[-1])
 
     def features(self, v: Array) -> Projection:
         return project(v, self.weight, self.visible_bias, self.latent_bias, self.log_sigma)
@@ -61,7 +62,7 @@ class LinearGaussian(TractableEBLVM):
 
     def marginal_precision(self) -> Float[Array, "v v"]:
         """The precision of p(v)."""
-        inverse_variance = jnp.broadcast_to(jnp.exp(-2 * self.log_sigma), self.v_shape)
+        inverse_variance = jnp.broadcast_to(jnp.exp(-2 * self.log_sigma), self.v.shape)
         return jnp.diag(inverse_variance) - self.weight @ self.weight.T
 
     def marginal_mean(self) -> Float[Array, "v"]:
@@ -70,7 +71,7 @@ class LinearGaussian(TractableEBLVM):
 
     def log_partition(self) -> Float[Array, ""]:
         """log Z. Under `jit`, where no error can be raised, improper parameters give NaN."""
-        (v_dim,), (h_dim,) = self.v_shape, self.h_shape
+        v_dim, h_dim = self.weight.shape
         factor = jnp.linalg.cholesky(self._checked_precision())
         whitened = jax.scipy.linalg.solve_triangular(factor, self._information(), lower=True)
         log_base_at_zero = self.features(jnp.zeros_like(self.visible_bias)).log_base

@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
+from vages.domains import Domain
 from vages.models.eblvm import EBLVM
 
 Tree = TypeVar("Tree")
@@ -28,12 +29,12 @@ class Mixed(EBLVM):
         check_floating(self.dtype)
 
     @property
-    def v_shape(self) -> tuple[int, ...]:
-        return self.model.v_shape
+    def v(self) -> Domain:
+        return self.model.v
 
     @property
-    def h_shape(self) -> tuple[int, ...]:
-        return self.model.h_shape
+    def h(self) -> Domain:
+        return self.model.h
 
     def features(self, v: Array) -> Any:
         features = cast(self.model, self.dtype).features(v.astype(self.dtype))

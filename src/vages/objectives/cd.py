@@ -32,11 +32,11 @@ class ContrastiveDivergence:
         check_kind("ContrastiveDivergence", model, GRBM, "a GRBM, whose chains are Gibbs's", "use DSM")
         if not self.persistent:
             return None, None
-        return None, jax.random.bernoulli(key, 0.5, (batch, *model.h_shape)).astype(model.weight.dtype)
+        return None, jax.random.bernoulli(key, 0.5, (batch, *model.h.shape)).astype(model.weight.dtype)
 
     def draw(self, key: PRNGKeyArray, model: GRBM, q: Distribution, w: Array) -> Any:
         chain, start = jax.random.split(key)
-        first = None if self.persistent else flat_noise(logistic, start, (len(w), *model.h_shape), w.dtype)
+        first = None if self.persistent else flat_noise(logistic, start, (len(w), *model.h.shape), w.dtype)
         return first, gibbs_noise(chain, model, (self.steps, len(w)))
 
     def points(self, w: Array, noise: Any) -> Data:

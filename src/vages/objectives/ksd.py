@@ -55,8 +55,8 @@ class KSD:
     def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[None, None]:
         if batch % 2:
             raise ValueError(f"batch: expected an even number, to be cut into pairs, got {batch}; add or drop one")
-        if len(model.v_shape) != 1:
-            raise ValueError(f"KSD: expected v a vector, got v of shape {model.v_shape}; flatten it, or use DSM")
+        if len(model.v.shape) != 1:
+            raise ValueError(f"KSD: expected v a vector, got v of shape {model.v.shape}; flatten it, or use DSM")
         return None, None
 
     def draw(self, key: PRNGKeyArray, model: EBLVM, q: Distribution, w: Array) -> Any:

@@ -3,23 +3,24 @@
 from vages.posteriors.checks import check_contract
 from vages.posteriors.corrector import Corrector, langevin_corrector
 from vages.posteriors.divergences import Divergence, fisher, has_parameters, kl
+from vages.posteriors.exact import ExactPosterior, Listed
 from vages.posteriors.latents import (
     Enumerated,
     Importance,
     Latents,
     LatentSource,
-    NoLatents,
     Variational,
     check_latents,
     independent_sets,
 )
-from vages.posteriors.learnt import BernoulliPosterior, GaussianPosterior, Halves, Heads
+from vages.posteriors.learnt import BernoulliPosterior, CategoricalPosterior, GaussianPosterior, Halves, Heads
 from vages.posteriors.means import posterior_means
 from vages.posteriors.mixed import MixedPosterior
-from vages.posteriors.posterior import ExactPosterior, NoPosterior, Posterior, infer
+from vages.posteriors.posterior import Posterior, infer
 
 __all__ = [
     "BernoulliPosterior",
+    "CategoricalPosterior",
     "Corrector",
     "Divergence",
     "Enumerated",
@@ -30,9 +31,8 @@ __all__ = [
     "Importance",
     "LatentSource",
     "Latents",
+    "Listed",
     "MixedPosterior",
-    "NoLatents",
-    "NoPosterior",
     "Posterior",
     "Variational",
     "check_contract",

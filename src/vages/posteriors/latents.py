@@ -1,10 +1,10 @@
-"""Where the h of an estimator come from. One code serves the variational, the exact and the importance-sampled case:
+"""Where the h of an estimator come from:
 
     Variational(L)   samples of q, as in the paper
-    Enumerated()     every binary state with its posterior probability: VaES and VaGES become exact
-    Importance(L)    uniform binary states with self-normalised weights p̃(v, h_i): the IS baseline of Sec. 3
-    NoLatents()      the one state of an empty h: exact for a plain EBM
+    Enumerated()     every state of a discrete h with its posterior probability: VaES and VaGES become exact
+    Importance(L)    uniform states with self-normalised weights p̃(v, h_i): the IS baseline of Sec. 3
 
+A model without latents has one state, of weight 1, and all three give it: VaES is the score then, exactly. One code,
 because the score of log Σ_i p̃(v, h_i) is VaES over the states h_i weighted by softmax_i log p̃(v, h_i), and its
 gradient in θ is VaGES with the same weights.
 """
@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from vages.distributions import Distribution, batch_noise, from_noise
-from vages.models import EBLVM, binary_states
-from vages.models.grbm import MAX_ENUMERATED
+from vages.domains import MAX_STATES, Binary, Empty
+from vages.models import EBLVM
 from vages.models.settings import check_count
 from vages.posteriors.corrector import Corrector
 
@@ -62,6 +62,8 @@ class Variational:
         return noise, self.corrector.noise(steps, noise)
 
     def __call__(self, model: EBLVM, q: Distribution, features: Any, noise: Any) -> Latents:
+        if isinstance(model.h, Empty):
+            return _every_state(model, q, features)
         if self.corrector is None:
             return Latents(from_noise(q, noise), None)
         check_latents(self, model, q)
@@ -71,22 +73,19 @@ class Variational:
 
 @dataclass(frozen=True)
 class Enumerated:
-    """All binary states, weighted by q: with the exact posterior, no approximation is left."""
+    """All states of a discrete h, weighted by p(h | v): no approximation is left. It looks at no posterior."""
 
     def noise(self, key: PRNGKeyArray, q: Distribution) -> None:
         return None
 
     def __call__(self, model: EBLVM, q: Distribution, features: Any, noise: Any) -> Latents:
         check_latents(self, model, q)
-        (units,) = model.h_shape
-        states = binary_states(units).astype(q.mean.dtype)
-        weights = jnp.exp(jax.vmap(lambda q: jax.vmap(q.log_prob)(states))(q))
-        return Latents(jnp.broadcast_to(states, (len(weights), *states.shape)), weights)
+        return _every_state(model, q, features)
 
 
 @dataclass(frozen=True)
 class Importance:
-    """L uniform binary states, weighted by p̃(v, h). It looks at no posterior."""
+    """L uniform states of a binary h, weighted by p̃(v, h). It looks at no posterior."""
 
     samples: int = 2
 
@@ -98,47 +97,39 @@ class Importance:
 
     def __call__(self, model: EBLVM, q: Distribution, features: Any, noise: Any) -> Latents:
         check_latents(self, model, q)
-        h = 0.5 + 0.5 * noise
-        log_joint = jax.vmap(lambda f, h: jax.vmap(lambda h: model.log_joint(f, h))(h))(features, h)
-        return Latents(h, jax.nn.softmax(log_joint, axis=1))
+        return _weighted(model, features, 0.5 + 0.5 * noise)
 
 
-@dataclass(frozen=True)
-class NoLatents:
-    """The one state of a model without latents, with weight 1: VaES is then the score, and VaGES its gradient."""
+def _every_state(model: EBLVM, q: Distribution, features: Any) -> Latents:
+    states = model.h.states(q.mean.dtype)
+    return _weighted(model, features, jnp.broadcast_to(states, (len(q.mean), *states.shape)))
 
-    def noise(self, key: PRNGKeyArray, q: Distribution) -> None:
-        return None
 
-    def __call__(self, model: EBLVM, q: Distribution, features: Any, noise: Any) -> Latents:
-        check_latents(self, model, q)
-        batch, dtype = len(q.mean), q.mean.dtype
-        return Latents(jnp.zeros((batch, 1, 0), dtype), jnp.ones((batch, 1), dtype))
+def _weighted(model: EBLVM, features: Any, h: Array) -> Latents:
+    """The states with weights proportional to p̃(v, h)."""
+    log_joint = jax.vmap(lambda features, h: jax.vmap(lambda h: model.log_joint(features, h))(h))(features, h)
+    return Latents(h, jax.nn.softmax(log_joint, axis=1))
 
 
 def check_latents(source: LatentSource, model: EBLVM, q: Distribution) -> None:
-    """Raise unless the source can give states of this model's h, which q says are binary or continuous."""
-    shape, kind = model.h_shape, type(q).__name__
+    """Raise unless the source can give states of this model's h."""
     match source:
-        case Enumerated() | Importance() if q.continuous:
-            name = type(source).__name__
-            raise TypeError(f"{name}: expected a posterior over binary h, got {kind}; use Variational")
-        case Enumerated() if len(shape) != 1 or shape[0] > MAX_ENUMERATED:
-            raise ValueError(
-                f"Enumerated: expected a vector h of at most {MAX_ENUMERATED} units, got h of shape {shape}; "
-                "use Variational"
+        case Enumerated() if not model.h.enumerable:
+            kind = TypeError if model.h.continuous else ValueError
+            raise kind(
+                f"Enumerated: expected latents with at most {MAX_STATES} states, got {model.h!r}; use Variational"
             )
-        case Variational() if source.corrector is not None and not q.continuous:
-            raise TypeError(f"corrector: expected a posterior over continuous h, got {kind}; leave the corrector out")
-        case NoLatents() if shape != (0,):
-            raise ValueError(f"NoLatents: expected a model without latents, got h of shape {shape}; use Variational")
+        case Importance() if not isinstance(model.h, Binary):
+            raise TypeError(f"Importance: expected binary h, got {model.h!r}; use Variational")
+        case Variational() if source.corrector is not None and not model.h.continuous:
+            raise TypeError(f"corrector: expected continuous h, got {model.h!r}; leave the corrector out")
 
 
 def independent_sets(
     source: LatentSource, model: EBLVM, q: Distribution, features: Any, noises: Sequence[Any]
 ) -> list[Latents]:
     """A set of states for each of several independent noises; one chain corrects the samples of all of them."""
-    if not isinstance(source, Variational) or source.corrector is None:
+    if not isinstance(source, Variational) or source.corrector is None or isinstance(model.h, Empty):
         return [source(model, q, features, noise) for noise in noises]
     starts, steps = zip(*noises, strict=True)
     together = source(model, q, features, (jnp.concatenate(starts, axis=1), jnp.concatenate(steps, axis=2)))

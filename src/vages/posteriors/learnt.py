@@ -1,4 +1,4 @@
-"""Posteriors with parameters: any network's output as a Bernoulli or a diagonal Gaussian."""
+"""Posteriors with parameters: any network's output as Bernoulli, one-hot or diagonal Gaussian variables."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.distributions import Bernoulli, Gaussian
+from vages.distributions import Bernoulli, Gaussian, OneHot
 from vages.models import EBLVM
 from vages.nets import ConvEncoder, ResidualMLP
 from vages.nets.network import check_size
@@ -28,6 +28,21 @@ class BernoulliPosterior(Posterior):
 
     def __call__(self, model: EBLVM, features: Any, v: Array) -> Bernoulli:
         return Bernoulli(self.network(v), self.temperature)
+
+
+class CategoricalPosterior(Posterior):
+    """q(h | v) with `network(v)`, n k numbers, as logits of n choices among k; samples as `BernoulliPosterior` has."""
+
+    network: Callable[[Array], Array]
+    temperature: float = eqx.field(static=True, default=0.1)
+
+    @staticmethod
+    def linear(key: PRNGKeyArray, v_dim: int, n: int, k: int, temperature: float = 0.1) -> "CategoricalPosterior":
+        """One fully connected layer."""
+        return CategoricalPosterior(eqx.nn.Linear(v_dim, n * k, key=key), temperature)
+
+    def __call__(self, model: EBLVM, features: Any, v: Array) -> OneHot:
+        return OneHot(self.network(v).reshape(model.h.shape), self.temperature)
 
 
 class GaussianPosterior(Posterior):
@@ -59,7 +74,7 @@ class GaussianPosterior(Posterior):
 
     def __call__(self, model: EBLVM, features: Any, v: Array) -> Gaussian:
         moments: Any = self.network(v)
-        if getattr(moments, "ndim", None) == len(model.h_shape):
+        if getattr(moments, "ndim", None) == len(model.h.shape):
             raise TypeError(
                 f"network: expected the pair (mean, log standard deviation), got one array of shape {moments.shape}; "
                 "give it twice the outputs and wrap it in posteriors.Halves"

@@ -21,7 +21,7 @@ def posterior_means(
     progress: Callable[[int, int], object] | None = None,
 ) -> Float32[np.ndarray, "n ..."]:
     """The mean of q(h | v) for each image; `progress(done, total)` is called after every batch."""
-    means = [np.zeros((0, *model.h_shape), np.float32)]
+    means = [np.zeros((0, *model.h.shape), np.float32)]
     for i in range(0, len(images), batch):
         means.append(np.asarray(_means(model, posterior, jnp.asarray(images[i : i + batch]))))
         if progress is not None:

@@ -28,10 +28,10 @@ def sample_v(
     chunk: int = 100,
     progress: Progress | None = None,
 ) -> LangevinSamples:
-    """v ~ p(v | h) for each row of h (n, *h_shape).
+    """v ~ p(v | h) for each row of h (n, …).
 
     With `shared_noise` all chains have the same start and the same noise, and differ by h alone. Pixels where `mask`
-    is true are held at `known` (see `Held`); both are of shape v_shape or (n, *v_shape).
+    is true are held at `known` (see `Held`); both are of v's shape, or (n, …).
 
     `record` snapshots make the trajectory: after every 269th of 2,700 steps for 10 (see `Schedule.snapshots`), and
     last the result. At most `batch` chains run together, and draw their noise together: it is part of the seed.
@@ -75,7 +75,7 @@ def sample_unconditional(
     chunk: int = 100,
     progress: Progress | None = None,
 ) -> LangevinSamples:
-    """v ~ p(v | h) with h drawn from `latents` (any number, *h_shape), or without them from joint sampling.
+    """v ~ p(v | h) with h drawn from `latents` (any number, …), or without them from joint sampling.
 
     `latents` stand for the aggregate posterior: the posterior means of the training data, say. They are drawn with
     replacement. A chain that diverges in joint sampling counts as diverged. The options are those of `sample_v`.
@@ -85,8 +85,8 @@ def sample_unconditional(
     if latents is not None:
         pool = check_latents(model, latents, chain_dtype(model), name="latents")
         h = pool[jax.random.randint(for_h, (count,), 0, len(pool))]
-    elif 0 in model.h_shape:
-        h = jnp.zeros((count, *model.h_shape), chain_dtype(model))
+    elif model.h.size == 0:
+        h = jnp.zeros((count, *model.h.shape), chain_dtype(model))
     else:
         h = sample_joint(for_h, model, count, schedule, batch=batch, chunk=chunk, progress=_half(progress, 0)).h
         run = run._replace(progress=_half(progress, 1))

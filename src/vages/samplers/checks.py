@@ -1,11 +1,10 @@
 """What may go into annealed Langevin sampling, checked at the door."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from vages.models import EBLVM, TractableEBLVM, check_finite, check_inputs
+from vages.models import EBLVM, check_finite, check_inputs
 from vages.samplers.langevin import Held
 from vages.samplers.program import Run
 
@@ -24,29 +23,27 @@ def check_run(count: int, run: Run) -> None:
 
 
 def check_latents(model: EBLVM, h: Array | np.ndarray, dtype: np.dtype, name: str = "h") -> Array:
-    """h as an array (n, *h_shape), in the chain's dtype where it is floating."""
+    """h as an array (n, …), in the chain's dtype where it is floating."""
     h = jnp.asarray(h)
-    if h.ndim != 1 + len(model.h_shape) or h.shape[1:] != model.h_shape or not len(h):
-        wanted = ", ".join(map(str, ("n", *model.h_shape)))
-        hint = "; add the axis of the chains with h[None]" if h.shape == model.h_shape else ""
+    if h.ndim != 1 + len(model.h.shape) or h.shape[1:] != model.h.shape or not len(h):
+        wanted = ", ".join(map(str, ("n", *model.h.shape)))
+        hint = "; add the axis of the chains with h[None]" if h.shape == model.h.shape else ""
         raise ValueError(f"{name}: expected shape ({wanted}) with at least one row, got {h.shape}{hint}")
     check_finite(name, h)
     h = h.astype(dtype) if jnp.issubdtype(h.dtype, jnp.floating) else h
-    check_inputs(model, jnp.zeros((1, *model.v_shape), dtype), h[:1, None])
+    check_inputs(model, jnp.zeros((1, *model.v.shape), dtype), h[:1, None])
     return h
 
 
 def check_continuous(model: EBLVM, dtype: np.dtype) -> None:
-    """Raise where a model is known to have discrete latents, along which there is no gradient to follow."""
-    v = jnp.zeros((1, *model.v_shape), dtype)
-    check_inputs(model, v, jnp.zeros((1, 1, *model.h_shape), dtype))
-    if not isinstance(model, TractableEBLVM):
-        return
-    if not jax.eval_shape(lambda v: model.posterior(model.features(v)), v[0]).continuous:
+    """Raise where a model has discrete latents, along which there is no gradient to follow."""
+    if not model.h.continuous:
         raise TypeError(
-            f"model: expected continuous latents, got the discrete ones of a {type(model).__name__}; "
+            f"model: expected continuous latents, got {model.h!r} of a {type(model).__name__}; "
             "sample v given h with sample_v, or use gibbs_sample"
         )
+    v = jnp.zeros((1, *model.v.shape), dtype)
+    check_inputs(model, v, jnp.zeros((1, 1, *model.h.shape), dtype))
 
 
 def held_pixels(
@@ -64,11 +61,11 @@ def held_pixels(
         )
     pixels = np.asarray(known).astype(dtype)
     for name, array in (("mask", mask), ("known", pixels)):
-        if array.shape not in (model.v_shape, (count, *model.v_shape)):
+        if array.shape not in (model.v.shape, (count, *model.v.shape)):
             raise ValueError(
-                f"{name}: expected shape {model.v_shape} or {(count, *model.v_shape)}, got {array.shape}; "
+                f"{name}: expected shape {model.v.shape} or {(count, *model.v.shape)}, got {array.shape}; "
                 "give one for all chains or one for each"
             )
-    mask, pixels = (np.broadcast_to(x, (count, *model.v_shape)) for x in (mask, pixels))
+    mask, pixels = (np.broadcast_to(x, (count, *model.v.shape)) for x in (mask, pixels))
     check_finite("known", jnp.asarray(np.where(mask, pixels, 0)))
     return Held(jnp.asarray(mask), jnp.asarray(pixels))

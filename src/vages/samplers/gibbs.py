@@ -33,8 +33,8 @@ def gibbs_noise(key: PRNGKeyArray, model: GRBM, batch_shape: tuple[int, ...]) ->
         lambda model: (model.posterior(model.features(model.visible_bias)), model.conditional(model.latent_bias)), model
     )
     return GibbsNoise(
-        posterior.noise(for_h, (*batch_shape, *model.h_shape)),
-        conditional.noise(for_v, (*batch_shape, *model.v_shape)),
+        posterior.noise(for_h, (*batch_shape, *model.h.shape)),
+        conditional.noise(for_v, (*batch_shape, *model.v.shape)),
     )
 
 
@@ -47,7 +47,7 @@ def gibbs_transition(model: GRBM, h: Array, noise: GibbsNoise) -> GibbsState:
 def gibbs_init(key: PRNGKeyArray, model: GRBM, chains: int) -> GibbsState:
     """v uniform on [0, 1] and h ~ p(h | v), with the axis of the chains first."""
     for_v, for_h = jax.random.split(key)
-    v = jax.random.uniform(for_v, (chains, *model.v_shape), model.weight.dtype)
+    v = jax.random.uniform(for_v, (chains, *model.v.shape), model.weight.dtype)
     noise = gibbs_noise(for_h, model, (chains,)).h
     return GibbsState(v, jax.vmap(lambda v, noise: model.posterior(model.features(v)).transform(noise))(v, noise))
 

@@ -39,7 +39,7 @@ class Move(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Inpainting: where `mask`, v is `known` throughout; both of shape (chains, *v_shape).
+    """Inpainting: where `mask`, v is `known` throughout; both of shape (chains, …).
 
     The gradient in the other pixels is that of their conditional density given the held ones, so that at every
     temperature T the chain is one for p(unknown | known, h)^(1/T) itself. (Score networks of many noise levels are
@@ -64,12 +64,12 @@ def langevin_noise(
     key: PRNGKeyArray, model: EBLVM, chains: int, *, joint: bool = False, shared: bool = False
 ) -> LangevinNoise:
     """The noise of one step, in one call; with `shared` the same for all chains. It asks the model for shapes alone."""
-    v_size, h_size = math.prod(model.v_shape), math.prod(model.h_shape) if joint else 0
+    v_size, h_size = math.prod(model.v.shape), math.prod(model.h.shape) if joint else 0
     rows = 1 if shared else chains
     noise = flat_noise(jax.random.normal, key, (rows, v_size + h_size), chain_dtype(model))
     noise = jnp.broadcast_to(noise, (chains, v_size + h_size))
-    v = noise[:, :v_size].reshape(chains, *model.v_shape)
-    return LangevinNoise(v, noise[:, v_size:].reshape(chains, *model.h_shape) if joint else None)
+    v = noise[:, :v_size].reshape(chains, *model.v.shape)
+    return LangevinNoise(v, noise[:, v_size:].reshape(chains, *model.h.shape) if joint else None)
 
 
 def langevin_init(

@@ -30,9 +30,9 @@ Progress = Callable[[int, int], object]  # of the steps done and of all steps
 
 
 class LangevinSamples(NamedTuple):
-    """The ends of the chains: v (n, *v_shape) and h (n, *h_shape), and where asked snapshots of v on the way.
+    """The ends of the chains: v (n, …) and h (n, …), and where asked snapshots of v on the way.
 
-    `trajectory` (snapshots, n, *v_shape) holds v at evenly spaced steps and last of all the result. A chain that was
+    `trajectory` (snapshots, n, …) holds v at evenly spaced steps and last of all the result. A chain that was
     ever non-finite or out of the schedule's box is marked in `diverged`, and its numbers are NaN from then on: leave it
     out by `v[~diverged]`, and say how many there were.
     """

@@ -143,8 +143,8 @@ def fit(
             "first state": {"sha256": digest(state)},
         }
     )
-    own_data = many and data.ndim == len(state.model.v_shape) + 2
-    _check(data, state.model.v_shape, own_data, seeds)
+    own_data = many and data.ndim == len(state.model.v.shape) + 2
+    _check(data, state.model.v.shape, own_data, seeds)
     _check_settings(steps, batch, chunk, evaluate_every, mesh)
     _check_callbacks(callbacks)
     if (resume or guard.policy == "recover") and folder is None and is_writer():
@@ -267,11 +267,11 @@ def _plain(value: Any) -> Any:
     return np.asarray(value, np.float64).tolist()
 
 
-def _check(data: Array, v_shape: tuple[int, ...], own_data: bool, seeds: tuple[int, ...]) -> None:
+def _check(data: Array, shape: tuple[int, ...], own_data: bool, seeds: tuple[int, ...]) -> None:
     if own_data and len(data) != len(seeds):
         raise ValueError(f"data: expected one set of rows a seed, {len(seeds)}, got {len(data)}")
-    if (rows := data.shape[1 + own_data :]) != v_shape:
-        raise ValueError(f"data: expected rows of the model's shape {v_shape}, got {rows}; reshape them")
+    if (rows := data.shape[1 + own_data :]) != shape:
+        raise ValueError(f"data: expected rows of the model's shape {shape}, got {rows}; reshape them")
     check_finite("data", data)
 
 

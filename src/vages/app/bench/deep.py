@@ -74,6 +74,6 @@ def sampling_seconds(recipe: DeepRecipe, job: Job, count: int) -> float:
     model, schedule = chains_of(recipe, job.state.model)
     seen = []
     told = lambda done, total: seen.append((done, time.perf_counter()))
-    sample_v(jax.random.key(0), model, jnp.zeros((count, *model.h_shape)), schedule, progress=told)
+    sample_v(jax.random.key(0), model, jnp.zeros((count, *model.h.shape)), schedule, progress=told)
     (first, start), (last, end) = seen[0], seen[-1]
     return (end - start) * last / (last - first)

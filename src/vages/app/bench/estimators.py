@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vages.distributions import sample
+from vages.domains import Real
 from vages.estimators import encode
 from vages.models import EBLVM
 from vages.objectives import perturb, vages_dsm
@@ -29,12 +30,12 @@ class MLPEnergy(EBLVM):
     head: eqx.nn.Linear
 
     @property
-    def v_shape(self) -> tuple[int, ...]:
-        return (V_DIM,)
+    def v(self) -> Real:
+        return Real(V_DIM)
 
     @property
-    def h_shape(self) -> tuple[int, ...]:
-        return (H_DIM,)
+    def h(self) -> Real:
+        return Real(H_DIM)
 
     def features(self, v: Array) -> Array:
         return self.network(v)

@@ -24,7 +24,7 @@ def why_unjudged(source: str, measure: str, grey: str) -> str | None:
         return "a GRBM draws no samples that the network could judge"
     if not inception_file().exists():
         return "the network's weights are not there, see vages inception --help"
-    if load_run(Path(source)).model.v_shape[0] == 1 and grey == "refuse":
+    if load_run(Path(source)).model.v.shape[0] == 1 and grey == "refuse":
         return "the images are grey; --grey replicate gives the network their channel three times"
     return None
 

@@ -23,7 +23,7 @@ from vages.evaluation.posterior_gap import posterior_gap
 from vages.evaluation.scores import Score, VariationalScore, as_score
 from vages.evaluation.signs import random_signs
 from vages.evaluation.stein import ksd_sums
-from vages.models import GRBM, binary_states
+from vages.models import GRBM
 from vages.posteriors import BernoulliPosterior
 
 LEVEL = 0.05
@@ -91,7 +91,7 @@ def perturbed(model: GRBM, noise: GRBM, level: float) -> GRBM:
 
 def shifted_posterior(model: GRBM, shift: Array | None = None) -> BernoulliPosterior:
     """The posterior of a GRBM as a fully connected layer with hard samples, its logits shifted."""
-    layer = eqx.nn.Linear(model.v_shape[0], model.h_shape[0], key=jax.random.key(0))
+    layer = eqx.nn.Linear(model.v.shape[0], model.h.shape[0], key=jax.random.key(0))
     bias = model.latent_bias if shift is None else model.latent_bias + shift
     layer = eqx.tree_at(lambda layer: (layer.weight, layer.bias), layer, (model.weight.T, bias))
     return BernoulliPosterior(layer, temperature=0.0)
@@ -100,11 +100,11 @@ def shifted_posterior(model: GRBM, shift: Array | None = None) -> BernoulliPoste
 def exact_samples(key: PRNGKeyArray, model: GRBM, n: int) -> Float[Array, "n v"]:
     """Independent draws of p(v): h from its enumerated masses, then v given h."""
     for_h, for_v = jax.random.split(key)
-    states, centre = binary_states(model.h_shape[0]).astype(model.weight.dtype), model.visible_bias
+    states, centre = model.h.states(model.weight.dtype), model.visible_bias
     features = model.features(centre)
     log_mass = jax.vmap(lambda h: model.log_joint(features, h) - model.conditional(h).log_prob(centre))(states)
     h = states[jax.random.categorical(for_h, log_mass, shape=(n,))]
-    noise = jax.random.normal(for_v, (n, *model.v_shape), centre.dtype)
+    noise = jax.random.normal(for_v, (n, *model.v.shape), centre.dtype)
     return jax.vmap(lambda h, noise: model.conditional(h).transform(noise))(h, noise)
 
 

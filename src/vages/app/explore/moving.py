@@ -21,14 +21,14 @@ def moving(visit: Visit) -> Callable[[], Awaitable[None]]:
     playground = visit.playground
     directions = playground.directions
     assert directions is not None
-    size = math.prod(playground.model.h_shape)
+    size = math.prod(playground.model.h.shape)
     seed, single = 0, np.zeros(size, np.float32)
     listening, ready = True, False
 
     def latents() -> np.ndarray:
         assert visit.mean is not None
         amounts = np.asarray([slider.value for slider in sliders])
-        return playground.moved(visit.mean, amounts) + single.reshape(playground.model.h_shape)
+        return playground.moved(visit.mean, amounts) + single.reshape(playground.model.h.shape)
 
     async def draw() -> None:
         if visit.mean is None:

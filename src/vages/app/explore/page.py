@@ -25,7 +25,7 @@ def page(playground: Playground, turns: Turns) -> None:
     client.on_disconnect(lambda: None if client.has_socket_connection else visit.player.leave())
     ui.add_css(STYLE)
     run = playground.run
-    latents = f"{prod(playground.model.h_shape)} latents" if run.has_latents else "no latents"
+    latents = f"{prod(playground.model.h.shape)} latents" if run.has_latents else "no latents"
     with ui.element("header").classes("title"):
         ui.html(escape(run.path.resolve().name), tag="h1", sanitize=False)
         about = f"{run.recipe.data} · {run.recipe.method} · {latents} · {run.weights}, checkpoint of step {run.step:,}"

@@ -16,7 +16,16 @@ from vages.models import EBM, DeepEBLVM
 from vages.nets.network import check_image_shape
 from vages.objectives import MDSM, BiMDSM, NoiseRange, Objective
 from vages.optimizers import Decay, learning_rate
-from vages.posteriors import Corrector, GaussianPosterior, NoLatents, NoPosterior, Posterior, Variational, fisher, kl
+from vages.posteriors import (
+    Corrector,
+    Enumerated,
+    ExactPosterior,
+    GaussianPosterior,
+    Posterior,
+    Variational,
+    fisher,
+    kl,
+)
 from vages.training import Job, init_seeds, one_seed
 from vages.training.learner import Learner, LearnerState, make_learner
 
@@ -120,7 +129,7 @@ def objective_of_deep(recipe: DeepRecipe) -> Objective:
     if recipe.method == "bimdsm":
         return BiMDSM(recipe.levels, recipe.unrolled, 1)
     if recipe.method == "mdsm":
-        return MDSM(recipe.levels, NoLatents())
+        return MDSM(recipe.levels, Enumerated())
     corrector = Corrector(recipe.corrector_steps, recipe.corrector_size, recipe.corrector_noise)
     return MDSM(recipe.levels, Variational(recipe.samples, corrector if recipe.corrector_steps else None))
 
@@ -161,7 +170,7 @@ def parts_of_deep(
         for_model, for_posterior = jax.random.split(key)
         if recipe.method == "mdsm":
             build = EBM.images if recipe.network == "resnet" else EBM.vectors
-            return build(for_model, shape, **layers), NoPosterior()
+            return build(for_model, shape, **layers), ExactPosterior()
         coupled = {"latents": recipe.latents, "head_width": recipe.head_width}
         if recipe.network == "resnet":
             model = DeepEBLVM.images(for_model, shape, **layers, **coupled)

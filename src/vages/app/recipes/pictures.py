@@ -27,7 +27,7 @@ def draw(trained: Trained) -> dict[str, Figure]:
         ceiling = ("log 2, the data's own", float(np.log(2))) if recipe.data == "checkerboard" else None
         curve = {recipe.method: trained.fitted.curve(logged[0])}
         figures["curve"] = curves_figure(curve, logged[0].replace("_", " "), ceiling=ceiling)
-    if model.v_shape == (2,):
+    if model.v.shape == (2,):
         extent = TOYS[recipe.data].bounds if recipe.data in TOYS else _extent_of(test)
         if recipe.latents <= MAX_ENUMERATED:
             points = grid_points(extent)

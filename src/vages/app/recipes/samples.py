@@ -46,7 +46,7 @@ class Samples:
         use: str = "quality",
     ):
         check_seed(seed)
-        as_pixels(np.zeros((1, *model.v_shape), np.uint8), "samples", grey)  # refused here, not after hours of chains
+        as_pixels(np.zeros((1, *model.v.shape), np.uint8), "samples", grey)  # refused here, not after hours of chains
         self.model, self.posterior, self.train, self.seed = model, posterior, train, seed
         self.grey: Grey = grey
         self.chained, self.schedule = chains_of(recipe, model)

@@ -35,7 +35,7 @@ def fid_selection(
 
     def evaluate(state: LearnerState) -> dict[str, Any]:
         model, posterior = state.averages or Averages(state.model, state.posterior)
-        given = train if 0 not in model.h_shape else None
+        given = train if model.h.size > 0 else None
         drawn = Samples(recipe, model, posterior, given, seed=recipe.seed, grey=grey, use="selection")
         moments = feature_moments(network, drawn.draw(count), count, kept=0)
         told = {"diverged_chains": drawn.diverged}

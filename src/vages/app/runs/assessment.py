@@ -50,7 +50,7 @@ from vages.evaluation import (
 )
 from vages.models import EBLVM, GRBM, TractableEBLVM
 from vages.models.grbm import MAX_ENUMERATED
-from vages.posteriors import Corrector, NoPosterior, Posterior
+from vages.posteriors import Corrector, ExactPosterior, Posterior
 from vages.samplers.program import Progress
 from vages.terminal import printable
 
@@ -168,7 +168,7 @@ def assess_subject(key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: 
     """The rows of any model with its posterior and data."""
     keys = jax.random.split(key, 10)
     model, posterior = subject.model, subject.posterior
-    latents = 0 not in model.h_shape
+    latents = model.h.size > 0
     noisy = lambda key, v: v + subject.noise * jax.random.normal(key, v.shape, v.dtype)
     clean = _held_out(keys[0], subject.splits, sizes.examples)
     test = noisy(keys[1], clean)
@@ -183,7 +183,7 @@ def assess_subject(key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: 
         ]
     else:
         drawn = sizes.samples if latents else 1
-        score = VariationalScore(model, posterior if latents else NoPosterior(), drawn, subject.corrector)
+        score = VariationalScore(model, posterior if latents else ExactPosterior(), drawn, subject.corrector)
         if subject.noise:
             means = f"{LOSS}, both with noise of {subject.noise:.3g}: lower is better"
             loss = _denoising_loss(keys[5], score, clean, test, subject.noise)
@@ -225,13 +225,13 @@ def _some(key: PRNGKeyArray, v: np.ndarray, examples: int) -> Array:
 
 
 def _sm_loss(model: TractableEBLVM, v: Array, key: PRNGKeyArray) -> Estimate:
-    long = math.prod(model.v_shape) > LONG
+    long = math.prod(model.v.shape) > LONG
     return sliced_score_matching_loss(model.score, v, key) if long else score_matching_loss(model.score, v)
 
 
 def _log_partition(key: PRNGKeyArray, model: TractableEBLVM, sizes: Sizes) -> LogPartition | None:
     """An estimate where log Z is not known."""
-    if not isinstance(model, GRBM) or model.h_shape[0] <= MAX_ENUMERATED:
+    if not isinstance(model, GRBM) or model.h.shape[0] <= MAX_ENUMERATED:
         return None
     return ais(key, model, chains=sizes.annealing, temperatures=sizes.annealing)
 

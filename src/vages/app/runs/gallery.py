@@ -96,7 +96,7 @@ def interpolate(
             f"columns: expected 1 to {most} snapshots of {schedule.steps} steps, got {columns}; take fewer, or sample "
             "for longer"
         )
-    _, height, width = run.model.v_shape
+    _, height, width = run.model.v.shape
     if rows > (most := _TALLEST * columns * (width + 1) // (height + 1)):
         raise ValueError(f"rows: expected at most {most} for a picture of {columns} columns, got {rows}; take fewer")
     _check_memory(run, rows * columns)
@@ -206,7 +206,7 @@ def _sampler(run: LoadedRun, use: str, seed: int, sampling: float | None) -> tup
 
 def _check_memory(run: LoadedRun, images: int) -> None:
     """Raise unless so many images fit, with their h, as the device has them and as they are written."""
-    one = math.prod(run.model.v_shape) + math.prod(run.model.h_shape)
+    one = math.prod(run.model.v.shape) + math.prod(run.model.h.shape)
     check_memory({"images": 2 * 4 * images * one}, "ask for fewer")
 
 

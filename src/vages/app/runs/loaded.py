@@ -48,7 +48,7 @@ class LoadedRun:
     @property
     def has_latents(self) -> bool:
         """Whether there is an h."""
-        return 0 not in self.model.h_shape
+        return self.model.h.size > 0
 
     @property
     def data_name(self) -> str:
@@ -70,7 +70,7 @@ class LoadedRun:
         about = {"data": self.data, "dataset": self.dataset}
         if self.other is None:
             return own_data(self.path, self.recipe, about, read_deep)
-        return other_data(self.path, self.recipe, about, read_other_images, self.other, self.model.v_shape)
+        return other_data(self.path, self.recipe, about, read_other_images, self.other, self.model.v.shape)
 
     @property
     def about_data(self) -> dict[str, Any] | None:

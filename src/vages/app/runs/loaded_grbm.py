@@ -66,7 +66,7 @@ class GRBMRun:
         about = {"data": self.data, "dataset": self.dataset}
         if self.other is None:
             return own_data(self.path, self.recipe, about, read_grbm)
-        return other_data(self.path, self.recipe, about, read_grbm, self.other, self.model.v_shape)
+        return other_data(self.path, self.recipe, about, read_grbm, self.other, self.model.v.shape)
 
     @property
     def about_data(self) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ SLICE = 0.1  # seconds of a stretch, about: how long a stop is waited for
 
 
 class Snapshot(NamedTuple):
-    """All chains after a step: v (n, *v_shape), NaN where a chain has diverged, and the temperature just left."""
+    """All chains after a step: v (n, …), NaN where a chain has diverged, and the temperature just left."""
 
     step: int
     steps: int

@@ -366,5 +366,5 @@ def test_what_cannot_work_says_so():
     features = jax.vmap(grbm.features)(v)
     q = infer(filled(BernoulliPosterior.linear, 3, 2), grbm, features, v)
     source = Variational(2, Corrector(1, 0.1))
-    with refused("corrector", got="Bernoulli", kind=TypeError):
+    with refused("corrector", got="Binary(2)", kind=TypeError):
         source(grbm, q, features, (jnp.zeros((1, 2, 2)), jnp.zeros((1, 1, 2, 2))))

@@ -1,6 +1,7 @@
 """Domains, and what follows from them: exact scores, gradients and posteriors by enumeration for any energy."""
 
 import itertools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -112,6 +113,7 @@ def test_score_and_gradient_of_any_energy_are_exact(float64, h):
     features = jax.vmap(model.features)(v)
     q = infer(ExactPosterior(), model, features, v)
     states, weights = Enumerated()(model, q, features, None)
+    assert weights is not None
     score = jax.vmap(jax.grad(lambda v: log_density(model, v)))(v)
     np.testing.assert_allclose(vaes(model, v, states, weights), score, rtol=1e-10, atol=1e-12)
 
@@ -131,7 +133,7 @@ def test_samples_of_the_exact_posterior():
     """Frequencies of 64 states in 100,000 samples: χ² has 63 degrees of freedom, false alarms once in 1e6."""
     model = own(Binary(6), jnp.float32)
     v = jnp.array([[0.3, -0.5, 0.8]])
-    q = infer(ExactPosterior(), model, v, v)
+    q: Any = infer(ExactPosterior(), model, v, v)
     drawn = sample(q, KEY, 100_000)[0]
     counts = np.bincount(np.asarray(jax.vmap(model.h.index)(drawn)), minlength=64)
     expected = 100_000 * np.exp(np.asarray(q.log_probs[0], np.float64))
@@ -229,5 +231,6 @@ def test_a_model_without_latents_takes_every_source(float64):
     q = infer(ExactPosterior(), model, v, v)
     for source in (Variational(3), Enumerated()):
         states, weights = source(model, q, v, source.noise(KEY, q))
+        assert weights is not None
         assert (states.shape, weights.tolist()) == ((2, 1, 0), [[1.0], [1.0]])
         np.testing.assert_allclose(vaes(model, v, states, weights), -4 * v**3, rtol=1e-12)

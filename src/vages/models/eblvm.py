@@ -1,7 +1,7 @@
 """What an energy-based latent variable model is."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -18,8 +18,20 @@ class EBLVM(eqx.Module):
     not depend on h. Batches are made by `vmap`, never by the model.
     """
 
-    v: eqx.AbstractVar[Domain]
-    h: eqx.AbstractVar[Domain]
+    if TYPE_CHECKING:  # properties or fields of a subclass; type checkers take an AbstractVar for a field of `__init__`
+
+        @property
+        def v(self) -> Domain:
+            """The domain of the visible variables."""
+            ...
+
+        @property
+        def h(self) -> Domain:
+            """The domain of the latent variables."""
+            ...
+    else:
+        v: eqx.AbstractVar[Domain]
+        h: eqx.AbstractVar[Domain]
 
     @abstractmethod
     def features(self, v: Array) -> Any:

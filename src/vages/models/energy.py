@@ -25,8 +25,8 @@ class EnergyModel(EBLVM):
 
     energy: Callable[[Any, Any, Array], Array] = eqx.field(static=True)
     params: Any
-    v: Domain = eqx.field(static=True)
-    h: Domain = eqx.field(static=True)
+    v: Domain = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
+    h: Domain = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     visible_part: Callable[[Any, Array], Any] | None = eqx.field(static=True)
 
     def __init__(
@@ -46,7 +46,7 @@ class EnergyModel(EBLVM):
             check_kind(name, domain, Domain, "a domain", "write Real(2) for a vector of two real numbers")
         self.energy = energy
         self.params = params
-        self.v, self.h = v, h
+        self.v, self.h = v, h  # pyright: ignore[reportIncompatibleMethodOverride]
         self.visible_part = features
 
     def features(self, v: Array) -> Any:

@@ -22,6 +22,8 @@ def check_inputs(model: EBLVM, v, h=None, z=None, weights=None, *, samples: int 
     _check_array("v", v, ("batch", *model.v.shape), floating=True)
     if h is not None:
         _check_array("h", h, (v.shape[0], "samples", *model.h.shape), floating=False)
+        check_finite("h", h)
+        check_values("h", h, model.h)
         if h.shape[1] < samples:
             why = " (a covariance needs two)" if samples == 2 else ""
             raise ValueError(
@@ -35,11 +37,9 @@ def check_inputs(model: EBLVM, v, h=None, z=None, weights=None, *, samples: int 
             raise TypeError(f"z: expected the dtype of v, {v.dtype}, got {z.dtype}; cast one of them")
     if weights is not None and h is not None:
         _check_array("weights", weights, h.shape[:2], floating=True)
-    for name, array in (("v", v), ("h", h), ("z", z), ("weights", weights)):
+    for name, array in (("v", v), ("z", z), ("weights", weights)):
         if array is not None:
             check_finite(name, array)
-    if h is not None:
-        check_values("h", h, model.h)
 
 
 def check_finite(name: str, array) -> None:

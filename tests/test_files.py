@@ -784,6 +784,14 @@ def test_small_files_take_little_memory_and_libraries_print_nothing(tmp_path):
 # Folders of images
 
 
+@pytest.mark.parametrize("name", ["z.gif", "b/z.WebP", "z.tiff"])
+def test_other_kinds_of_images_are_not_passed_over(tmp_path, name):
+    (tmp_path / "b").mkdir()
+    for image in ("a.png", name):
+        (tmp_path / image).write_bytes(b"")
+    refused(f"{name}: ", image_files, tmp_path, 9)
+
+
 def test_image_folders(tmp_path):
     folder = tmp_path / "images"
     (folder / "b" / "deep").mkdir(parents=True)

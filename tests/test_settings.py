@@ -185,3 +185,8 @@ def test_data_of_a_forged_config_have_a_name(data):
 def test_flags_of_a_forged_config_are_flags():
     with refused("flips", got="x"):
         check_choices(Forged(flips="x"))  # pyright: ignore[reportArgumentType]
+
+
+def test_a_preset_beside_resume_is_refused(tmp_path):
+    with refused("preset", got="digits"):
+        cli.train("digits", resume=tmp_path)

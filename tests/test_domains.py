@@ -12,6 +12,7 @@ import pytest
 from errors import refused
 from vages import (
     DSM,
+    EBM,
     KSD,
     BernoulliPosterior,
     Binary,
@@ -234,3 +235,11 @@ def test_a_model_without_latents_takes_every_source(float64):
         assert weights is not None
         assert (states.shape, weights.tolist()) == ((2, 1, 0), [[1.0], [1.0]])
         np.testing.assert_allclose(vaes(model, v, states, weights), -4 * v**3, rtol=1e-12)
+
+
+def test_a_model_without_latents_is_trained_in_narrow_numbers():
+    model = EBM.vectors(KEY, 3, width=4, depth=1)
+    learner = make_learner(DSM(0.1), learning_rate=1e-3, compute_dtype=jnp.bfloat16)
+    state, metrics = learner.step(learner.init(KEY, model, ExactPosterior(), batch=4), jnp.ones((4, 3)), KEY)
+    assert np.isfinite(metrics["loss"])
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.model)} == {jnp.dtype("float32")}

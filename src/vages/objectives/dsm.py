@@ -52,7 +52,7 @@ class DSM:
     """
 
     sigma: float | NoiseRange
-    latents: LatentSource
+    latents: LatentSource = Variational(2)  # noqa: RUF009
     control_variate: bool = False
     unrolled: int = field(default=0, init=False)
 

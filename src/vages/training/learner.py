@@ -133,7 +133,8 @@ def make_learner(
         check_kind("model", model, EBLVM, "an EBLVM", order)
         check_kind("posterior", posterior, Posterior, "a Posterior", order)
         check_kind("batch", batch, int | np.integer, "a number of examples", order)
-        check_dtype(posterior)
+        if model.h.size:  # without latents, nothing is asked of the posterior
+            check_dtype(posterior)
         q = check_contract(model, posterior)
         if (posterior_steps or objective.unrolled) and has_parameters(posterior):
             divergence.check(posterior, q)

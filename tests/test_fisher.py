@@ -179,7 +179,7 @@ def test_chunks_change_nothing(monkeypatch):
         if eqx.is_array(x)
     )
     assert close(whole, parts)
-    monkeypatch.setattr("vages.evaluation.critic_training._NOISE_BYTES", 2000)
+    monkeypatch.setattr("vages.blocks.NOISE_BYTES", 2000)
     assert close(whole, eqx.filter_jit(lambda s: advance_critic(s, score, v, rows, KEY, at(0), how))(start))
     assert not close(whole, advance(start, rows, at(0), jax.random.key(1)))
     assert not close(whole, advance(start, rows, at(1), KEY))

@@ -26,14 +26,14 @@ def parts():
 
 
 def broken(spoil):
-    """The learner with `spoil(state, metrics)` after each update; the second seed is left alone."""
+    """The learner with `spoil(state, metrics)` after each step; the second seed is left alone."""
     learner, _ = parts()
 
-    def update(state, batch, noise):
-        after, metrics = learner.update(state, batch, noise)
+    def step(state, batch, key):
+        after, metrics = learner.step(state, batch, key)
         return spoil(after, metrics)
 
-    return learner._replace(update=update)
+    return learner._replace(step=step)
 
 
 def nan_loss(at):

@@ -129,7 +129,7 @@ def test_nor_do_the_results_of_several_seeds(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_step_is_draw_and_update_and_the_same_key_gives_the_same_bits(method):
+def test_the_same_key_gives_the_same_bits(method):
     learner, state = student(method)
     batch = teacher()[1][:BATCH]
     step = eqx.filter_jit(learner.step)

@@ -192,13 +192,14 @@ def test_bimdsm_is_the_gradient_through_a_hand_written_unroll(float64):
     model = filled(DeepEBLVM.vectors, 3, width=4, depth=2, latents=2, head_width=4)
     posterior = filled(GaussianPosterior.linear, 3, 2)
     w, rate, decay = normal(0, 4, 3), 0.01, (0.9, 0.95)
-    learner = make_learner(
-        Remembering(BiMDSM(LEVELS, unrolled=2)), learning_rate=rate, posterior_steps=2, divergence=fisher
-    )
+    objective = BiMDSM(LEVELS, unrolled=2)
+    learner = make_learner(Remembering(objective), learning_rate=rate, posterior_steps=2, divergence=fisher)
     state = learner.init(KEY, model, posterior, batch=4)
-    noise = quick(lambda key: learner.draw(state, w, key))(KEY)
-    after, metrics = quick(learner.update)(state, w, noise)
-    epsilon, last = noise.objective
+    after, metrics = quick(learner.step)(state, w, KEY)
+    q = infer(posterior, model, jax.vmap(model.features)(w), w)
+    for_posterior, for_unrolled, for_objective = jax.random.split(KEY, 3)
+    first, ahead_of_it = (q.noise(key, (2, 4, 1, 2)) for key in (for_posterior, for_unrolled))
+    epsilon, last = objective.draw(for_objective, model, q, w)
     sigma = jnp.linspace(0.2, 1.2, 4)
     v = w + sigma[:, None] * epsilon
     target = -(v - w) / 0.3**2
@@ -227,10 +228,10 @@ def test_bimdsm_is_the_gradient_through_a_hand_written_unroll(float64):
 
     @quick
     def by_hand(model):
-        kept = descend(start, model, noise.posterior)
+        kept = descend(start, model, first)
 
         def upper(other):
-            ahead = descend(kept, other, noise.unrolled).at
+            ahead = descend(kept, other, ahead_of_it).at
 
             def one(v, target, noise):
                 mean, log_std = moments_of_q(ahead, v)

@@ -142,9 +142,11 @@ def test_bidsm_is_the_gradient_through_a_hand_written_unroll(float64, unrolled):
     objective = BiDSM(0.3, unrolled, samples=2)
     learner = make_learner(objective, learning_rate=rate, posterior_steps=2)
     state = learner.init(keys[0], model, BernoulliPosterior(layer), batch=5)
-    noise = jax.jit(learner.draw)(state, w, keys[3])
-    after, metrics = jax.jit(learner.update)(state, w, noise)
-    epsilon, last = noise.objective
+    after, metrics = jax.jit(learner.step)(state, w, keys[3])
+    q = infer(BernoulliPosterior(layer), model, jax.vmap(model.features)(w), w)
+    for_posterior, for_unrolled, for_objective = jax.random.split(keys[3], 3)
+    first, ahead_of_it = q.noise(for_posterior, (2, 5, 1, 4)), q.noise(for_unrolled, (unrolled, 5, 1, 4))
+    epsilon, last = objective.draw(for_objective, model, q, w)
     v, target = w + 0.3 * epsilon, -epsilon / 0.3
 
     def lower(phi, model, noise):
@@ -159,10 +161,10 @@ def test_bidsm_is_the_gradient_through_a_hand_written_unroll(float64, unrolled):
 
     @jax.jit
     def by_hand(model):
-        kept = descend(adam_start([weight, bias]), model, noise.posterior)
+        kept = descend(adam_start([weight, bias]), model, first)
 
         def upper(model):
-            ahead = descend(kept, model, [] if unrolled == 0 else noise.unrolled).at
+            ahead = descend(kept, model, ahead_of_it).at
 
             def one(v, target, noise):
                 h = jax.nn.sigmoid((ahead[0] @ v + ahead[1] + noise) / 0.1)

@@ -19,10 +19,10 @@ from vages.app.cli import options
 from vages.app.recipes import CHECKERBOARD, PRESETS, Recipe, job_of, train
 from vages.app.recipes.recipe import learner_of, parts_of
 from vages.app.runs import run_recipe
+from vages.blocks import block_lengths
 from vages.data import Batches
 from vages.training import Diverged, RunFolder, fit, init_seeds, iteration_costs, numbered_folder, seed_keys
 from vages.training.fit import _check_callbacks
-from vages.training.program import block_lengths
 
 SMALL = replace(CHECKERBOARD, steps=60, evaluate_every=20, seeds=2, posterior_steps=1)
 
@@ -82,11 +82,11 @@ def test_callbacks_that_are_no_functions_are_refused(wrong):
 def test_divergence_is_an_error_that_says_what_when_and_what_to_try():
     learner, state = start(SMALL, (4, 5))
 
-    def update(state, batch, noise):
-        after, metrics = learner.update(state, batch, noise)
+    def step(state, batch, key):
+        after, metrics = learner.step(state, batch, key)
         return after, metrics | {"loss": jnp.where(after.optimiser[0].count == 8, jnp.nan, metrics["loss"])}
 
-    broken = learner._replace(update=update)
+    broken = learner._replace(step=step)
     says = "got nan at iteration 8 of seed 4"
     with pytest.raises(Diverged, match=says):
         fit(broken, state, jnp.ones((300, 2)), steps=20, batch=100, seed=(4, 5), chunk=5)

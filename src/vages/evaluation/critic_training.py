@@ -1,7 +1,7 @@
 """Training of a critic f as compiled chunks: Adam along E[sᵀf + εᵀ(∂f/∂v)ε − ½ ‖f‖²] (Eq. 22), with q(h | v) beside it.
 
-An iteration draws nothing: its noise, and that of the other iterations of a block, comes from one call. It depends on
-the key and the iteration's number alone.
+The noise of an iteration depends on the key and the iteration's number alone. That of a block of iterations is drawn in
+one call.
 """
 
 from collections.abc import Callable
@@ -13,16 +13,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vages.distributions import batch_noise, flat_noise
+from vages.blocks import scan_in_blocks
+from vages.distributions import flat_noise
 from vages.estimators import encode
 from vages.evaluation.critic import LatentCritic
 from vages.evaluation.scores import NUMBERS, FunctionScore, VariationalScore
 from vages.evaluation.signs import random_signs
+from vages.hoist import hoist
 from vages.optimizers import Decay, adam, apply, learning_rate
-from vages.posteriors import Posterior, has_parameters, infer, kl
+from vages.posteriors import Posterior, has_parameters, kl
 
 Hutchinson = Literal["rademacher", "gaussian"]
-_NOISE_BYTES = 2**23  # of a block of iterations: few calls of the generator, and still near the cores
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,6 @@ class CriticState(NamedTuple):
     posterior_optimiser: Any
 
 
-class CriticNoise(NamedTuple):
-    """All randomness of an iteration."""
-
-    posterior: Any  # (K, batch, 1, …)
-    score: Any
-    probe: Array  # ε
-
-
 def start_critic(critic: Any, score: VariationalScore | FunctionScore, how: CriticTraining) -> CriticState:
     """The state before the first iteration."""
     posterior = score.posterior if isinstance(score, VariationalScore) else None
@@ -85,25 +78,14 @@ def advance_critic(
 ) -> CriticState:
     """The state after an iteration for each row of `indices`, which pick rows of `data`."""
     params, static = eqx.partition(state, eqx.is_array)
-    draw = lambda i: _draw(jax.random.fold_in(key, i), state, score, data[indices[0]], how)
-    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(eqx.filter_eval_shape(draw, start)))
-    block = max(1, min(len(indices), _NOISE_BYTES // max(size, 1)))
-    iterations = start + jnp.arange(len(indices), dtype=start.dtype)
 
-    def iterate(params, inputs):
-        rows, noise = inputs
-        state = _update(eqx.combine(params, static), score, data[rows], noise, how)
-        return eqx.filter(state, eqx.is_array), None
+    def step(key, params, v):
+        return eqx.filter(_step(key, eqx.combine(params, static), score, v, how), eqx.is_array)
 
-    def run_block(params, inputs):
-        rows, iterations = inputs
-        return jax.lax.scan(iterate, params, (rows, jax.vmap(draw)(iterations)))
-
-    whole = len(indices) // block * block
-    for these, length in ((slice(0, whole), block), (slice(whole, None), len(indices) - whole)):
-        if length:
-            blocks = (indices[these].reshape(-1, length, indices.shape[1]), iterations[these].reshape(-1, length))
-            params, _ = jax.lax.scan(run_block, params, blocks)
+    batch = jax.ShapeDtypeStruct((indices.shape[1], *data.shape[1:]), data.dtype)
+    draw, update = hoist(step, key, params, batch)
+    iterate = lambda noise, params, rows: (update(noise, params, data[rows]), None)
+    params, _ = scan_in_blocks(draw, iterate, params, indices, key, start)
     return eqx.combine(params, static)
 
 
@@ -169,42 +151,33 @@ def _with_posterior(score: VariationalScore | FunctionScore, posterior: Posterio
     return VariationalScore(score.model, posterior, score.samples, score.corrector)
 
 
-def _draw(
-    key: PRNGKeyArray, state: CriticState, score: VariationalScore | FunctionScore, v: Array, how: CriticTraining
-) -> CriticNoise:
-    keys = jax.random.split(key, 3)
-    posterior = None
-    if isinstance(score, VariationalScore) and how.posterior_steps and has_parameters(state.posterior):
-        model = score.model
-        q = eqx.filter_eval_shape(lambda q, v: infer(q, model, jax.vmap(model.features)(v), v), state.posterior, v)
-        posterior = jax.vmap(lambda key: batch_noise(q, key, 1))(jax.random.split(keys[0], how.posterior_steps))
-    return CriticNoise(posterior, score.noise(keys[1], v), _probe(keys[2], v, how.hutchinson))
-
-
 def _probe(key: PRNGKeyArray, v: Array, hutchinson: Hutchinson) -> Array:
     if hutchinson == "gaussian":
         return flat_noise(jax.random.normal, key, v.shape, v.dtype)
     return random_signs(key, v.shape, v.dtype)
 
 
-def _update(
-    state: CriticState, score: VariationalScore | FunctionScore, v: Array, noise: CriticNoise, how: CriticTraining
+def _step(
+    key: PRNGKeyArray, state: CriticState, score: VariationalScore | FunctionScore, v: Array, how: CriticTraining
 ) -> CriticState:
+    for_posterior, for_score, for_probe = jax.random.split(key, 3)
+    probe = _probe(for_probe, v, how.hutchinson)
     optimiser, posterior_optimiser = _optimisers(how)
     critic, posterior, critic_state, posterior_state = state
     factor = jnp.ones((), jnp.float32)
     if isinstance(score, VariationalScore):
-        encoding = encode(score.model, v)
-        gap = lambda q, noise: jnp.mean(kl.at(score.model, q, encoding.features, v, noise))
-        for step_noise in () if noise.posterior is None else noise.posterior:  # (K, batch, 1, …): K is small
-            gradient = eqx.filter_grad(gap)(posterior, step_noise)
+        model, encoding = score.model, encode(score.model, v)
+        gap = lambda posterior, key: jnp.mean(kl(model, posterior, encoding.features, v, key))
+        steps = how.posterior_steps if has_parameters(posterior) else 0
+        for key in jax.random.split(for_posterior, steps):
+            gradient = eqx.filter_grad(gap)(posterior, key)
             posterior, posterior_state = apply(posterior_optimiser, gradient, posterior_state, posterior, factor)
-        scores = score.encoded(posterior, encoding, v, noise.score)
+        scores = score.encoded(posterior, encoding, v, score.noise(for_score, v))
     else:
-        scores = score(v, noise.score)
+        scores = score(v, score.noise(for_score, v))
 
     def loss(critic):
-        terms = stein_terms(function_of_v(critic, score, posterior), scores, v, noise.probe)
+        terms = stein_terms(function_of_v(critic, score, posterior), scores, v, probe)
         return jnp.mean(terms.penalty - terms.stein)
 
     gradient = eqx.filter_grad(loss)(critic)

@@ -4,8 +4,8 @@
     state = learner.init(key, model, posterior, batch=100)
     state, metrics = learner.step(state, batch, key)
 
-`step` is `draw` (all noise of an iteration, a function of the key and of shapes) and `update` (no randomness), so
-that a training loop can draw the noise of many iterations in one call.
+`step` draws where it needs noise. `vages.hoist` finds what depends on the key alone, and `fit` draws that for many
+iterations in one call.
 """
 
 from collections.abc import Callable
@@ -71,13 +71,8 @@ class Noise(NamedTuple):
 class Learner(NamedTuple):
     """Pure functions; every method of the library looks like this to `fit`."""
 
-    init: Callable[..., LearnerState]
-    draw: Callable[[LearnerState, Array, PRNGKeyArray], Noise]
-    update: Callable[[LearnerState, Array, Noise], tuple[LearnerState, Metrics]]
-
-    def step(self, state: LearnerState, batch: Array, key: PRNGKeyArray) -> tuple[LearnerState, Metrics]:
-        """One iteration on one batch."""
-        return self.update(state, batch, self.draw(state, batch, key))
+    init: Callable[..., LearnerState]  # of (key, model, posterior, batch): the first state
+    step: Callable[[LearnerState, Array, PRNGKeyArray], tuple[LearnerState, Metrics]]  # one iteration on one batch
 
 
 def make_learner(
@@ -173,7 +168,8 @@ def make_learner(
             objective.draw(keys[2], model, q, batch),
         )
 
-    def update(state: LearnerState, batch: Array, noise: Noise) -> tuple[LearnerState, Metrics]:
+    def step(state: LearnerState, batch: Array, key: PRNGKeyArray) -> tuple[LearnerState, Metrics]:
+        noise = draw(state, batch, key)
         model, posterior, posterior_state = low_model(state.model), state.posterior, state.posterior_optimiser
         points = objective.points(batch, noise.objective)
         encoding = encode(model, points.v)
@@ -228,7 +224,7 @@ def make_learner(
             after, posterior, extra, memory, optimiser_state, posterior_state, averages, state.step + 1, state.rate
         ), metrics
 
-    return Learner(init, draw, update)
+    return Learner(init, step)
 
 
 def _averaged(decay: float, state: LearnerState, now: Averages) -> Averages:

@@ -1,4 +1,4 @@
-"""A stretch of training as one compiled program: noise in blocks, a scan over iterations, `vmap` over seeds."""
+"""A stretch of training as one compiled program: a scan over iterations, noise in blocks, `vmap` over seeds."""
 
 import hashlib
 from functools import lru_cache
@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from vages.blocks import scan_in_blocks
+from vages.hoist import hoist
 from vages.training.devices import BATCH
 from vages.training.learner import Learner, LearnerState, Metrics
 
@@ -17,7 +19,6 @@ from vages.training.learner import Learner, LearnerState, Metrics
 _GRAPHS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE"
 }
-_NOISE_BYTES = 2**23  # of a block of iterations: few calls of the generator, and still near the cores
 
 
 class Chunk(NamedTuple):
@@ -60,27 +61,15 @@ def compile_chunk(
         # A loop of one iteration is no loop to the compiler, which then rounds differently: two are made, and one kept.
         alone = len(indices) == 1
         indices = jnp.concatenate([indices, indices]) if alone else indices
-        segments = block_lengths(len(indices), _fitting(learner, state, data[indices[0]]))
+        batch = jax.ShapeDtypeStruct((indices.shape[1], *data.shape[1:]), data.dtype)
+        draw, update = split_step(learner, state, batch, key)
 
-        def iterate(params, inputs):
-            rows, noise = inputs
+        def iterate(noise, params, rows):
             params, batch, noise = jax.lax.optimization_barrier((params, laid_out(data[rows], BATCH), noise))
-            state, metrics = learner.update(eqx.combine(params, static), batch, noise)
-            params, metrics = jax.lax.optimization_barrier((eqx.filter(state, eqx.is_array), metrics))
+            params, metrics = jax.lax.optimization_barrier(update(noise, params, batch))
             return params, (metrics, params if alone else None)
 
-        def run_block(params, inputs):
-            rows, iterations = inputs
-            draw = lambda i: learner.draw(state, data[rows[0]], jax.random.fold_in(key, i))
-            return jax.lax.scan(iterate, params, (rows, jax.vmap(draw)(iterations)))
-
-        iterations, done, parts = start + jnp.arange(len(indices), dtype=start.dtype), 0, []
-        for count, length in segments:
-            these = slice(done, done := done + count * length)
-            blocks = (indices[these].reshape(count, length, -1), iterations[these].reshape(count, length))
-            params, outputs = jax.lax.scan(run_block, params, blocks)
-            parts.append(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), outputs))
-        metrics, each = jax.tree.map(lambda *parts: jnp.concatenate(parts), *parts)
+        params, (metrics, each) = scan_in_blocks(draw, iterate, params, indices, key, start)
         if alone:
             params, metrics = jax.tree.map(lambda x: x[0], each), jax.tree.map(lambda x: x[:1], metrics)
         return eqx.combine(params, static), metrics
@@ -96,23 +85,15 @@ def compile_chunk(
     return Chunk(program)
 
 
-def block_lengths(iterations: int, fitting: int) -> list[tuple[int, int]]:
-    """How many blocks of how many iterations, two or more and about as many as fit; of one where no more fit.
+def split_step(learner: Learner, state: LearnerState, batch: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
+    """`draw(key)`, the noise of a step, and `update(noise, params, batch)`, which returns (params, metrics).
 
-    Blocks of one iteration are no loop, and round differently: they are all so, or none is.
+    `params` are the arrays of the state. State and batch may be of shapes alone (`jax.ShapeDtypeStruct`).
     """
-    if fitting < 2:
-        return [(iterations, 1)]
-    divisor = max((n for n in range(2, min(iterations, fitting) + 1) if iterations % n == 0), default=1)
-    if divisor > 1 and 4 * divisor >= min(iterations, fitting):
-        return [(iterations // divisor, divisor)]
-    count, rest = divmod(iterations, fitting)
-    if rest == 1:
-        count, rest = count - 1, fitting + 1
-    return [(count, fitting), (1, rest)] if count else [(1, rest)]
+    params, static = eqx.partition(state, lambda x: eqx.is_array(x) or isinstance(x, jax.ShapeDtypeStruct))
 
+    def step(key: PRNGKeyArray, params: Any, batch: Array) -> tuple[Any, Metrics]:
+        after, metrics = learner.step(eqx.combine(params, static), batch, key)
+        return eqx.filter(after, eqx.is_array), metrics
 
-def _fitting(learner: Learner, state: LearnerState, batch: Array) -> int:
-    """How many iterations' noise fits in a block."""
-    noise = eqx.filter_eval_shape(learner.draw, state, batch, jax.random.key(0))
-    return _NOISE_BYTES // max(sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(noise)), 1)
+    return hoist(step, key, params, batch)

@@ -40,8 +40,8 @@ class BiDSM:
     def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[None, None]:
         return None, None
 
-    def draw(self, key: PRNGKeyArray, model: EBLVM, q: Distribution, w: Array) -> Any:
-        epsilon, latents = jax.random.split(key)
+    def draw(self, keys: tuple[PRNGKeyArray, PRNGKeyArray], model: EBLVM, q: Distribution, w: Array) -> Any:
+        epsilon, latents = keys
         return flat_noise(jax.random.normal, epsilon, w.shape, w.dtype), batch_noise(q, latents, self.samples)
 
     def points(self, w: Array, noise: Any) -> Noised:

@@ -34,10 +34,11 @@ class ContrastiveDivergence:
             return None, None
         return None, jax.random.bernoulli(key, 0.5, (batch, *model.h.shape)).astype(model.weight.dtype)
 
-    def draw(self, key: PRNGKeyArray, model: GRBM, q: Distribution, w: Array) -> Any:
-        chain, start = jax.random.split(key)
+    def draw(self, keys: tuple[PRNGKeyArray, PRNGKeyArray], model: GRBM, q: Distribution, w: Array) -> Any:
+        start, chain = jax.random.split(keys[1])
         first = None if self.persistent else flat_noise(logistic, start, (len(w), *model.h.shape), w.dtype)
-        return first, gibbs_noise(chain, model, (self.steps, len(w)))
+        steps = [gibbs_noise(key, model, (len(w),)) for key in jax.random.split(chain, self.steps)]
+        return first, GibbsNoise(h=[noise.h for noise in steps], v=[noise.v for noise in steps])
 
     def points(self, w: Array, noise: Any) -> Data:
         return Data(w)

@@ -16,7 +16,7 @@ from vages.models import EBLVM, check_inputs
 from vages.models.checks import check_kind
 from vages.objectives.noise import Noised, NoiseRange, check_level, perturb, scale
 from vages.objectives.objective import Direction, Problem
-from vages.posteriors import Latents, LatentSource, Posterior, Variational, independent_sets, infer
+from vages.posteriors import Latents, LatentSource, Posterior, Variational, independent_sets, infer, noise_of_sets
 
 Model = TypeVar("Model", bound=EBLVM)
 
@@ -65,12 +65,11 @@ class DSM:
     def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[None, None]:
         return None, None
 
-    def draw(self, key: PRNGKeyArray, model: EBLVM, q: Distribution, w: Array) -> Any:
-        epsilon, score, gradient = jax.random.split(key, 3)
+    def draw(self, keys: tuple[PRNGKeyArray, PRNGKeyArray], model: EBLVM, q: Distribution, w: Array) -> Any:
+        epsilon, latents = keys
         return (
             flat_noise(jax.random.normal, epsilon, w.shape, w.dtype),
-            self.latents.noise(score, q),
-            self.latents.noise(gradient, q),
+            *noise_of_sets(self.latents, latents, q),
         )
 
     def points(self, w: Array, noise: Any) -> Noised:

@@ -18,7 +18,7 @@ from vages.models import EBLVM, check_inputs
 from vages.models.settings import check_positive
 from vages.objectives.dsm import check_samples_of_q, check_source, posterior_log_prob
 from vages.objectives.objective import Data, Direction, Problem
-from vages.posteriors import LatentSource, infer
+from vages.posteriors import LatentSource, Variational, infer, noise_of_sets
 
 
 class Kernel(NamedTuple):
@@ -59,8 +59,12 @@ class KSD:
             raise ValueError(f"KSD: expected v a vector, got v of shape {model.v.shape}; flatten it, or use DSM")
         return None, None
 
-    def draw(self, key: PRNGKeyArray, model: EBLVM, q: Distribution, w: Array) -> Any:
-        return self.latents.noise(key, q)
+    def draw(self, keys: tuple[PRNGKeyArray, PRNGKeyArray], model: EBLVM, q: Distribution, w: Array) -> Any:
+        half = jax.tree.map(lambda x: jax.ShapeDtypeStruct((x.shape[0] // 2, *x.shape[1:]), x.dtype), q)
+        score, gradient = (noise_of_sets(self.latents, key, half, 1)[0] for key in jax.random.split(keys[1]))
+        if isinstance(self.latents, Variational) and self.latents.corrector is not None:
+            return jnp.concatenate([gradient[0], score[0]]), jnp.concatenate([gradient[1], score[1]], axis=1)
+        return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), gradient, score)
 
     def points(self, w: Array, noise: Any) -> Data:
         return Data(w)

@@ -30,8 +30,8 @@ class NCE:
             raise TypeError(f"NCE: expected a model with a free energy, got {type(model).__name__}; use VNCE")
         return jnp.zeros(()), None
 
-    def draw(self, key: PRNGKeyArray, model: EBLVM, q: Distribution, w: Array) -> Any:
-        return flat_noise(jax.random.normal, key, w.shape, w.dtype)
+    def draw(self, keys: tuple[PRNGKeyArray, PRNGKeyArray], model: EBLVM, q: Distribution, w: Array) -> Any:
+        return flat_noise(jax.random.normal, keys[1], w.shape, w.dtype)
 
     def points(self, w: Array, noise: Any) -> Data:
         return Data(w)
@@ -59,8 +59,8 @@ class VNCE:
     def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[Array, None]:
         return jnp.zeros(()), None
 
-    def draw(self, key: PRNGKeyArray, model: EBLVM, q: Distribution, w: Array) -> Any:
-        y, at_data, at_noise = jax.random.split(key, 3)
+    def draw(self, keys: tuple[PRNGKeyArray, PRNGKeyArray], model: EBLVM, q: Distribution, w: Array) -> Any:
+        y, at_data, at_noise = jax.random.split(keys[1], 3)
         return (
             flat_noise(jax.random.normal, y, w.shape, w.dtype),
             batch_noise(q, at_data, 1),

@@ -67,7 +67,7 @@ class Objective(Protocol):
         """The first (extra, memory)."""
         ...
 
-    def draw(self, key: PRNGKeyArray, model: EBLVM, q: Distribution, w: Array) -> Any:
+    def draw(self, keys: tuple[PRNGKeyArray, PRNGKeyArray], model: EBLVM, q: Distribution, w: Array) -> Any:
         """All noise of one gradient. Model, q and w are asked for shapes and dtypes alone."""
         ...
 

@@ -12,6 +12,7 @@ from vages.posteriors.latents import (
     Variational,
     check_latents,
     independent_sets,
+    noise_of_sets,
 )
 from vages.posteriors.learnt import BernoulliPosterior, CategoricalPosterior, GaussianPosterior, Halves, Heads
 from vages.posteriors.means import posterior_means
@@ -43,5 +44,6 @@ __all__ = [
     "infer",
     "kl",
     "langevin_corrector",
+    "noise_of_sets",
     "posterior_means",
 ]

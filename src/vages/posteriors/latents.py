@@ -93,11 +93,12 @@ class Importance:
         check_count("samples", self.samples, 1, "the more, the less biased")
 
     def noise(self, key: PRNGKeyArray, q: Distribution) -> Array:
-        return jnp.sign(batch_noise(q, key, self.samples))  # noise is symmetric about 0: signs are fair coins
+        batch, *event = jax.eval_shape(lambda q: q.mean, q).shape
+        return jax.random.bernoulli(key, 0.5, (batch, self.samples, *event))
 
     def __call__(self, model: EBLVM, q: Distribution, features: Any, noise: Any) -> Latents:
         check_latents(self, model, q)
-        return _weighted(model, features, 0.5 + 0.5 * noise)
+        return _weighted(model, features, noise.astype(q.mean.dtype))
 
 
 def _every_state(model: EBLVM, q: Distribution, features: Any) -> Latents:
@@ -123,6 +124,19 @@ def check_latents(source: LatentSource, model: EBLVM, q: Distribution) -> None:
             raise TypeError(f"Importance: expected binary h, got {model.h!r}; use Variational")
         case Variational() if source.corrector is not None and not model.h.continuous:
             raise TypeError(f"corrector: expected continuous h, got {model.h!r}; leave the corrector out")
+
+
+def noise_of_sets(source: LatentSource, key: PRNGKeyArray, q: Distribution, count: int = 2) -> list[Any]:
+    """The noise of `independent_sets`."""
+    if not isinstance(source, Variational):
+        return [source.noise(key, q) for key in jax.random.split(key, count)]
+    for_q, for_corrector = jax.random.split(key)
+    noise = batch_noise(q, for_q, count * source.samples)
+    parts = jnp.split(noise, count, axis=1)
+    if source.corrector is None:
+        return parts
+    steps = jnp.split(source.corrector.noise(for_corrector, noise), count, axis=2)
+    return list(zip(parts, steps, strict=True))
 
 
 def independent_sets(

@@ -154,18 +154,19 @@ def make_learner(
     def draw(state: LearnerState, batch: Array, key: PRNGKeyArray) -> Noise:
         model = low_model(state.model)
         q = _shape_of_q(model, low_posterior(state.posterior), batch)
-        keys = jax.random.split(key, 3)
+        for_posterior, for_points, for_loss = jax.random.split(key, 3)
+        for_unrolled, for_loss = jax.random.split(for_loss) if objective.unrolled else (for_loss, for_loss)
 
         def latents(key: PRNGKeyArray, steps: int) -> Array | None:
             if not (steps and has_parameters(state.posterior)):
                 return None
             size, *event = jax.eval_shape(lambda q: q.mean, q).shape
-            return q.noise(key, (steps, size, 1, *event))
+            return jnp.stack([q.noise(key, (size, 1, *event)) for key in jax.random.split(key, steps)])
 
         return Noise(
-            latents(keys[0], posterior_steps),
-            latents(keys[1], objective.unrolled),
-            objective.draw(keys[2], model, q, batch),
+            latents(for_posterior, posterior_steps),
+            latents(for_unrolled, objective.unrolled),
+            objective.draw((for_points, for_loss), model, q, batch),
         )
 
     def step(state: LearnerState, batch: Array, key: PRNGKeyArray) -> tuple[LearnerState, Metrics]:

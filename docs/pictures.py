@@ -64,7 +64,7 @@ def scores_figure() -> Figure:
 
     def estimate(posterior: vages.Posterior, samples: int) -> Array:
         score = vages.VariationalScore(model, posterior, samples=samples)
-        return vages.evaluation.score_batch(score, v, jax.random.key(0))
+        return vages.evaluation.score_batch(jax.random.key(0), score, v)
 
     panels = {
         "exact": exact,
@@ -90,7 +90,7 @@ def gradient_figure() -> Figure:
     model = eqx.tree_at(lambda model: model.weight, vages.GRBM.init(keys[0], 6, 4), replace_fn=lambda w: 3 * w)
     v, z = jax.random.normal(keys[1], (20, 6)), jax.random.normal(keys[2], (20, 6))
     exact = eqx.filter_grad(lambda model: jnp.mean(jnp.sum(z * jax.vmap(model.score)(v), axis=1)))(model)
-    h = vages.sample(vages.infer(vages.ExactPosterior(), model, jax.vmap(model.features)(v), v), keys[3], 1000)
+    h = vages.infer(model, vages.ExactPosterior(), v).sample(keys[3], 1000)
 
     def expectation(model: vages.GRBM) -> Array:
         log_joint = lambda v, h: jnp.mean(jax.vmap(lambda h: model.log_joint(model.features(v), h))(h))
@@ -102,7 +102,7 @@ def gradient_figure() -> Figure:
     ends = np.array([flat(exact).min(), flat(exact).max()])
     axes.plot(ends, ends, color="0.6", lw=1)
     axes.plot(flat(exact), flat(eqx.filter_grad(expectation)(model)), "^", ms=5, color=ORANGE, label="ê alone")
-    axes.plot(flat(exact), flat(vages.vages(model, v, h, z)), "o", ms=4, color=BLUE, label="ê + ĉ, VaGES")
+    axes.plot(flat(exact), flat(vages.gradient_estimate(model, v, h, z)), "o", ms=4, color=BLUE, label="ê + ĉ, VaGES")
     axes.set(xlabel="exact gradient in W, entry by entry", ylabel="estimate from 1,000 samples of h")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

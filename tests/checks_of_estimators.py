@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from one_step import follow
 from truth import (
     bilinear,
     closed_form_vages,
@@ -17,8 +18,7 @@ from truth import (
     relative_error,
     structured_model,
 )
-from vages import GRBM, Bernoulli, BernoulliPosterior, LinearGaussian, Variational, estimators, sample
-from vages.objectives import Problem
+from vages import GRBM, Bernoulli, BernoulliPosterior, LinearGaussian, Variational, perturb
 
 
 def vages_is_the_closed_form(estimators, kind, dtype, tolerance, *, samples=3, scalar_sigma=False):
@@ -26,7 +26,7 @@ def vages_is_the_closed_form(estimators, kind, dtype, tolerance, *, samples=3, s
     model = bilinear(kind, keys[0], 5, 4, dtype, scalar_sigma)
     v, z = (jax.random.normal(key, (7, 5), dtype) for key in keys[1:3])
     h = jax.random.normal(keys[3], (7, samples, 4), dtype)
-    got = eqx.filter_jit(estimators.vages)(model, v, h, z)
+    got = eqx.filter_jit(estimators.gradient_estimate)(model, v, h, z)
     for name in ("weight", "visible_bias", "latent_bias", "log_sigma"):
         expected = getattr(closed_form_vages(model, v, h, z), name)
         assert relative_error(getattr(got, name), expected) <= tolerance, name
@@ -43,7 +43,7 @@ def enumerated_vages_is_the_gradient_of_the_score(estimators, dtype, tolerance):
 
     @eqx.filter_jit
     def both(model, v, h, z, weights):
-        got = estimators.vages(model, v, h, z, weights), estimators.vaes(model, v, h, weights)
+        got = estimators.gradient_estimate(model, v, h, z, weights), estimators.vaes(model, v, h, weights)
         return got, (eqx.filter_grad(score_along_z)(model), jax.vmap(model.score)(v))
 
     for got, expected in zip(*both(model, v, h, z, weights), strict=True):
@@ -68,7 +68,7 @@ def any_energy_is_differentiated_rightly(estimators, dtype, tolerance):
     @eqx.filter_jit
     def both(model):
         weights = jax.vmap(lambda v: jax.nn.softmax(log_joints(model, v)))(v)
-        return estimators.vages(model, v, h, z, weights), eqx.filter_grad(score_along_z)(model)
+        return estimators.gradient_estimate(model, v, h, z, weights), eqx.filter_grad(score_along_z)(model)
 
     assert relative_error(*both(model)) <= tolerance
 
@@ -87,7 +87,7 @@ def vages_is_the_sum_of_its_terms(estimators, dtype, tolerance):
         axes = tuple(range(z.ndim))
         terms = [term(model, v, h) for term in (estimators.expectation_term, estimators.covariance_term)]
         total = jax.tree.map(lambda e, c: jnp.tensordot(z, e + c, (axes, axes)) / len(z), *terms)
-        return estimators.vages(model, v, h, z), total
+        return estimators.gradient_estimate(model, v, h, z), total
 
     for model, h in cases:
         v, z = (jax.random.normal(key, (3, *model.v.shape), dtype) for key in keys[2:])
@@ -100,7 +100,7 @@ def vages_is_unbiased(estimators, samples=2, replicates=20_000):
         model, v, z, q, key = _grbm_and_any_posterior()
         h = _draws(key, q, replicates, samples)
         expected = expected_vages(model, v, q.mean, jax.vmap(jnp.diag)(q.variance), z)
-        _assert_unbiased(lambda h: estimators.vages(model, v, h, z), h, expected)
+        _assert_unbiased(lambda h: estimators.gradient_estimate(model, v, h, z), h, expected)
         _assert_unbiased(lambda h: estimators.vaes(model, v, h), h, expected_vaes(model, v, q.mean))
 
 
@@ -108,7 +108,7 @@ def vages_dsm_is_unbiased(objective, samples=2, replicates=20_000):
     """The mean of the VaGES-DSM gradient is the product of the expectations. False-alarm rate 1e-6."""
     with jax.enable_x64(True):
         model, w, epsilon, q, key = _grbm_and_any_posterior()
-        noised = objective.perturb(w, epsilon, 0.5)
+        noised = perturb(w, epsilon, 0.5)
         h = _draws(key, q, replicates, 2 * samples)
         residual = expected_vaes(model, noised.v, q.mean) - noised.target
         expected = expected_vages(model, noised.v, q.mean, jax.vmap(jnp.diag)(q.variance), residual)
@@ -121,13 +121,10 @@ def dsm_objective_is_unbiased(objective, samples=2, replicates=20_000):
         model, w, epsilon, q, key = _grbm_and_any_posterior()
         posterior = BernoulliPosterior(lambda v: q.logits[0], temperature=0.0)
         dsm = objective.DSM(0.5, Variational(samples))
-        noised = objective.perturb(w, epsilon, 0.5)
-        encoding = estimators.encode(model, noised.v)
+        noised = perturb(w, epsilon, 0.5)
 
         def gradient(key):
-            _, *latents = dsm.draw(key, model, q, w)
-            at = Problem(model, posterior, None, None, w, noised, encoding, lambda model: posterior)
-            return dsm.gradient(at, (epsilon, *latents)).gradient[0]
+            return follow(dsm, key, model, posterior, w, points=noised).gradient[0]
 
         residual = expected_vaes(model, noised.v, q.mean) - noised.target
         expected = expected_vages(model, noised.v, q.mean, jax.vmap(jnp.diag)(q.variance), residual)
@@ -142,7 +139,7 @@ def _grbm_and_any_posterior():
 
 
 def _draws(key, q, replicates, samples):
-    return sample(q, key, replicates * samples).reshape(1, replicates, samples, -1).swapaxes(0, 1)
+    return q.sample(key, replicates * samples).reshape(1, replicates, samples, -1).swapaxes(0, 1)
 
 
 def _assert_unbiased(estimate, draws, expected):

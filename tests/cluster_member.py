@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from vages.models import GRBM
-from vages.objectives import DSM
-from vages.posteriors import BernoulliPosterior, Variational
+from vages.objectives import DSM, Variational
+from vages.posteriors import BernoulliPosterior
 from vages.training import Checkpoints, RunFolder, by_writer, cluster, data_mesh, fit, join_cluster
 from vages.training.learner import make_learner
 

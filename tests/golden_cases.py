@@ -38,6 +38,8 @@ from vages import (
     fisher_divergence,
     fit,
     gibbs_sample,
+    gradient_estimate,
+    infer,
     init_seeds,
     ksd_test,
     learned_stein_test,
@@ -45,7 +47,6 @@ from vages import (
     make_learner,
     posterior_gap,
     reverse_ais,
-    sample,
     sample_joint,
     sample_unconditional,
     sample_v,
@@ -53,7 +54,6 @@ from vages import (
     sliced_score_matching_loss,
     vaes,
     vaes_cv,
-    vages,
 )
 from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, DeepMethod, DeepRecipe, Method, Recipe, train, train_deep
 from vages.data import TOYS, Batches, load_digits, load_toy
@@ -183,12 +183,11 @@ def resnets() -> Arrays:
 
 def estimators() -> Arrays:
     model, posterior, v = grbm()
-    q = jax.vmap(lambda v: posterior(model, model.features(v), v))(v)
-    h = sample(q, jax.random.key(0), 3)
+    h = infer(model, posterior, v).sample(jax.random.key(0), 3)
     log_q = lambda v, h: posterior(model, model.features(v), v).log_prob(h)
     values = {
         "vaes": eqx.filter_jit(vaes)(model, v, h),
-        "vages": eqx.filter_jit(vages)(model, v, h, v),
+        "vages": eqx.filter_jit(gradient_estimate)(model, v, h, v),
         "vaes_cv": eqx.filter_jit(lambda model, v, h: vaes_cv(model, log_q, v, h))(model, v, h),
     }
     return arrays_of(values)
@@ -261,7 +260,7 @@ def stein() -> Arrays:
         "ksd": ksd_test(jax.random.key(0), score, v, replicates=50),
         "learned": learned_stein_test(jax.random.key(0), score, v, steps=STEPS, batch=20, checks=3),
         "score_matching": score_matching_loss(model.score, v),
-        "sliced": sliced_score_matching_loss(model.score, v, jax.random.key(0)),
+        "sliced": sliced_score_matching_loss(jax.random.key(0), model.score, v),
     }
     return arrays_of(tests)
 
@@ -292,7 +291,7 @@ CASES: dict[str, Callable[[], Arrays]] = {
     "linear-gaussian-dsm": lambda: fit_model(DSM(0.2, Variational(2)), linear_parts, 3),
     "energy-dsm-fisher": lambda: fit_model(DSM(0.2, Variational(2)), energy_parts, 3, divergence=fisher),
     "energy-mdsm-corrector": lambda: fit_model(
-        MDSM(NoiseRange(0.1, 1.0), Variational(3, Corrector(3, 0.05))), energy_parts, 3, clip=1.0
+        MDSM(NoiseRange(0.1, 1.0), Variational(3, Corrector(3, 0.01))), energy_parts, 3, clip=1.0
     ),
     "energy-ksd-bfloat16": lambda: fit_model(
         KSD(0.5, Variational(2)), energy_parts, 3, compute_dtype=jnp.dtype("bfloat16"), ema=0.9

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from errors import refused
-from vages import GRBM, EnergyModel, vaes, vages, vages_dsm
+from vages import GRBM, EnergyModel, gradient_estimate, vaes, vages_dsm
 from vages.domains import Real
 from vages.models import check_inputs
 from vages.objectives import Noised
@@ -34,7 +34,7 @@ V, H = jnp.ones((5, 3)), jnp.ones((5, 4, 2))
 )
 def test_vages_refuses(v, h, z, error, says):
     with pytest.raises(error, match=f"^{says}"):
-        vages(MODEL, v, h, z)
+        gradient_estimate(MODEL, v, h, z)
 
 
 def test_what_is_not_an_array_is_refused():
@@ -44,7 +44,7 @@ def test_what_is_not_an_array_is_refused():
 
 def test_shapes_are_refused_under_jit_too():
     with refused("h", got=1):
-        jax.jit(lambda v, h: vages(MODEL, v, h, v))(V, H[:, :1])
+        jax.jit(lambda v, h: gradient_estimate(MODEL, v, h, v))(V, H[:, :1])
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,15 @@ import pytest
 from errors import refused
 from small_nets import IMAGE, KEY, filled, normal, quick
 from truth import relative_error
-from vages.distributions import Gaussian, sample
+from vages.distributions import Gaussian
 from vages.domains import Real
-from vages.estimators import vaes, vages
-from vages.models import EBM, GRBM, DeepEBLVM, EnergyModel, Mixed
+from vages.estimators import gradient_estimate, vaes
+from vages.models import EBM, GRBM, DeepEBLVM, EnergyModel, Mixed, encode
 from vages.models.mixed import cast
 from vages.nets import ResidualMLP
+from vages.objectives import Enumerated
 from vages.posteriors import (
     BernoulliPosterior,
-    Enumerated,
     ExactPosterior,
     GaussianPosterior,
     MixedPosterior,
@@ -74,34 +74,37 @@ def test_a_plain_ebm_has_the_energy_of_its_head_and_its_score_exactly(float64, m
     def run(model, v):
         log_p = jax.vmap(lambda v: -model.head(jax.nn.elu(model.network(v))))
         features = jax.vmap(model.features)(v)
-        q = infer(ExactPosterior(), model, features, v)
-        latents = Enumerated()(model, q, features, Enumerated().noise(KEY, q))
+        q = infer(model, ExactPosterior(), v)
+        (latents,) = Enumerated()(KEY, model, q, encode(model, v))
         score = jax.grad(lambda v: jnp.sum(log_p(v)))(v)
+        h = q.sample(KEY, 3)
         return (
-            latents,
-            sample(q, KEY, 3),
-            vaes(model, v, *latents),
+            h,
+            latents.score(model, encode(model, v)),
+            vaes(model, v, h),
             score,
-            jax.vmap(model.log_joint)(features, latents.h[:, 0]),
+            jax.vmap(model.log_joint)(features, h[:, 0]),
             log_p(v),
         )
 
-    latents, empty, estimate, score, log_joint, log_p = run(model, v)
-    assert [leaf.shape for leaf in jax.tree.leaves((latents, empty))] == [(2, 1, 0), (2, 1), (2, 3, 0)]
+    empty, exact, estimate, score, log_joint, log_p = run(model, v)
+    assert empty.shape == (2, 3, 0)
     assert relative_error(estimate, score) < 1e-12
+    assert relative_error(exact, score) < 1e-12
     assert relative_error(log_joint, log_p) < 1e-12
     assert not has_parameters(ExactPosterior())
 
 
 def test_posteriors_of_images_and_vectors():
-    model = small()
     for posterior, shape in (
         (filled(GaussianPosterior.convolutional, IMAGE, 3, width=2), IMAGE),
         (filled(GaussianPosterior.mlp, IMAGE, 3, width=4, depth=2), IMAGE),
         (filled(GaussianPosterior.mlp, 5, 3, width=4, depth=2), (5,)),
     ):
         v = normal(1, 2, *shape)
-        q, both = quick(lambda p, v: (infer(p, model, v, v), jax.vmap(p.network.network)(v)))(posterior, v)
+        plain = EnergyModel(lambda params, v, h: jnp.sum(v) * jnp.sum(h), None, Real(*shape), Real(3))
+        both = quick(lambda p, v: jax.vmap(p.network.network)(v))(posterior, v)
+        q = quick(infer)(plain, posterior, v)
         np.testing.assert_array_equal(jnp.concatenate([q.loc, q.log_std], axis=1), both)
         assert q.mean.shape == (2, 3)
 
@@ -112,7 +115,7 @@ def test_a_mixed_model_is_close_and_its_gradients_are_wide():
 
     @quick
     def run(model):
-        return jax.vmap(model.features)(v), vaes(model, v, h), vages(model, v, h, z)
+        return jax.vmap(model.features)(v), vaes(model, v, h), gradient_estimate(model, v, h, z)
 
     plain, mixed = run(model), run(Mixed(model, jnp.bfloat16))
     assert dtypes(mixed) == {"float32"}
@@ -177,12 +180,11 @@ def test_a_mixed_posterior_is_close_and_its_gradients_are_wide(posterior):
     plain = filled(posterior, IMAGE, 3, **sizes)
     mixed, model = MixedPosterior(plain, jnp.bfloat16), small()
     v = normal(1, 2, *IMAGE)
-    features = quick(jax.vmap(model.features))(v)
 
     @quick
     def run(posterior):
-        loss = lambda posterior: jnp.mean(fisher(model, posterior, features, v, KEY))
-        return infer(posterior, model, features, v), eqx.filter_grad(loss)(posterior)
+        loss = lambda posterior: jnp.mean(fisher(KEY, model, posterior, v))
+        return infer(model, posterior, v), eqx.filter_grad(loss)(posterior)
 
     (q, gradient), (low, low_gradient) = run(plain), run(mixed)
     assert dtypes((low, low_gradient)) == {"float32"}
@@ -193,7 +195,7 @@ def test_a_mixed_posterior_is_close_and_its_gradients_are_wide(posterior):
 
 def test_mixed_posteriors_of_other_kinds():
     grbm, v = filled(GRBM.init, 5, 4), normal(0, 2, 5)
-    both = lambda p: tuple(infer(p, grbm, jax.vmap(grbm.features)(v), v) for p in (p, MixedPosterior(p, jnp.bfloat16)))
+    both = lambda p: tuple(infer(grbm, p, v) for p in (p, MixedPosterior(p, jnp.bfloat16)))
     for posterior in (ExactPosterior(), filled(BernoulliPosterior.linear, 5, 4)):
         q, low = quick(both)(posterior)
         assert dtypes(low) == {"float32"}
@@ -230,4 +232,4 @@ def test_what_cannot_work_says_so():
     v = jnp.ones((2, *IMAGE))
     q = Gaussian(jnp.zeros((2, 3)), jnp.zeros((2, 3)))
     with refused("Enumerated", got="Real(3)", kind=TypeError):
-        Enumerated()(model, q, v, None)
+        Enumerated()(KEY, model, q, encode(model, v))

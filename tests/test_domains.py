@@ -14,6 +14,7 @@ from vages import (
     DSM,
     EBM,
     KSD,
+    Batch,
     BernoulliPosterior,
     Binary,
     Categorical,
@@ -23,16 +24,17 @@ from vages import (
     Enumerated,
     ExactPosterior,
     GaussianPosterior,
+    Importance,
     OneHot,
     Real,
     Variational,
+    encode,
     fit,
+    gradient_estimate,
     infer,
     kl,
     make_learner,
-    sample,
     vaes,
-    vages,
 )
 
 KEY = jax.random.key(0)
@@ -111,19 +113,24 @@ def test_score_and_gradient_of_any_energy_are_exact(float64, h):
     """VaES is ∇ log p̃(v) and zᵀVaGES its gradient in θ, to 1e-10; the posterior, its mean and samples' law as well."""
     model, v = own(h), jax.random.normal(KEY, (4, 3))
     z = jax.random.normal(jax.random.key(1), v.shape)
-    features = jax.vmap(model.features)(v)
-    q = infer(ExactPosterior(), model, features, v)
-    states, weights = Enumerated()(model, q, features, None)
-    assert weights is not None
+    q: Any = infer(model, ExactPosterior(), v)
+    states, weights = jnp.broadcast_to(h.states(v.dtype), (4, h.count, *h.shape)), jnp.exp(q.log_probs)
     score = jax.vmap(jax.grad(lambda v: log_density(model, v)))(v)
     np.testing.assert_allclose(vaes(model, v, states, weights), score, rtol=1e-10, atol=1e-12)
+    (latents,) = Enumerated()(KEY, model, q, encode(model, v))
+    np.testing.assert_allclose(latents.score(model, encode(model, v)), score, rtol=1e-10, atol=1e-12)
 
     def slope(model):
         return jnp.mean(jnp.sum(z * jax.vmap(jax.grad(lambda v: log_density(model, v)))(v), axis=1))
 
-    got, want = vages(model, v, states, z, weights), eqx.filter_grad(slope)(model)
+    want = eqx.filter_grad(slope)(model)
+    listed, summed = (
+        gradient_estimate(model, v, states, z, weights),
+        eqx.filter_grad(lambda model: latents.surrogate(model, encode(model, v), z))(model),
+    )
     for name in model.params:
-        np.testing.assert_allclose(got.params[name], want.params[name], rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(listed.params[name], want.params[name], rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(summed.params[name], want.params[name], rtol=1e-10, atol=1e-12)
 
     probability = jnp.exp(jax.vmap(lambda q: jax.vmap(q.log_prob)(h.states(v.dtype)))(q))
     np.testing.assert_allclose(probability, weights, rtol=1e-12)
@@ -134,8 +141,8 @@ def test_samples_of_the_exact_posterior():
     """Frequencies of 64 states in 100,000 samples: χ² has 63 degrees of freedom, false alarms once in 1e6."""
     model = own(Binary(6), jnp.float32)
     v = jnp.array([[0.3, -0.5, 0.8]])
-    q: Any = infer(ExactPosterior(), model, v, v)
-    drawn = sample(q, KEY, 100_000)[0]
+    q: Any = infer(model, ExactPosterior(), v)
+    drawn = q.sample(KEY, 100_000)[0]
     counts = np.bincount(np.asarray(jax.vmap(model.h.index)(drawn)), minlength=64)
     expected = 100_000 * np.exp(np.asarray(q.log_probs[0], np.float64))
     many = expected > 5
@@ -148,8 +155,8 @@ def test_samples_of_the_exact_posterior():
 def first_gradient(objective, model, data):
     """What the learner follows in its first step: a tenth of it is Adam's first moment."""
     learner = make_learner(objective, learning_rate=1e-3)
-    state, _ = learner.step(learner.init(KEY, model, ExactPosterior(), batch=len(data)), data, KEY)
-    return jax.tree.map(lambda moment: 10 * moment, state.optimiser[0].mu[0])
+    state, _ = learner.step(KEY, learner.init(KEY, model, ExactPosterior(), batch=len(data)), Batch(data))
+    return jax.tree.map(lambda moment: 10 * moment, state.optimizer[0].mu[0])
 
 
 def test_ksd_of_any_energy_is_exact(float64):
@@ -183,21 +190,21 @@ def test_a_one_hot_posterior_draws_choices_and_is_learnt():
     states = Categorical(2, 3).states()
     np.testing.assert_allclose(jnp.sum(jnp.exp(jax.vmap(q.log_prob)(states))), 1.0, rtol=1e-5)
     batch = jax.tree.map(lambda x: x[None], q)
-    drawn = sample(batch, KEY, 20_000)[0]
+    drawn = batch.sample(KEY, 20_000)[0]
     assert set(np.unique(drawn)) == {0.0, 1.0}
     np.testing.assert_array_equal(drawn.sum(-1), 1.0)
     np.testing.assert_allclose(drawn.mean(0), q.mean, atol=5 * 0.5 / np.sqrt(20_000))  # five errors of six means
-    relaxed = sample(jax.tree.map(lambda x: x[None], OneHot(q.logits, 0.3)), KEY, 5)
+    relaxed = jax.tree.map(lambda x: x[None], OneHot(q.logits, 0.3)).sample(KEY, 5)
     np.testing.assert_allclose(relaxed.sum(-1), 1.0, rtol=1e-5)
 
     model = own(Categorical(1, 4), jnp.float32)
     v = jax.random.normal(KEY, (500, 3))
-    posterior = CategoricalPosterior(eqx.nn.MLP(3, 4, 32, 1, key=KEY), temperature=0.3)
+    posterior = CategoricalPosterior(eqx.nn.MLP(3, 4, 32, 1, key=KEY), (1, 4), temperature=0.3)
     learner = make_learner(DSM(0.1, Variational(2)), learning_rate=0.0, posterior_learning_rate=1e-2, divergence=kl)
     fitted = fit(learner, learner.init(KEY, model, posterior, batch=100), v, steps=400, batch=100)
-    exact = infer(ExactPosterior(), model, v, v).mean
+    exact = infer(model, ExactPosterior(), v).mean
     before, after = (
-        jnp.mean(jnp.sum(exact * (jnp.log(exact) - jnp.log(infer(one, model, v, v).mean)), axis=(1, 2)))
+        jnp.mean(jnp.sum(exact * (jnp.log(exact) - jnp.log(infer(model, one, v).mean)), axis=(1, 2)))
         for one in (posterior, fitted.state.posterior)
     )
     assert after < 0.1 * before
@@ -229,17 +236,17 @@ def test_values_outside_their_domain():
 def test_a_model_without_latents_takes_every_source(float64):
     model = EnergyModel(lambda params, v, h: jnp.sum(params * v**4), jnp.ones(3), v=Real(3))
     v = jax.random.normal(KEY, (2, 3))
-    q = infer(ExactPosterior(), model, v, v)
-    for source in (Variational(3), Enumerated()):
-        states, weights = source(model, q, v, source.noise(KEY, q))
-        assert weights is not None
-        assert (states.shape, weights.tolist()) == ((2, 1, 0), [[1.0], [1.0]])
-        np.testing.assert_allclose(vaes(model, v, states, weights), -4 * v**3, rtol=1e-12)
+    q, encoding = infer(model, ExactPosterior(), v), encode(model, v)
+    for source in (Variational(3), Enumerated(), Importance(3)):
+        first, second = source(KEY, model, q, encoding, 2)
+        np.testing.assert_allclose(first.score(model, encoding), -4 * v**3, rtol=1e-12)
+        np.testing.assert_allclose(second.surrogate(model, encoding, v), jnp.mean(-4 * v**4) * 3, rtol=1e-12)
+    np.testing.assert_allclose(vaes(model, v, jnp.zeros((2, 1, 0))), -4 * v**3, rtol=1e-12)
 
 
 def test_a_model_without_latents_is_trained_in_narrow_numbers():
     model = EBM.vectors(KEY, 3, width=4, depth=1)
     learner = make_learner(DSM(0.1), learning_rate=1e-3, compute_dtype=jnp.bfloat16)
-    state, metrics = learner.step(learner.init(KEY, model, ExactPosterior(), batch=4), jnp.ones((4, 3)), KEY)
+    state, metrics = learner.step(KEY, learner.init(KEY, model, ExactPosterior(), batch=4), Batch(jnp.ones((4, 3))))
     assert np.isfinite(metrics["loss"])
     assert {leaf.dtype for leaf in jax.tree.leaves(state.model)} == {jnp.dtype("float32")}

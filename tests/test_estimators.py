@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import checks_of_estimators as checks
 from truth import bilinear, enumerated, relative_error
-from vages import GRBM, EnergyModel, ExactPosterior, LinearGaussian, estimators, infer, sample
+from vages import GRBM, EnergyModel, ExactPosterior, LinearGaussian, estimators, infer
 from vages.domains import Real
 from vages.objectives import dsm
 
@@ -51,7 +51,7 @@ def test_control_variate_with_the_exact_posterior_is_the_score(float64, kind):
 
     @jax.jit
     def estimates(v):
-        h = sample(infer(ExactPosterior(), model, jax.vmap(model.features)(v), v), keys[2], 1)
+        h = infer(model, ExactPosterior(), v).sample(keys[2], 1)
         return estimators.vaes_cv(model, log_q, v, h), estimators.vaes(model, v, h), jax.vmap(model.score)(v)
 
     steady, plain, score = estimates(v)
@@ -59,14 +59,16 @@ def test_control_variate_with_the_exact_posterior_is_the_score(float64, kind):
     assert relative_error(plain, score) > 1e-3
 
 
-def test_encoded_vaes_is_vaes():
+def test_an_encoding_stands_for_v():
     keys = jax.random.split(jax.random.key(0), 3)
     model = bilinear(GRBM, keys[0], 5, 4)
     v, h = jax.random.normal(keys[1], (6, 5)), jax.random.normal(keys[2], (6, 3, 4))
 
     @jax.jit
     def both(v, h):
-        return estimators.encoded_vaes(model, estimators.encode(model, v), h), estimators.vaes(model, v, h)
+        encoding = estimators.encode(model, v)
+        assert estimators.encode(model, encoding) is encoding
+        return [(estimators.vaes(model, at, h), estimators.gradient_estimate(model, at, h, v)) for at in (encoding, v)]
 
     assert relative_error(*both(v, h)) < 1e-6
 
@@ -80,7 +82,7 @@ def test_value_of_the_surrogate_is_the_slope_of_vaes(float64):
     @jax.jit
     def both(v, h, z):
         along = jnp.mean(jnp.sum(z * estimators.vaes(model, v, h), axis=1))
-        return estimators.vages_surrogate(model, v, h, z), along
+        return estimators.surrogate(model, v, h, z), along
 
     value, along = both(v, h, z)
     assert abs(float(value - along)) < 1e-12
@@ -88,7 +90,7 @@ def test_value_of_the_surrogate_is_the_slope_of_vaes(float64):
 
 @eqx.filter_jit
 def both_estimates(model, v, h, z):
-    return estimators.vages(model, v, h, z), estimators.vaes(model, v, h)
+    return estimators.gradient_estimate(model, v, h, z), estimators.vaes(model, v, h)
 
 
 def coupled(params, v, h):
@@ -146,7 +148,7 @@ def test_features_are_passed_once_whatever_the_number_of_samples():
             features=lambda params, v: eqx.combine(params, static)(v),
         )
         v, h = jnp.ones((5, 8)), jnp.ones((5, samples, 4))
-        return str(jax.make_jaxpr(lambda v, h: estimators.vages(model, v, h, v))(v, h)).count("dot_general")
+        return str(jax.make_jaxpr(lambda v, h: estimators.gradient_estimate(model, v, h, v))(v, h)).count("dot_general")
 
     assert products(2) == products(10)
 

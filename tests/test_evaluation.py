@@ -200,7 +200,7 @@ def test_any_score_of_any_shape():
     squares = np.asarray(v, np.float64).reshape(9, 6) ** 2
     expected = 0.5 * (squares**3).sum(1) - 3 * squares.sum(1)
     cubic = lambda v: -(v**3)
-    for got in (score_matching_loss(cubic, v), sliced_score_matching_loss(cubic, v, jax.random.key(1))):
+    for got in (score_matching_loss(cubic, v), sliced_score_matching_loss(jax.random.key(1), cubic, v)):
         assert got.mean == pytest.approx(expected.mean(), rel=1e-5)
         assert got.error == pytest.approx(expected.std(ddof=1) / 3, rel=1e-5)
 
@@ -216,6 +216,6 @@ def test_sliced_loss_has_the_mean_of_the_full_one():
     """Over 40,000 u at one v. Five errors: false-alarm rate 1e-6."""
     model, v = random_grbm(5, 5, 4, 2.0), examples(1, 5, dtype="float32")
     full = score_matching_loss(model.score, v)
-    sliced = sliced_score_matching_loss(model.score, jnp.broadcast_to(v, (40_000, 5)), jax.random.key(2))
+    sliced = sliced_score_matching_loss(jax.random.key(2), model.score, jnp.broadcast_to(v, (40_000, 5)))
     assert 0 < sliced.error < 0.02 * abs(full.mean)
     assert abs(sliced.mean - full.mean) < 5 * sliced.error

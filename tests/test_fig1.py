@@ -9,7 +9,7 @@ import pytest
 import scipy.io
 
 from truth import bilinear, enumerated
-from vages import GRBM, Bernoulli, Gaussian, LinearGaussian, covariance_term, expectation_term, sample
+from vages import GRBM, Bernoulli, Gaussian, LinearGaussian, covariance_term, expectation_term
 from vages.app.experiments import fig1, reproduce
 from vages.data import checksums, load_freyface
 
@@ -61,7 +61,7 @@ def test_divergences_are_expectations(float64):
     np.testing.assert_allclose(fig1.divergence(q, p), expected, rtol=1e-12)
 
     g, unit = Gaussian(jnp.asarray([0.3]), jnp.asarray([-0.4])), Gaussian(jnp.asarray([-0.1]), jnp.zeros(1))
-    h = sample(Gaussian(g.loc[None], g.log_std[None]), jax.random.key(0), 100_000)[0]
+    h = Gaussian(g.loc[None], g.log_std[None]).sample(jax.random.key(0), 100_000)[0]
     gaps = jax.jit(jax.vmap(jax.grad(lambda h: g.log_prob(h) - unit.log_prob(h))))(h)
     draws = 0.5 * np.sum(np.asarray(gaps) ** 2, axis=1)
     assert abs(draws.mean() - float(fig1.divergence(g, unit))) < 5 * draws.std() / np.sqrt(len(draws))

@@ -250,7 +250,7 @@ def test_both_learning_rates_decay_to_zero_over_the_iterations():
 
 
 def test_terms_in_blocks_are_those_of_a_batch():
-    """Without noise in the score, and with a corrector's noise, which has its steps in front."""
+    """Without noise in the score, and with a corrector's noise; each example has a key of its own."""
     v = jnp.asarray(np.random.default_rng(5).normal(size=(6, 3)), jnp.float32)
     critic, how = MLPCritic(KEY, 3), CriticTraining()
     for score in (
@@ -258,9 +258,10 @@ def test_terms_in_blocks_are_those_of_a_batch():
         VariationalScore(LINEAR, ExactPosterior(), 2, Corrector(steps=3, step_size=0.1)),
     ):
         state = start_critic(critic, score, how)
-        got = jax.jit(lambda v, state=state, score=score: terms_of(state, score, v, KEY, how))(v)
+        got = jax.jit(lambda v, state=state, score=score: terms_of(KEY, state, score, v, how))(v)
         for_score, for_probe = jax.random.split(KEY)
-        scores = score(v, score.noise(for_score, v))
+        each = zip(jax.random.split(for_score, len(v)), v, strict=True)
+        scores = jnp.concatenate([score(key, one[None]) for key, one in each])
         expected = stein_terms(critic, scores, v, _probe(for_probe, v, "rademacher"))
         np.testing.assert_allclose(got.stein, expected.stein, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(got.penalty, expected.penalty, rtol=1e-4, atol=1e-6)
@@ -279,12 +280,12 @@ def test_probes_are_standard():
 def test_scores_by_vaes_have_the_exact_mean():
     """And a model without latents has no noise at all."""
     v = jnp.asarray(np.random.default_rng(6).normal(size=(4, 3)), jnp.float32)
-    many = score_batch(VariationalScore(LINEAR, ExactPosterior()), jnp.repeat(v, 4000, axis=0), KEY)
+    many = score_batch(KEY, VariationalScore(LINEAR, ExactPosterior()), jnp.repeat(v, 4000, axis=0))
     many = np.asarray(many).reshape(4, 4000, 3)
     error = many.std(1) / math.sqrt(4000)
     assert np.all(np.abs(many.mean(1) - np.asarray(jax.vmap(LINEAR.score)(v))) < 5.5 * error)
     with refused("key", got="None"):
-        score_batch(VariationalScore(LINEAR, ExactPosterior()), v)
+        score_batch(None, VariationalScore(LINEAR, ExactPosterior()), v)
 
 
 def test_bad_input_is_refused_before_anything_is_trained():

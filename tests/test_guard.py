@@ -29,8 +29,8 @@ def broken(spoil):
     """The learner with `spoil(state, metrics)` after each step; the second seed is left alone."""
     learner, _ = parts()
 
-    def step(state, batch, key):
-        after, metrics = learner.step(state, batch, key)
+    def step(key, state, batch):
+        after, metrics = learner.step(key, state, batch)
         return spoil(after, metrics)
 
     return learner._replace(step=step)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vages import Batch
 from vages.app.recipes import CHECKERBOARD, Method
 from vages.app.recipes.deep import DIGITS, DeepMethod, learner_of_deep, parts_of_deep
 from vages.app.recipes.recipe import learner_of, parts_of
@@ -61,10 +62,10 @@ def of_learner(learner, make, shape):
     params, static = eqx.partition(state, eqx.is_array)
 
     def step(key, params, batch):
-        after, metrics = learner.step(eqx.combine(params, static), batch, key)
+        after, metrics = learner.step(key, eqx.combine(params, static), batch)
         return eqx.filter(after, eqx.is_array), metrics
 
-    return step, params, jax.random.normal(jax.random.key(2), (BATCH, *shape))
+    return step, params, Batch(jax.random.normal(jax.random.key(2), (BATCH, *shape)))
 
 
 GRBM_SETTINGS = {"latents": 3, "batch": BATCH, "posterior_steps": 2, "unrolled": 2}
@@ -88,7 +89,7 @@ def test_every_method_has_the_same_bits_and_keeps_its_noise_alone(method):
     recipe = replace(CHECKERBOARD, method=method, samples=L, **GRBM_SETTINGS)
     draw, _ = check_split(*of_learner(learner_of(recipe), parts_of(recipe, V), (V,)))
     assert sum(np.prod(shape) for shape, _ in shapes(draw)) == BATCH * FLOATS[method]
-    assert all(dtype == "float32" for _, dtype in shapes(draw))
+    assert all(dtype == ("bool" if method == "is-ksd" else "float32") for _, dtype in shapes(draw))
 
 
 @pytest.mark.parametrize("method", get_args(DeepMethod))

@@ -13,6 +13,7 @@ import pytest
 from vages import (
     DSM,
     GRBM,
+    Batch,
     ExactPosterior,
     GaussianPosterior,
     LinearGaussian,
@@ -131,13 +132,13 @@ def test_nor_do_the_results_of_several_seeds(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_key_gives_the_same_bits(method):
     learner, state = student(method)
-    batch = teacher()[1][:BATCH]
+    batch = Batch(teacher()[1][:BATCH])
     step = eqx.filter_jit(learner.step)
-    (one, _), (same, _), (other, _) = (step(state, batch, jax.random.key(key)) for key in (5, 5, 6))
+    (one, _), (same, _), (other, _) = (step(jax.random.key(key), state, batch) for key in (5, 5, 6))
     np.testing.assert_array_equal(one.model.weight, same.model.weight)
     if method not in ("ksd",):  # the one method without noise
         # the weights alone do not tell: Adam's first step is the gradient's sign
-        moments = zip(jax.tree.leaves(one.optimiser), jax.tree.leaves(other.optimiser), strict=True)
+        moments = zip(jax.tree.leaves(one.optimizer), jax.tree.leaves(other.optimizer), strict=True)
         assert not all(np.array_equal(a, b) for a, b in moments)
     assert jax.tree.structure(eqx.filter(one, eqx.is_array)) == jax.tree.structure(eqx.filter(state, eqx.is_array))
 
@@ -185,8 +186,5 @@ def test_continuous_latents_learn_with_either_divergence(divergence):
     fitted = fit(learner, state, data, steps=500, batch=100)
     now, before = (float(jnp.mean(jax.vmap(m.log_prob)(data))) for m in (fitted.state.model, model))
     assert now > before + 0.05
-    q, p = (
-        infer(r, fitted.state.model, jax.vmap(fitted.state.model.features)(data), data)
-        for r in (fitted.state.posterior, ExactPosterior())
-    )
+    q, p = (infer(fitted.state.model, r, data) for r in (fitted.state.posterior, ExactPosterior()))
     assert float(jnp.mean((q.mean - p.mean) ** 2)) < 0.05

@@ -7,20 +7,31 @@ import numpy as np
 import pytest
 
 from errors import refused
+from one_step import follow
 from small_nets import IMAGE, KEY, filled, normal, quick
 from truth import adam_start, adam_steps, bilinear, mean_differs, relative_error
 from vages import estimators
 from vages.models import EBM, GRBM, DeepEBLVM, LinearGaussian, Mixed
-from vages.objectives import DSM, KSD, MDSM, BiDSM, BiMDSM, Direction, NoiseRange, Problem, perturb, vages_dsm
-from vages.objectives.objective import Data, Points
+from vages.objectives import (
+    DSM,
+    KSD,
+    MDSM,
+    Batch,
+    BiDSM,
+    BiMDSM,
+    Data,
+    Enumerated,
+    NoiseRange,
+    Variational,
+    perturb,
+    vages_dsm,
+)
 from vages.posteriors import (
     BernoulliPosterior,
     Corrector,
-    Enumerated,
     ExactPosterior,
     GaussianPosterior,
     MixedPosterior,
-    Variational,
     fisher,
     infer,
     langevin_corrector,
@@ -32,19 +43,6 @@ LEVELS = NoiseRange(0.2, 1.2, base=0.3)
 
 def deep(**sizes):
     return filled(DeepEBLVM.images, IMAGE, **{"width": 2, "depth": 1, "latents": 3, "head_width": 5, **sizes})
-
-
-def differentiate(objective, model, posterior, w, noise):
-    points = objective.points(w, noise)
-    encoding = estimators.encode(model, points.v)
-    return objective.gradient(
-        Problem(model, posterior, None, None, w, points, encoding, lambda model: posterior), noise
-    )
-
-
-def noise_of(objective, model, posterior, w):
-    q = eqx.filter_eval_shape(lambda: infer(posterior, model, jax.vmap(model.features)(w), w))
-    return quick(lambda key: objective.draw(key, model, q, w))(KEY)
 
 
 def test_levels_are_an_even_grid_over_the_batch(precision):
@@ -68,7 +66,6 @@ def test_a_batch_over_a_range_of_levels(float64, shape):
     single = perturb(w, epsilon, 0.3)
     assert (single.weight, single.loss_weight) == (None, None)
     assert Data(w).weight is None
-    assert all(isinstance(points, Points) for points in (noised, single, Data(w)))
     same = perturb(w, epsilon, NoiseRange(0.3, 0.3, base=0.3))
     np.testing.assert_allclose(same.v, single.v, rtol=1e-12)
     np.testing.assert_allclose(same.target, single.target, rtol=1e-12)
@@ -84,8 +81,7 @@ def test_the_gradient_is_that_of_whole_energies_without_features(float64, make, 
     posterior = filled(GaussianPosterior.mlp, IMAGE, 3, width=3, depth=1)
     w = normal(0, 3, *IMAGE)
     objective = MDSM(LEVELS, Variational(samples, corrector))
-    noise = noise_of(objective, model, posterior, w)
-    got = quick(differentiate)(objective, model, posterior, w, noise)
+    got = quick(follow)(objective, KEY, model, posterior, w)
 
     log_joint = lambda model, v, h: model.log_joint(model.features(v), h)
     score_of = jax.grad(log_joint, 1)
@@ -118,9 +114,13 @@ def test_the_gradient_is_that_of_whole_energies_without_features(float64, make, 
         total = lambda e, g: jnp.mean(e, 0) + jnp.tensordot(share, g, 1)
         return 0.5 * jnp.sum((score - target) ** 2) / sigma**2, jax.tree.map(total, expectations, gradients)
 
-    epsilon, *latents = noise
+    for_points, for_loss = jax.random.split(KEY)
+    for_q, for_corrector = jax.random.split(for_loss)
+    epsilon = jax.random.normal(for_points, w.shape)
+    latents = jnp.split(jax.random.normal(for_q, (3, 2 * samples, 3)), 2, axis=1)
     if corrector is not None:  # the noise of the steps, examples first
-        latents = [(start, kicks.swapaxes(0, 1)) for start, kicks in latents]
+        kicks = jnp.split(jax.random.normal(for_corrector, (2, 3, 2 * samples, 3)).swapaxes(0, 1), 2, axis=2)
+        latents = list(zip(latents, kicks, strict=True))
     sigma = jnp.linspace(0.2, 1.2, 3)
     v = w + sigma.reshape(3, 1, 1, 1) * epsilon
     whole = quick(lambda *batch: jax.lax.map(lambda one: one_example(*one), batch))
@@ -149,10 +149,9 @@ def test_the_gradient_is_the_terms_in_full_along_the_weighted_residual(float64):
 def test_exact_mdsm_of_a_plain_ebm(float64, make):
     model, w = filled(make, IMAGE, width=2, depth=1), normal(0, 3, *IMAGE)
     objective = MDSM(LEVELS, Enumerated())
-    noise = noise_of(objective, model, ExactPosterior(), w)
-    got = quick(differentiate)(objective, model, ExactPosterior(), w, noise)
+    got = quick(follow)(objective, KEY, model, ExactPosterior(), w)
     sigma = jnp.linspace(0.2, 1.2, 3)
-    v = w + sigma.reshape(3, 1, 1, 1) * noise[0]
+    v = w + sigma.reshape(3, 1, 1, 1) * jax.random.normal(jax.random.split(KEY)[0], w.shape)
 
     def loss(model):
         energy = lambda v: model.head(jax.nn.elu(model.network(v)))
@@ -164,42 +163,21 @@ def test_exact_mdsm_of_a_plain_ebm(float64, make):
     assert relative_error(got.gradient[0], gradient) < 1e-10
 
 
-class Remembering(eqx.Module):
-    """An objective that leaves its gradient in the learner's memory, to be looked at."""
-
-    objective: BiDSM = eqx.field(static=True)
-
-    @property
-    def unrolled(self):
-        return self.objective.unrolled
-
-    def start(self, key, model, batch):
-        return None, model
-
-    def draw(self, key, model, q, w):
-        return self.objective.draw(key, model, q, w)
-
-    def points(self, w, noise):
-        return self.objective.points(w, noise)
-
-    def gradient(self, problem, noise):
-        loss, gradient, _ = self.objective.gradient(problem, noise)
-        return Direction(loss, gradient, gradient[0])
-
-
 def test_bimdsm_is_the_gradient_through_a_hand_written_unroll(float64):
     """Two unrolled steps on the Fisher divergence, each example's over its σ, after two that are kept."""
     model = filled(DeepEBLVM.vectors, 3, width=4, depth=2, latents=2, head_width=4)
     posterior = filled(GaussianPosterior.linear, 3, 2)
     w, rate, decay = normal(0, 4, 3), 0.01, (0.9, 0.95)
     objective = BiMDSM(LEVELS, unrolled=2)
-    learner = make_learner(Remembering(objective), learning_rate=rate, posterior_steps=2, divergence=fisher)
+    learner = make_learner(objective, learning_rate=rate, posterior_steps=2, divergence=fisher)
     state = learner.init(KEY, model, posterior, batch=4)
-    after, metrics = quick(learner.step)(state, w, KEY)
-    q = infer(posterior, model, jax.vmap(model.features)(w), w)
-    for_posterior, for_unrolled, for_objective = jax.random.split(KEY, 3)
-    first, ahead_of_it = (q.noise(key, (2, 4, 1, 2)) for key in (for_posterior, for_unrolled))
-    epsilon, last = objective.draw(for_objective, model, q, w)
+    after, metrics = quick(learner.step)(KEY, state, Batch(w))
+    for_posterior, for_points, for_loss = jax.random.split(KEY, 3)
+    for_unrolled, for_loss = jax.random.split(for_loss)
+    first, ahead_of_it = (
+        [jax.random.normal(key, (4, 1, 2)) for key in jax.random.split(key, 2)] for key in (for_posterior, for_unrolled)
+    )
+    epsilon, last = jax.random.normal(for_points, w.shape), jax.random.normal(for_loss, (4, 1, 2))
     sigma = jnp.linspace(0.2, 1.2, 4)
     v = w + sigma[:, None] * epsilon
     target = -(v - w) / 0.3**2
@@ -246,7 +224,8 @@ def test_bimdsm_is_the_gradient_through_a_hand_written_unroll(float64):
     phi, (value, gradient) = by_hand(model)
     assert relative_error(metrics["loss"], value) < 1e-9
     assert relative_error(after.posterior.network.mean.weight, phi[0]) < 1e-9  # the unrolled steps are not kept
-    assert relative_error(after.memory, gradient) < 1e-8
+    first_moment = after.optimizer[0].mu[0]  # of Adam after one step: (1 − b1) times the gradient
+    assert relative_error(jax.tree.map(lambda m: m / (1 - decay[0]), first_moment), gradient) < 1e-8
 
 
 def gaussian_start():
@@ -255,15 +234,15 @@ def gaussian_start():
     v = normal(0, 1, 3)
     features = jax.vmap(model.features)(v)
     posterior = GaussianPosterior(lambda v: (jnp.asarray([2.0, -1.0]), jnp.asarray([0.7, -0.9])))
-    return model, v, features, infer(posterior, model, features, v), infer(ExactPosterior(), model, features, v)
+    return model, v, features, infer(model, posterior, v), infer(model, ExactPosterior(), v)
 
 
 @pytest.mark.parametrize("noise_std", [None, 1e-4])
 def test_corrected_samples_are_nearer_the_posterior(noise_std):
     """Moments of C steps of the chain in closed form (false-alarm rate 1e-6 each); the Fisher gap falls."""
-    model, _, features, q, p = gaussian_start()
+    model, v, _, q, p = gaussian_start()
     source = Variational(20_000, Corrector(4, 0.4, noise_std))
-    h = quick(lambda key: source(model, q, features, source.noise(key, q)).h[0])(KEY)
+    h = quick(lambda key: source(key, model, q, estimators.encode(model, v))[0].h[0])(KEY)
     shrink, kick = 1 - 0.4 / 2, 0.4 if noise_std is None else noise_std**2
     mean = p.mean[0] + shrink**4 * (q.mean[0] - p.mean[0])
     variance = shrink**8 * q.variance[0] + kick * sum(shrink ** (2 * i) for i in range(4))
@@ -275,13 +254,17 @@ def test_corrected_samples_are_nearer_the_posterior(noise_std):
     assert float(jnp.sum((mean - p.mean[0]) ** 2)) < 0.2 * float(jnp.sum((q.mean[0] - p.mean[0]) ** 2))
 
 
-def test_the_corrector_with_a_key_is_the_corrector_with_its_noise():
+def test_the_corrector_by_hand():
     model, _, features, _, _ = gaussian_start()
     h, corrector = normal(1, 1, 5, 2), Corrector(7, 0.1)
-    with_noise = corrector(model, features, h, corrector.noise(KEY, h))
-    np.testing.assert_array_equal(langevin_corrector(model, features, h, KEY, steps=7, step_size=0.1), with_noise)
-    np.testing.assert_array_equal(Corrector(0, 0.1)(model, features, h, jnp.zeros((0, 1, 5, 2))), h)
-    slope = jax.grad(lambda h: jnp.sum(corrector(model, features, h, jnp.zeros((7, 1, 5, 2)))))(h)
+    got = corrector(KEY, model, features, h)
+    np.testing.assert_array_equal(langevin_corrector(KEY, model, features, h, steps=7, step_size=0.1), got)
+    expected, mean = h, model.posterior(jax.tree.map(lambda x: x[0], features)).mean
+    for kick in jax.random.normal(KEY, (7, 1, 5, 2)):
+        expected = expected + 0.05 * (mean[None, None] - expected) + 0.1**0.5 * kick
+    assert relative_error(got, expected) < 1e-5
+    np.testing.assert_array_equal(Corrector(0, 0.1)(KEY, model, features, h), h)
+    slope = jax.grad(lambda h: jnp.sum(corrector(KEY, model, features, h)))(h)
     np.testing.assert_array_equal(slope, 0)
 
 
@@ -292,7 +275,7 @@ def passes(model, posterior, objective, posterior_steps):
     w = jnp.zeros((4, *model.v.shape))
 
     def run(params, w, key):
-        after, metrics = learner.step(eqx.combine(params, static), w, key)
+        after, metrics = learner.step(key, eqx.combine(params, static), Batch(w))
         return eqx.filter(after, eqx.is_array), metrics
 
     return len(list(equations(jax.make_jaxpr(run)(params, w, KEY).jaxpr, "conv_general_dilated")))
@@ -332,8 +315,7 @@ def test_an_iteration_in_bfloat16_leaves_everything_in_float32():
     w = normal(0, 4, *IMAGE)
 
     def run(w, key):
-        q = infer(posterior, model, jax.vmap(model.features)(w), w)
-        return differentiate(objective, model, posterior, w, objective.draw(key, model, q, w))
+        return follow(objective, key, model, posterior, w)
 
     program, shapes = jax.make_jaxpr(run, return_shape=True)(w, KEY)
     assert jax.tree.structure(shapes.gradient[0]) == jax.tree.structure(model)
@@ -364,8 +346,7 @@ def test_what_cannot_work_says_so():
     with refused("noise_std", got=-1.0):
         Corrector(1, 0.1, -1.0)
     grbm, v = filled(GRBM.init, 3, 2), normal(0, 1, 3)
-    features = jax.vmap(grbm.features)(v)
-    q = infer(filled(BernoulliPosterior.linear, 3, 2), grbm, features, v)
+    q = infer(grbm, filled(BernoulliPosterior.linear, 3, 2), v)
     source = Variational(2, Corrector(1, 0.1))
     with refused("corrector", got="Binary(2)", kind=TypeError):
-        source(grbm, q, features, (jnp.zeros((1, 2, 2)), jnp.zeros((1, 1, 2, 2))))
+        source(KEY, grbm, q, estimators.encode(grbm, v))

@@ -6,28 +6,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from one_step import follow
 from truth import adam_start, adam_steps, bilinear, mean_differs, relative_error
-from vages import GRBM, BernoulliPosterior, ExactPosterior, encode, infer
-from vages.objectives import DSM, KSD, NCE, VNCE, BiDSM, ContrastiveDivergence, Problem
+from vages import GRBM, Batch, Bernoulli, BernoulliPosterior, ExactPosterior, encode
+from vages.distributions import logistic
+from vages.objectives import DSM, KSD, NCE, VNCE, BiDSM, ContrastiveDivergence, Enumerated, Importance, Variational
 from vages.objectives.ksd import rbf
-from vages.posteriors import Enumerated, Importance, Variational, kl
-from vages.samplers import gibbs_sample
+from vages.objectives.nce import classification_loss
+from vages.samplers import gibbs_sample, gibbs_step
+from vages.samplers.gibbs import GibbsState
 from vages.training.learner import make_learner
 
-
-def problem(model, posterior, points, w, extra=None, memory=None):
-    return Problem(model, posterior, extra, memory, w, points, encode(model, points.v), lambda model: posterior)
-
-
-def draw_and_differentiate(objective, model, posterior, w, key, extra=None, memory=None):
-    @jax.jit
-    def run(model, w, key, extra, memory):
-        q = infer(posterior, model, jax.vmap(model.features)(w), w)
-        noise = objective.draw(key, model, q, w)
-        points = objective.points(w, noise)
-        return points, noise, objective.gradient(problem(model, posterior, points, w, extra, memory), noise)
-
-    return run(model, w, key, extra, memory)
+quick_follow = eqx.filter_jit(follow)
 
 
 @pytest.fixture
@@ -38,7 +28,8 @@ def grbm(float64):
 
 def test_exact_dsm(grbm):
     model, w, key = grbm
-    points, _, direction = draw_and_differentiate(DSM(0.3, Enumerated()), model, ExactPosterior(), w, key)
+    direction = quick_follow(DSM(0.3, Enumerated()), key, model, ExactPosterior(), w)
+    points = direction.points
 
     def loss(model):
         return 0.5 * jnp.mean(jnp.sum((jax.vmap(model.score)(points.v) - points.target) ** 2, axis=1))
@@ -69,57 +60,79 @@ def both_ways(x):
 def test_exact_ksd(grbm):
     model, w, key = grbm
     w = both_ways(w)
-    _, _, direction = draw_and_differentiate(KSD(0.7, Enumerated()), model, ExactPosterior(), w, key)
+    direction = quick_follow(KSD(0.7, Enumerated()), key, model, ExactPosterior(), w)
     loss = lambda model: ksd(model.score, w[8:], w[:8], 0.7)
     value, gradient = jax.jit(jax.value_and_grad(loss))(model)
     assert relative_error(direction.loss, value) < 1e-12
     assert relative_error(direction.gradient[0], gradient) < 1e-12
 
 
-def test_importance_sampled_ksd(grbm):
-    """Against KSD of the score of log Σ_i p̃(v, h_i), each point with its own fixed states."""
+def score_of_states(model, v, h):
+    """The score of log Σ_i p̃(v, h_i) over fixed states h_i, at each v."""
+
+    def one(v, h):
+        log_p = lambda v: jax.nn.logsumexp(jax.vmap(lambda h: model.log_joint(model.features(v), h))(h))
+        return jax.grad(log_p)(v)
+
+    return jax.vmap(one)(v, h)
+
+
+def coins(key, *shape):
+    return jax.random.bernoulli(key, 0.5, shape).astype("float64")
+
+
+def test_importance_sampled_dsm(grbm):
     model, w, key = grbm
-    noise = both_ways(jnp.sign(jax.random.normal(key, (8, 3, 4))))
-    w = both_ways(w)
-    objective = KSD(0.7, Importance(3))
-    at = problem(model, ExactPosterior(), objective.points(w, noise), w)
-    direction = jax.jit(lambda: objective.gradient(at, noise))()
+    got = quick_follow(DSM(0.3, Importance(3)), key, model, ExactPosterior(), w)
+    first, second = (coins(key, 8, 3, 4) for key in jax.random.split(jax.random.split(key)[1]))
 
-    def loss(model):
-        def score(pair):
-            v, h = pair[:3], pair[3:].reshape(3, 4)
-            log_p = lambda v: jax.nn.logsumexp(jax.vmap(lambda h: model.log_joint(model.features(v), h))(h))
-            return jnp.concatenate([jax.grad(log_p)(v), jnp.zeros(12)])
+    @jax.jit
+    def by_hand(model):
+        residual = score_of_states(model, got.points.v, first) - got.points.target
+        slope = lambda model: jnp.mean(jnp.sum(residual * score_of_states(model, got.points.v, second), axis=1))
+        return 0.5 * jnp.mean(jnp.sum(residual**2, axis=1)), jax.grad(slope)(model)
 
-        kernel = rbf(w[8:], w[:8], 0.7)
-        pairs = jnp.concatenate([w, (0.5 + 0.5 * noise).reshape(16, 12)], axis=1)
-        s = jax.vmap(score)(pairs)[:, :3]
-        s, t = s[8:], s[:8]
-        cross = jnp.sum((t - s) * kernel.gradient, axis=1)
-        return jnp.mean(kernel.value * jnp.sum(s * t, axis=1) + cross + kernel.trace)
+    value, gradient = by_hand(model)
+    assert relative_error(got.loss, value) < 1e-12
+    assert relative_error(got.gradient[0], gradient) < 1e-12
 
-    value, gradient = jax.jit(jax.value_and_grad(loss))(model)
-    assert relative_error(direction.loss, value) < 1e-12
-    assert relative_error(direction.gradient[0], gradient) < 1e-12
+
+def test_importance_sampled_ksd(grbm):
+    """The loss is that of the pairs; its gradient is twice that in one point of each pair (Eq. 14)."""
+    model, w, key = grbm
+    got = quick_follow(KSD(0.7, Importance(3)), key, model, ExactPosterior(), w)
+    keys = jax.random.split(jax.random.split(key)[1])
+    first, second = (coins(jax.random.split(key, 1)[0], 4, 3, 4) for key in keys)
+
+    @jax.jit
+    def by_hand(model):
+        kernel, s = rbf(w[4:], w[:4], 0.7), score_of_states(model, w[4:], first)
+
+        def loss(model):
+            t = score_of_states(model, w[:4], second)
+            cross = jnp.sum((t - s) * kernel.gradient, axis=1)
+            return jnp.mean(kernel.value * jnp.sum(s * t, axis=1) + cross + kernel.trace)
+
+        return jax.value_and_grad(loss)(model)
+
+    value, gradient = by_hand(model)
+    assert relative_error(got.loss, value) < 1e-12
+    assert relative_error(got.gradient[0], jax.tree.map(lambda g: 2 * g, gradient)) < 1e-12
 
 
 def test_importance_states_are_fair_coins():
-    q = infer(ExactPosterior(), GRBM.init(jax.random.key(0), 2, 3), *_features(jnp.zeros((1, 2))))
-    source = Importance(30_000)
-    h = 0.5 + 0.5 * source.noise(jax.random.key(1), q)[0]
-    assert set(np.unique(h)) == {0.0, 1.0}
-    assert not mean_differs(h, np.full(3, 0.5))  # false-alarm rate 1e-6
-
-
-def _features(v):
-    return jax.vmap(GRBM.init(jax.random.key(0), 2, 3).features)(v), v
+    model, v = GRBM.init(jax.random.key(0), 2, 3), jnp.zeros((1, 2))
+    (latents,) = Importance(30_000)(jax.random.key(1), model, Bernoulli(jnp.zeros((1, 3))), encode(model, v))
+    assert set(np.unique(latents.h)) == {0.0, 1.0}
+    assert not mean_differs(latents.h[0], np.full(3, 0.5))  # false-alarm rate 1e-6
 
 
 def test_control_variate_makes_dsm_exact_where_q_is_the_posterior(grbm):
     """With q = p, VaES-CV is the score whatever the samples: the loss is then the exact one."""
     model, w, key = grbm
-    points, _, plain = draw_and_differentiate(DSM(0.3, Variational(2)), model, ExactPosterior(), w, key)
-    _, _, steady = draw_and_differentiate(DSM(0.3, Variational(2), True), model, ExactPosterior(), w, key)
+    plain = quick_follow(DSM(0.3, Variational(2)), key, model, ExactPosterior(), w)
+    steady = quick_follow(DSM(0.3, Variational(2), True), key, model, ExactPosterior(), w)
+    points = plain.points
     exact = 0.5 * jnp.mean(jnp.sum((jax.jit(jax.vmap(model.score))(points.v) - points.target) ** 2, axis=1))
     assert relative_error(steady.loss, exact) < 1e-12
     assert relative_error(plain.loss, exact) > 1e-3
@@ -142,11 +155,13 @@ def test_bidsm_is_the_gradient_through_a_hand_written_unroll(float64, unrolled):
     objective = BiDSM(0.3, unrolled, samples=2)
     learner = make_learner(objective, learning_rate=rate, posterior_steps=2)
     state = learner.init(keys[0], model, BernoulliPosterior(layer), batch=5)
-    after, metrics = jax.jit(learner.step)(state, w, keys[3])
-    q = infer(BernoulliPosterior(layer), model, jax.vmap(model.features)(w), w)
-    for_posterior, for_unrolled, for_objective = jax.random.split(keys[3], 3)
-    first, ahead_of_it = q.noise(for_posterior, (2, 5, 1, 4)), q.noise(for_unrolled, (unrolled, 5, 1, 4))
-    epsilon, last = objective.draw(for_objective, model, q, w)
+    after, metrics = jax.jit(learner.step)(keys[3], state, Batch(w))
+    for_posterior, for_points, for_loss = jax.random.split(keys[3], 3)
+    for_unrolled, for_loss = jax.random.split(for_loss) if unrolled else (for_loss, for_loss)
+    noise = lambda key, n: logistic(key, (20 * n,), w.dtype).reshape(5, n, 4)
+    first = [noise(key, 1) for key in jax.random.split(for_posterior, 2)]
+    ahead_of_it = [noise(key, 1) for key in jax.random.split(for_unrolled, unrolled)]
+    epsilon, last = jax.random.normal(for_points, w.shape), noise(for_loss, 2)
     v, target = w + 0.3 * epsilon, -epsilon / 0.3
 
     def lower(phi, model, noise):
@@ -182,7 +197,7 @@ def test_bidsm_is_the_gradient_through_a_hand_written_unroll(float64, unrolled):
     phi, (value, gradient) = by_hand(model)
     assert relative_error(metrics["loss"], value) < 1e-9
     assert relative_error(after.posterior.network.weight, phi[0]) < 1e-9  # the unrolled steps are not kept
-    first_moment = after.optimiser[0].mu[0]  # of Adam after one step: (1 − b1) times the gradient
+    first_moment = after.optimizer[0].mu[0]  # of Adam after one step: (1 − b1) times the gradient
     assert relative_error(jax.tree.map(lambda m: m / (1 - decay[0]), first_moment), gradient) < 1e-8
 
 
@@ -193,8 +208,7 @@ def test_contrastive_divergence_from_long_chains_is_the_likelihood_gradient():
     objective = ContrastiveDivergence(steps=30)
 
     def one(key):
-        noise = objective.draw(key, model, infer(ExactPosterior(), model, jax.vmap(model.features)(w), w), w)
-        return objective.gradient(problem(model, ExactPosterior(), objective.points(w, noise), w), noise).gradient[0]
+        return follow(objective, key, model, ExactPosterior(), w).gradient[0]
 
     draws = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(2), 20_000))
     expected = jax.jit(jax.grad(lambda model: -jnp.mean(jax.vmap(model.log_prob)(w))))(model)
@@ -208,22 +222,23 @@ def test_contrastive_divergence_from_long_chains_is_the_likelihood_gradient():
 def test_persistent_chains_go_on_from_where_they_were(grbm):
     model, w, key = grbm
     objective = ContrastiveDivergence(steps=1, persistent=True)
-    _, memory = objective.start(key, model, 8)
+    _, chains = objective.init(key, model, 8)
     seen = []
 
     @jax.jit
-    def both(key, memory):
-        _, noise, direction = draw_and_differentiate(objective, model, ExactPosterior(), w, key, memory=memory)
-        v = jax.vmap(lambda h, noise: model.conditional(h).transform(noise))(memory, noise[1].v[0])
+    def both(key, chains):
+        direction = follow(objective, key, model, ExactPosterior(), w, carry=chains)
+        for_step = jax.random.split(jax.random.split(jax.random.split(key)[1])[1], 1)[0]
+        v = gibbs_step(for_step, model, GibbsState(w, chains)).v
         contrast = lambda model: jnp.mean(jax.vmap(model.free_energy)(w)) - jnp.mean(jax.vmap(model.free_energy)(v))
         return direction, jax.grad(contrast)(model)
 
     for step_key in jax.random.split(key, 3):
-        direction, gradient = both(step_key, memory)
+        direction, gradient = both(step_key, chains)
         assert relative_error(direction.gradient[0], gradient) < 1e-12
-        memory = direction.memory
-        seen.append(memory)
-    assert set(np.unique(memory)) <= {0.0, 1.0}
+        chains = direction.carry
+        seen.append(chains)
+    assert set(np.unique(chains)) <= {0.0, 1.0}
     assert not np.array_equal(seen[0], seen[1])
 
 
@@ -233,11 +248,7 @@ def test_nce_gradient_is_zero_at_the_truth_and_vnce_with_the_posterior_is_nce():
     chains = gibbs_sample(jax.random.key(1), model, 20_000, steps=200)
     c = jax.jit(lambda model: model.log_partition())(model)
     objective = NCE()
-
-    def one(v, key, c):
-        noise = jax.random.normal(key, (1, 2))
-        return objective.gradient(problem(model, ExactPosterior(), objective.points(v[None], noise), v[None], c), noise)
-
+    one = lambda v, key, c: follow(objective, key, model, ExactPosterior(), v[None], extras=c)
     keys = jax.random.split(jax.random.key(2), 20_000)
     many = jax.jit(jax.vmap(one, (0, 0, None)))
     directions = many(chains.v, keys, c)
@@ -247,27 +258,16 @@ def test_nce_gradient_is_zero_at_the_truth_and_vnce_with_the_posterior_is_nce():
     assert mean_differs(wrong.gradient[1], 0.0)
     assert float(wrong.gradient[1].mean()) > 0  # descending brings c back down
 
-    w, y = chains.v[:50], jax.random.normal(keys[0], (50, 2))
-    latents = [jax.random.logistic(key, (50, n, 3)) for key, n in zip(keys[:2], (1, 5), strict=True)]
-
-    @jax.jit
-    def both(w, y, latents):
-        variational = VNCE(5).gradient(problem(model, ExactPosterior(), VNCE(5).points(w, None), w, c), (y, *latents))
-        return variational, NCE().gradient(problem(model, ExactPosterior(), NCE().points(w, y), w, c), y)
-
-    variational, exact = both(w, y, latents)
-    assert relative_error(variational.loss, exact.loss) < 1e-5
-    assert relative_error(variational.gradient[1], exact.gradient[1]) < 1e-4
-
-
-def test_kl_steps_use_the_noise_they_are_given(grbm):
-    model, w, key = grbm
-    posterior = BernoulliPosterior(lambda v: v @ jnp.ones((3, 4)))
+    w, key = chains.v[:50], keys[0]
 
     @jax.jit
     def both(w):
-        features = jax.vmap(model.features)(w)
-        noise = infer(posterior, model, features, w).noise(key, (8, 1, 4))
-        return kl.at(model, posterior, features, w, noise), kl(model, posterior, features, w, key)
+        variational = follow(VNCE(5), key, model, ExactPosterior(), w, extras=c)
+        y = jax.random.normal(jax.random.split(jax.random.split(key)[1], 3)[0], w.shape)  # what VNCE draws
+        log_density = jax.vmap(lambda v: -model.free_energy(v))
+        loss = lambda c: classification_loss(log_density(w), log_density(y), w, y, c)
+        return variational, jax.value_and_grad(loss)(c)
 
-    assert relative_error(*both(w)) < 1e-12
+    variational, (loss, gradient) = both(w)
+    assert relative_error(variational.loss, loss) < 1e-5
+    assert relative_error(variational.gradient[1], gradient) < 1e-4

@@ -29,9 +29,9 @@ from vages.app.runs import config_of, grbm, run_recipe
 from vages.app.runs.config import reopened
 from vages.files import BadFile
 from vages.models import DeepEBLVM
-from vages.objectives import MDSM, NoiseRange
+from vages.objectives import MDSM, NoiseRange, Variational
 from vages.optimizers import learning_rate
-from vages.posteriors import Corrector, GaussianPosterior, Variational, fisher
+from vages.posteriors import Corrector, GaussianPosterior, fisher
 from vages.storage.directory import Directory
 from vages.training import Checkpoints, Guard, RunFolder, fit, init_seeds
 from vages.training.checkpoint import ARRAYS, checkpoints, prune, step_of, write_checkpoint

@@ -82,9 +82,9 @@ def test_callbacks_that_are_no_functions_are_refused(wrong):
 def test_divergence_is_an_error_that_says_what_when_and_what_to_try():
     learner, state = start(SMALL, (4, 5))
 
-    def step(state, batch, key):
-        after, metrics = learner.step(state, batch, key)
-        return after, metrics | {"loss": jnp.where(after.optimiser[0].count == 8, jnp.nan, metrics["loss"])}
+    def step(key, state, batch):
+        after, metrics = learner.step(key, state, batch)
+        return after, metrics | {"loss": jnp.where(after.optimizer[0].count == 8, jnp.nan, metrics["loss"])}
 
     broken = learner._replace(step=step)
     says = "got nan at iteration 8 of seed 4"

@@ -12,7 +12,18 @@ _MOVED = {"learners": "training.learner", "optimisers": "optimizers"} | {
 }
 
 
+_REMOVED = {
+    "NoPosterior": "ExactPosterior",
+    "encoded_vaes": "vaes, which takes an encoding in the place of v",
+    "sample": "a method: infer(model, posterior, v).sample(key, n)",
+    "vages": "gradient_estimate",
+    "vages_surrogate": "surrogate",
+}
+
+
 def __getattr__(name: str) -> object:
+    if name in _REMOVED:
+        raise ImportError(f"vages.{name} is now {_REMOVED[name]}; CHANGELOG.md has all new names")
     if name in _MOVED:
         place = f"vages.{_MOVED[name]}"
         raise AttributeError(f"vages.{name} is now {place}; write `import {place}`")

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Integer, PRNGKeyArray
 
+from vages.memory import shape_bytes
+
 NOISE_BYTES = 2**23  # of a block: few calls of the generator, and still near the cores
 
 
@@ -22,7 +24,7 @@ def scan_in_blocks(
 
     The noise of an iteration depends on the key and on the iteration's number alone, not on the blocks.
     """
-    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(draw, key)))
+    size = shape_bytes(jax.eval_shape(draw, key))
     iterations = start + jnp.arange(len(inputs), dtype=start.dtype)
 
     def iterate(carry, inputs):

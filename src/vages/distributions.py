@@ -1,12 +1,16 @@
-"""Distributions of one example's variables: Bernoulli and one-hot (hard or relaxed), and diagonal Gaussian.
+"""Distributions of h: Bernoulli and one-hot (hard or relaxed), diagonal Gaussian, and several side by side.
 
-A sample is `transform(noise)` with standard noise, so that callers can draw the noise of many samples in
-one call and differentiate through the rest.
+    q = infer(model, posterior, v)    a batch of them: parameters with the batch as first axis
+    q.sample(key, 5)                  five draws at each v: (batch, 5, …)
+    q.mean, q.variance                (batch, …)
+
+`log_prob(h)` is that of one example; map it over a batch with `jax.vmap`.
 """
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,16 +19,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 
 class Distribution(eqx.Module):
-    """A distribution over an array, written as a transformation of standard noise."""
+    """A distribution over an array, or over a dict of arrays."""
 
     @property
     @abstractmethod
-    def mean(self) -> Array:
+    def mean(self) -> Any:
         """The mean; its shape is the shape of a sample."""
 
     @property
     @abstractmethod
-    def variance(self) -> Array:
+    def variance(self) -> Any:
         """The variance of each entry."""
 
     @property
@@ -34,20 +38,20 @@ class Distribution(eqx.Module):
 
     @property
     @abstractmethod
-    def reparameterised(self) -> bool:
+    def reparameterized(self) -> bool:
         """Whether samples are differentiable in the parameters."""
 
     @abstractmethod
-    def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-        """Standard noise of any shape; entry by entry it is what `transform` expects."""
+    def sample(self, key: PRNGKeyArray, n: int) -> Any:
+        """`n` draws from each member of a batch of distributions: shape (batch, n, …)."""
 
     @abstractmethod
-    def transform(self, noise: Array) -> Array:
-        """The sample that this noise stands for."""
+    def log_prob(self, h: Any) -> Float[Array, ""]:
+        """Log-mass or log-density at h, of one example."""
 
-    @abstractmethod
-    def log_prob(self, x: Array) -> Float[Array, ""]:
-        """Log-mass or log-density at x."""
+    def draw(self, key: PRNGKeyArray) -> Any:
+        """One draw from each member of a batch, shaped like the mean."""
+        return jax.tree.map(lambda x: x[:, 0], self.sample(key, 1))
 
 
 class Bernoulli(Distribution):
@@ -73,19 +77,17 @@ class Bernoulli(Distribution):
         return False
 
     @property
-    def reparameterised(self) -> bool:
+    def reparameterized(self) -> bool:
         return self.temperature > 0
 
-    def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-        return flat_noise(logistic, key, shape, self.logits.dtype)
-
-    def transform(self, noise: Array) -> Array:
+    def sample(self, key: PRNGKeyArray, n: int) -> Array:
+        noisy = self.logits[:, None] + noise_for(self.logits, n, key, logistic)
         if self.temperature > 0:
-            return jax.nn.sigmoid((self.logits + noise) / self.temperature)
-        return (self.logits + noise > 0).astype(self.logits.dtype)
+            return jax.nn.sigmoid(noisy / self.temperature)
+        return (noisy > 0).astype(self.logits.dtype)
 
-    def log_prob(self, x: Array) -> Float[Array, ""]:
-        return jnp.sum(x * self.logits - jax.nn.softplus(self.logits))
+    def log_prob(self, h: Array) -> Float[Array, ""]:
+        return jnp.sum(h * self.logits - jax.nn.softplus(self.logits))
 
 
 class OneHot(Distribution):
@@ -111,20 +113,17 @@ class OneHot(Distribution):
         return False
 
     @property
-    def reparameterised(self) -> bool:
+    def reparameterized(self) -> bool:
         return self.temperature > 0
 
-    def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-        return flat_noise(jax.random.gumbel, key, shape, self.logits.dtype)
-
-    def transform(self, noise: Array) -> Array:
+    def sample(self, key: PRNGKeyArray, n: int) -> Array:
+        noisy = self.logits[:, None] + noise_for(self.logits, n, key, jax.random.gumbel)
         if self.temperature > 0:
-            return jax.nn.softmax((self.logits + noise) / self.temperature)
-        best = jnp.argmax(self.logits + noise, axis=-1)
-        return jax.nn.one_hot(best, self.logits.shape[-1], dtype=self.logits.dtype)
+            return jax.nn.softmax(noisy / self.temperature)
+        return jax.nn.one_hot(jnp.argmax(noisy, axis=-1), self.logits.shape[-1], dtype=self.logits.dtype)
 
-    def log_prob(self, x: Array) -> Float[Array, ""]:
-        return jnp.sum(x * jax.nn.log_softmax(self.logits))
+    def log_prob(self, h: Array) -> Float[Array, ""]:
+        return jnp.sum(h * jax.nn.log_softmax(self.logits))
 
 
 class Gaussian(Distribution):
@@ -146,18 +145,44 @@ class Gaussian(Distribution):
         return True
 
     @property
-    def reparameterised(self) -> bool:
+    def reparameterized(self) -> bool:
         return True
 
-    def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-        return flat_noise(jax.random.normal, key, shape, self.loc.dtype)
+    def sample(self, key: PRNGKeyArray, n: int) -> Array:
+        return self.loc[:, None] + jnp.exp(self.log_std)[:, None] * noise_for(self.loc, n, key, jax.random.normal)
 
-    def transform(self, noise: Array) -> Array:
-        return self.loc + jnp.exp(self.log_std) * noise
-
-    def log_prob(self, x: Array) -> Float[Array, ""]:
-        standard = (x - self.loc) * jnp.exp(-self.log_std)
+    def log_prob(self, h: Array) -> Float[Array, ""]:
+        standard = (h - self.loc) * jnp.exp(-self.log_std)
         return -jnp.sum(0.5 * standard**2 + self.log_std + 0.5 * jnp.log(2 * jnp.pi))
+
+
+class Joint(Distribution):
+    """Independent named variables, each with a distribution of its own; a sample is a dict."""
+
+    parts: dict[str, Distribution]
+
+    @property
+    def mean(self) -> dict[str, Any]:
+        return {name: part.mean for name, part in self.parts.items()}
+
+    @property
+    def variance(self) -> dict[str, Any]:
+        return {name: part.variance for name, part in self.parts.items()}
+
+    @property
+    def continuous(self) -> bool:
+        return all(part.continuous for part in self.parts.values())
+
+    @property
+    def reparameterized(self) -> bool:
+        return all(part.reparameterized for part in self.parts.values())
+
+    def sample(self, key: PRNGKeyArray, n: int) -> dict[str, Any]:
+        keys = jax.random.split(key, len(self.parts))
+        return {name: part.sample(key, n) for key, (name, part) in zip(keys, self.parts.items(), strict=True)}
+
+    def log_prob(self, h: dict[str, Any]) -> Float[Array, ""]:
+        return jnp.sum(jnp.stack([part.log_prob(h[name]) for name, part in self.parts.items()]))
 
 
 def logistic(key: PRNGKeyArray, shape: tuple[int, ...], dtype) -> Array:
@@ -174,17 +199,7 @@ def flat_noise(draw: Callable[..., Array], key: PRNGKeyArray, shape: tuple[int, 
     return draw(key, (math.prod(shape),), dtype).reshape(shape)
 
 
-def sample(q: Distribution, key: PRNGKeyArray, samples: int) -> Array:
-    """`samples` draws from each member of a batch of distributions: shape (batch, samples, ...)."""
-    return from_noise(q, batch_noise(q, key, samples))
-
-
-def batch_noise(q: Distribution, key: PRNGKeyArray, samples: int) -> Array:
-    """The noise of `sample`. It asks q for shapes and dtypes alone, so that q may be the result of `eval_shape`."""
-    batch, *event = jax.eval_shape(lambda q: q.mean, q).shape
-    return q.noise(key, (batch, samples, *event))
-
-
-def from_noise(q: Distribution, noise: Array) -> Array:
-    """The samples that noise of shape (batch, samples, ...) stands for."""
-    return jax.vmap(lambda q, noise: jax.vmap(q.transform)(noise))(q, noise)
+def noise_for(parameter: Array, n: int, key: PRNGKeyArray, draw: Callable[..., Array]) -> Array:
+    """Standard noise for n samples at each row of a parameter (batch, …): (batch, n, …)."""
+    batch, *event = parameter.shape
+    return flat_noise(draw, key, (batch, n, *event), parameter.dtype)

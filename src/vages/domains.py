@@ -5,6 +5,8 @@
     Categorical(2, 10)    two choices among ten, each a row of one 1 and nine 0
     Empty()               none: the latents of a model without latents
 
+Mixed latents are a dict of these, `{"z": Real(4), "y": Categorical(1, 10)}`, and h is a dict of arrays then.
+
 A domain says whether gradients in the variable mean something, and which states can be listed. Estimators take relaxed
 values between 0 and 1 where a domain is discrete, as a relaxed posterior draws them; samplers and lists of states know
 0 and 1 alone.
@@ -12,20 +14,82 @@ values between 0 and 1 where a domain is discrete, as a relaxed posterior draws 
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Integer
+from jaxtyping import Array, Integer
 
 MAX_STATES = 2**20  # a list of these takes seconds; each further binary unit doubles it
 
 
-@dataclass(frozen=True, init=False, repr=False)
 class Domain(ABC):
-    """The values of one example's variable: arrays of one shape."""
+    """The values of one example's variable: arrays of one shape, or a dict of them."""
+
+    shape: Any  # of a value; a dict of shapes where it is a dict
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many numbers a value has."""
+
+    @property
+    @abstractmethod
+    def continuous(self) -> bool:
+        """Whether the variable has a density, so that gradients in it mean something."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int | None:
+        """The number of states; None where there is no end to them."""
+
+    @abstractmethod
+    def struct(self, dtype: Any, *lead: int) -> Any:
+        """Shapes and dtypes of values with these axes before them."""
+
+    @abstractmethod
+    def _state(self, numbers: Integer[Array, "n"]) -> Any:
+        """The states with these numbers, one a row."""
+
+    @abstractmethod
+    def _index(self, x: Any) -> Array:
+        """See `index`."""
+
+    @property
+    def enumerable(self) -> bool:
+        """Whether its states can be listed, up to 2²⁰ of them."""
+        return self.count is not None and self.count <= MAX_STATES
+
+    def states(self, dtype: Any = jnp.float32, numbers: Array | None = None) -> Any:
+        """All states, one a row, or those with these numbers; ValueError where they are too many, or not discrete."""
+        if not self.enumerable:
+            raise ValueError(f"{self!r}: expected at most {MAX_STATES} states to list, got {self._counted()}")
+        numbers = jnp.arange(self.count, dtype=jnp.uint32) if numbers is None else numbers
+        return jax.tree.map(lambda x: x.astype(dtype), self._state(numbers.astype(jnp.uint32)))
+
+    def index(self, x: Any) -> Integer[Array, ""]:
+        """The row of a state in `states()`; a relaxed one is rounded."""
+        return self._index(jax.tree.map(jnp.asarray, x))
+
+    def zeros(self, dtype: Any, *lead: int) -> Any:
+        """A value of zeros, with these axes before it."""
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.struct(dtype, *lead))
+
+    def _counted(self) -> str:
+        return "real numbers" if self.count is None else f"{self.count:.3g}"
+
+
+def as_domain(domain: Any) -> Any:
+    """A dict of domains as one; anything else as it is."""
+    return Product(domain) if isinstance(domain, Mapping) else domain
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class _Arrays(Domain):
+    """A domain of arrays of one shape."""
 
     shape: tuple[int, ...]
 
@@ -43,47 +107,13 @@ class Domain(ABC):
 
     @property
     def size(self) -> int:
-        """How many numbers a value has."""
         return math.prod(self.shape)
 
-    @property
-    @abstractmethod
-    def continuous(self) -> bool:
-        """Whether the variable has a density, so that gradients in it mean something."""
-
-    @property
-    @abstractmethod
-    def count(self) -> int | None:
-        """The number of states; None where there is no end to them."""
-
-    @abstractmethod
-    def _states(self) -> Array:
-        """All states, one a row."""
-
-    @property
-    def enumerable(self) -> bool:
-        """Whether its states can be listed, up to 2²⁰ of them."""
-        return self.count is not None and self.count <= MAX_STATES
-
-    def states(self, dtype: Any = jnp.float32) -> Float[Array, "states ..."]:
-        """All states, one a row; ValueError where they are too many, or not to be counted."""
-        if not self.enumerable:
-            raise ValueError(f"{self!r}: expected at most {MAX_STATES} states to list, got {self._counted()}")
-        return self._states().astype(dtype)
-
-    def index(self, x: Array) -> Integer[Array, ""]:
-        """The row of a state in `states()`; a relaxed one is rounded."""
-        return self._index(jnp.asarray(x))
-
-    @abstractmethod
-    def _index(self, x: Array) -> Array:
-        """See `index`."""
-
-    def _counted(self) -> str:
-        return "real numbers" if self.count is None else f"{self.count:.3g}"
+    def struct(self, dtype: Any, *lead: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((*lead, *self.shape), dtype)
 
 
-class Real(Domain):
+class Real(_Arrays):
     """Real numbers."""
 
     @property
@@ -94,14 +124,14 @@ class Real(Domain):
     def count(self) -> None:
         return None
 
-    def _states(self) -> Array:
+    def _state(self, numbers: Array) -> Array:
         raise NotImplementedError
 
     def _index(self, x: Array) -> Array:
         raise ValueError(f"{self!r}: expected a discrete domain, whose states have places, got real numbers")
 
 
-class Binary(Domain):
+class Binary(_Arrays):
     """Zeros and ones."""
 
     @property
@@ -112,14 +142,14 @@ class Binary(Domain):
     def count(self) -> int:
         return 2**self.size
 
-    def _states(self) -> Array:
-        return _digits(self.count, 2, self.size).reshape(-1, *self.shape)
+    def _state(self, numbers: Array) -> Array:
+        return _digits(numbers, 2, self.size).reshape(-1, *self.shape)
 
     def _index(self, x: Array) -> Array:
         return _number(jnp.round(x).reshape(-1), 2)
 
 
-class Categorical(Domain):
+class Categorical(_Arrays):
     """`n` choices among `k`, each a row of one 1 and zeros: arrays of shape (n, k)."""
 
     def __init__(self, n: int, k: int):
@@ -136,15 +166,15 @@ class Categorical(Domain):
         n, k = self.shape
         return k**n
 
-    def _states(self) -> Array:
+    def _state(self, numbers: Array) -> Array:
         n, k = self.shape
-        return jax.nn.one_hot(_digits(self.count, k, n).astype(jnp.int32), k)
+        return jax.nn.one_hot(_digits(numbers, k, n).astype(jnp.int32), k)
 
     def _index(self, x: Array) -> Array:
         return _number(jnp.argmax(x, axis=-1), self.shape[1])
 
 
-class Empty(Domain):
+class Empty(_Arrays):
     """No variables. Its one state is empty."""
 
     def __init__(self):
@@ -161,17 +191,73 @@ class Empty(Domain):
     def count(self) -> int:
         return 1
 
-    def _states(self) -> Array:
-        return jnp.zeros((1, 0))
+    def _state(self, numbers: Array) -> Array:
+        return jnp.zeros((len(numbers), 0))
 
     def _index(self, x: Array) -> Array:
         return jnp.zeros((), jnp.uint32)
 
 
-def _digits(count: int, base: int, digits: int) -> Float[Array, "states digits"]:
-    """The numbers below `count`, one a row, as digits to this base; the first digit changes fastest."""
-    numbers = jnp.arange(count, dtype=jnp.uint32)[:, None]
-    return (numbers // _places(base, digits)[None] % np.uint32(base)).astype(jnp.float32)
+@dataclass(frozen=True, init=False, repr=False)
+class Product(Domain):
+    """Several named variables together: a value is a dict of arrays."""
+
+    parts: tuple[tuple[str, Domain], ...]
+
+    def __init__(self, parts: Mapping[str, Domain]):
+        kept = tuple(sorted(parts.items()))
+        for name, domain in kept:
+            if not isinstance(domain, Domain) or isinstance(domain, Product | Empty):
+                raise TypeError(
+                    f"{name}: expected Real, Binary or Categorical in a dict of domains, got {domain!r}; "
+                    "write {'z': Real(4), 'y': Binary(2)}, say"
+                )
+        if not kept:
+            raise ValueError("domains: expected a dict with names, got an empty one; write Empty() for no variables")
+        object.__setattr__(self, "parts", kept)
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{name!r}: {domain!r}" for name, domain in self.parts) + "}"
+
+    @property
+    def shape(self) -> dict[str, tuple[int, ...]]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return {name: domain.shape for name, domain in self.parts}
+
+    @property
+    def size(self) -> int:
+        return sum(domain.size for _, domain in self.parts)
+
+    @property
+    def continuous(self) -> bool:
+        return all(domain.continuous for _, domain in self.parts)
+
+    @property
+    def count(self) -> int | None:
+        counts = [domain.count for _, domain in self.parts]
+        return None if None in counts else math.prod(count for count in counts if count is not None)
+
+    def struct(self, dtype: Any, *lead: int) -> dict[str, Any]:
+        return {name: domain.struct(dtype, *lead) for name, domain in self.parts}
+
+    def _state(self, numbers: Array) -> dict[str, Any]:
+        states, place = {}, 1
+        for name, domain in self.parts:
+            assert domain.count is not None
+            states[name] = domain._state(numbers // np.uint32(place) % np.uint32(domain.count))
+            place *= domain.count
+        return states
+
+    def _index(self, x: dict[str, Any]) -> Array:
+        index, place = jnp.zeros((), jnp.uint32), 1
+        for name, domain in self.parts:
+            index = index + domain._index(x[name]).astype(jnp.uint32) * np.uint32(place)
+            place *= domain.count or 1
+        return index
+
+
+def _digits(numbers: Integer[Array, "n"], base: int, digits: int) -> Array:
+    """The numbers, one a row, as digits to this base; the first digit changes fastest."""
+    return (numbers[:, None] // _places(base, digits)[None] % np.uint32(base)).astype(jnp.float32)
 
 
 def _number(digits: Array, base: int) -> Integer[Array, ""]:

@@ -5,46 +5,30 @@ With h_1 … h_L ~ q(h | v) and log p̃(v, h) = −E(v, h),
     VaES(v)  = mean_i ∇_v log p̃(v, h_i)                                                        (Eq. 7)
     VaGES(v) = mean_i ∂∇_v log p̃(v, h_i)/∂θ  +  sample covariance of ∇_v log p̃ and ∇_θ log p̃    (Eqs. 8–10)
 
-Every function takes a batch: v (batch, …), h (batch, L, …). Where VaES and VaGES are multiplied, as in every
-objective of the paper, their h must be independent draws.
+Every function takes a batch: v (batch, …), h (batch, L, …), and a context of as many rows where the model has one.
+Where VaES and VaGES are multiplied, as in every objective of the paper, their h must be independent draws.
 
 `weights` (batch, L) turns samples into a support: h_i carries probability weights_i, means become expectations
 and the sample covariance becomes the covariance, so that enumerated states give the exact value.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vages.models import EBLVM, check_inputs
+from vages.models import EBLVM, Encoding, check_inputs, encode, features_of
 
 Model = TypeVar("Model", bound=EBLVM)
 
 
-class Encoding(NamedTuple):
-    """The features of a batch, and what carries a cotangent of the features back to v."""
-
-    features: Any
-    pullback: Callable[[Any], tuple[Array]]
-
-
-def encode(model: EBLVM, v: Array) -> Encoding:
-    """One forward pass through `features`, to be shared by all that needs v."""
-    return Encoding(*jax.vjp(jax.vmap(model.features), v))
-
-
-def vaes(model: EBLVM, v: Array, h: Array, weights: Array | None = None) -> Array:
-    """The variational estimate of the score at each v (Eq. 7), shaped like v."""
-    check_inputs(model, v, h, weights=weights)
-    return encoded_vaes(model, encode(model, v), h, weights)
-
-
-def encoded_vaes(model: EBLVM, encoding: Encoding, h: Array, weights: Array | None = None) -> Array:
-    """VaES from features that are already there: one pullback, whatever L is."""
+def vaes(model: EBLVM, v: Array | Encoding, h: Any, weights: Array | None = None, *, context: Any = None) -> Array:
+    """The variational estimate of the score at each v (Eq. 7), shaped like v: one pullback, whatever L is."""
+    _check(model, v, context, h, weights=weights)
+    encoding = encode(model, v, context)
 
     def mean_log_joint(features, h, weights):
         return _mean(jax.vmap(lambda h: model.log_joint(features, h))(h), weights)
@@ -53,33 +37,42 @@ def encoded_vaes(model: EBLVM, encoding: Encoding, h: Array, weights: Array | No
     return encoding.pullback(cotangent)[0]
 
 
-def vaes_cv(model: EBLVM, log_q: Callable[[Array, Array], Array], v: Array, h: Array) -> Array:
+def vaes_cv(
+    model: EBLVM, log_q: Callable[[Array, Any], Array], v: Array | Encoding, h: Any, *, context: Any = None
+) -> Array:
     """VaES with the control variate ∇_v log q(h | v) (Eq. 28): exact, with no variance, where q is the posterior.
 
     `log_q(v, h)` is the log-density of one example.
     """
-    return vaes(model, v, h) - control_variate(log_q, v, h)
+    encoding = encode(model, v, context)
+    return vaes(model, encoding, h) - control_variate(log_q, encoding.v, h)
 
 
-def control_variate(log_q: Callable[[Array, Array], Array], v: Array, h: Array) -> Array:
+def control_variate(log_q: Callable[..., Array], v: Array, h: Any, *context: Any) -> Array:
     """mean_i ∇_v log q(h_i | v), whose expectation under q is zero (Eq. 27)."""
-    mean_log_q = lambda v, h: jnp.mean(jax.vmap(lambda h: log_q(v, h))(h))
-    return jax.vmap(jax.grad(mean_log_q))(v, h)
+    mean_log_q = lambda v, h, *context: jnp.mean(jax.vmap(lambda h: log_q(v, h, *context))(h))
+    return jax.vmap(jax.grad(mean_log_q))(v, h, *context)
 
 
-def vages(model: Model, v: Array, h: Array, z: Array, weights: Array | None = None) -> Model:
+def gradient_estimate(
+    model: Model, v: Array | Encoding, h: Any, z: Array, weights: Array | None = None, *, context: Any = None
+) -> Model:
     """The batch mean of zᵀVaGES(v), as a gradient shaped like the model."""
-    check_inputs(model, v, h, z, weights, samples=1 if weights is not None else 2)
-    return eqx.filter_grad(vages_surrogate)(model, v, h, z, weights)
+    _check(model, v, context, h, z, weights, samples=1 if weights is not None else 2)
+    return eqx.filter_grad(surrogate)(model, v, h, z, weights, context=context)
 
 
-def vages_surrogate(model: EBLVM, v: Array, h: Array, z: Array, weights: Array | None = None) -> Float[Array, ""]:
-    """A scalar whose gradient in θ is the batch mean of zᵀVaGES; its value is zᵀVaES.
+def surrogate(
+    model: EBLVM, v: Array | Encoding, h: Any, z: Array, weights: Array | None = None, *, context: Any = None
+) -> Float[Array, ""]:
+    """A scalar whose gradient in θ is the batch mean of zᵀVaGES; its value is zᵀVaES. z is held fixed.
 
     One push-forward along z gives log p̃(v, h_i) and its slope s_i = zᵀ∇_v log p̃(v, h_i) together. The gradient of
     mean_i s_i is zᵀê; that of Σ_i (s_i − s̄) log p̃(v, h_i) / (L − 1), with the first factor held fixed, is zᵀĉ.
     """
-    features, features_dot = jax.jvp(jax.vmap(model.features), (v,), (z,))
+    v, context = (v.v, v.context) if isinstance(v, Encoding) else (v, context)
+    z = jax.lax.stop_gradient(z)
+    features, features_dot = jax.jvp(lambda v: features_of(model, v, context), (v,), (z,))
 
     def one_example(features, features_dot, h, weights):
         log_joint, slope = jax.jvp(
@@ -88,13 +81,14 @@ def vages_surrogate(model: EBLVM, v: Array, h: Array, z: Array, weights: Array |
         # One centred factor would do; centring both keeps what h does not touch out of the float32 round-off.
         slope_gap = jax.lax.stop_gradient(slope - _mean(slope, weights))
         log_joint_gap = log_joint - _mean(log_joint, weights)
-        covariance = jnp.sum(_covariance_weights(h, weights, slope.dtype) * slope_gap * log_joint_gap)
+        share = _covariance_weights(len(slope), weights, slope.dtype)
+        covariance = jnp.sum(share * slope_gap * log_joint_gap)
         return _mean(slope, weights) + (covariance - jax.lax.stop_gradient(covariance))
 
     return jnp.mean(jax.vmap(one_example)(features, features_dot, h, weights))
 
 
-def expectation_term(model: Model, v: Array, h: Array, weights: Array | None = None) -> Model:
+def expectation_term(model: Model, v: Array, h: Any, weights: Array | None = None) -> Model:
     """ê(v) (Eq. 8) in full, for small problems: each leaf has shape (batch, *v.shape, *leaf's shape)."""
     check_inputs(model, v, h, weights=weights)
     params, static = eqx.partition(model, eqx.is_inexact_array)
@@ -109,7 +103,7 @@ def expectation_term(model: Model, v: Array, h: Array, weights: Array | None = N
     return jax.vmap(one_example)(v, h, weights)
 
 
-def covariance_term(model: Model, v: Array, h: Array, weights: Array | None = None) -> Model:
+def covariance_term(model: Model, v: Array, h: Any, weights: Array | None = None) -> Model:
     """ĉ(v) (Eq. 9) in full, for small problems: each leaf has shape (batch, *v.shape, *leaf's shape)."""
     check_inputs(model, v, h, weights=weights, samples=1 if weights is not None else 2)
     params, static = eqx.partition(model, eqx.is_inexact_array)
@@ -117,14 +111,21 @@ def covariance_term(model: Model, v: Array, h: Array, weights: Array | None = No
     def one_example(v, h, weights):
         scores = jax.jacrev(lambda v: _log_joints(model, v, h))(v)
         gradients = jax.jacrev(lambda params: _log_joints(eqx.combine(params, static), v, h))(params)
-        share = _covariance_weights(h, weights, v.dtype)
+        share = _covariance_weights(len(scores), weights, v.dtype)
         centred = jax.vmap(lambda share, score: share * (score - _mean(scores, weights)))(share, scores)
         return jax.tree.map(lambda gradient: jnp.tensordot(centred, gradient, axes=(0, 0)), gradients)
 
     return jax.vmap(one_example)(v, h, weights)
 
 
-def _log_joints(model: EBLVM, v: Array, h: Array) -> Float[Array, "samples"]:
+def _check(model: EBLVM, v: Array | Encoding, context: Any, h: Any, z: Any = None, weights: Any = None, *, samples=1):
+    if isinstance(v, Encoding):
+        check_inputs(model, v.v, h, z, weights, samples=samples, context=v.context, features=v.features)
+    else:
+        check_inputs(model, v, h, z, weights, samples=samples, context=context)
+
+
+def _log_joints(model: EBLVM, v: Array, h: Any) -> Float[Array, "samples"]:
     features = model.features(v)
     return jax.vmap(lambda h: model.log_joint(features, h))(h)
 
@@ -133,8 +134,5 @@ def _mean(x: Array, weights: Array | None) -> Array:
     return jnp.mean(x, axis=0) if weights is None else jnp.tensordot(weights, x, axes=(0, 0))
 
 
-def _covariance_weights(h: Array, weights: Array | None, dtype) -> Array:
-    if weights is not None:
-        return weights
-    samples = h.shape[0]
-    return jnp.full((samples,), 1 / (samples - 1), dtype)
+def _covariance_weights(samples: int, weights: Array | None, dtype) -> Array:
+    return jnp.full((samples,), 1 / (samples - 1), dtype) if weights is None else weights

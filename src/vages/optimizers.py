@@ -51,10 +51,10 @@ def adam(
 
 
 def apply(
-    optimiser: optax.GradientTransformation, gradient: Any, state: Any, module: Any, factor: Float[Array, ""]
+    optimizer: optax.GradientTransformation, gradient: Any, state: Any, module: Any, factor: Float[Array, ""]
 ) -> tuple[Any, Any]:
-    """The module after one step, `factor` times the learning rate long, and the optimiser's new state."""
+    """The module after one step, `factor` times the learning rate long, and the optimizer's new state."""
     with jax.numpy_dtype_promotion("standard"):  # Optax raises a float to an integer power
-        updates, state = optimiser.update(gradient, state)
+        updates, state = optimizer.update(gradient, state)
     updates = jax.tree.map(lambda update: factor.astype(update.dtype) * update, updates)
     return eqx.apply_updates(module, updates), state

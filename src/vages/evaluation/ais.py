@@ -20,7 +20,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.distributions import Bernoulli
 from vages.models import GRBM, check_inputs
 from vages.models.grbm import MAX_ENUMERATED
-from vages.samplers import gibbs_noise
 
 _full_precision = jax.default_matmul_precision("float32")  # by default, GPUs and TPUs may multiply with far fewer bits
 _BLOCK = 2**12  # latent states whose mass is computed together, which bounds the memory
@@ -82,15 +81,15 @@ def _anneal(
     def field_of(v):
         return jax.vmap(lambda v: model.features(v).field)(v)
 
-    def move(beta, field, noise):  # v → h → v at β; W (β h) is (β W) h
-        h = Bernoulli(beta * field, temperature=0.0).transform(noise.h)
-        return model.conditional(beta * h).transform(noise.v)
+    def move(key, beta, field):  # v → h → v at β; W (β h) is (β W) h
+        for_h, for_v = jax.random.split(key)
+        h = Bernoulli(beta * field, temperature=0.0).draw(for_h)
+        return jax.vmap(model.conditional)(beta * h).draw(for_v)
 
     def step(carry, now):
         field, log_weight = carry
         key, beta, next_beta = now
-        noise = gibbs_noise(key, model, v.shape[:1])
-        field = field_of(jax.vmap(lambda field, noise: move(beta, field, noise))(field, noise))
+        field = field_of(move(key, beta, field))
         gain = jnp.sum(jax.nn.softplus(next_beta * field) - jax.nn.softplus(beta * field), axis=1)
         return (field, log_weight + gain), None
 
@@ -152,8 +151,7 @@ def _log_mass(model: GRBM) -> Float[Array, "states"]:
 
 @eqx.filter_jit
 def _given_latents(key: PRNGKeyArray, model: GRBM, codes: Array) -> Float[Array, "samples v"]:
-    noise = gibbs_noise(key, model, codes.shape).v
-    return jax.vmap(lambda code, noise: model.conditional(_latents(model, code)).transform(noise))(codes, noise)
+    return jax.vmap(lambda code: model.conditional(_latents(model, code)))(codes).draw(key)
 
 
 def _latents(model: GRBM, code: Array) -> Float[Array, "h"]:

@@ -15,11 +15,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vages.blocks import scan_in_blocks
 from vages.distributions import flat_noise
-from vages.estimators import encode
 from vages.evaluation.critic import LatentCritic
 from vages.evaluation.scores import NUMBERS, FunctionScore, VariationalScore
 from vages.evaluation.signs import random_signs
 from vages.hoist import hoist
+from vages.models import encode
 from vages.optimizers import Decay, adam, apply, learning_rate
 from vages.posteriors import Posterior, has_parameters, kl
 
@@ -55,16 +55,16 @@ class CriticState(NamedTuple):
 
     critic: Any
     posterior: Any
-    optimiser: Any
-    posterior_optimiser: Any
+    optimizer: Any
+    posterior_optimizer: Any
 
 
 def start_critic(critic: Any, score: VariationalScore | FunctionScore, how: CriticTraining) -> CriticState:
     """The state before the first iteration."""
     posterior = score.posterior if isinstance(score, VariationalScore) else None
-    optimiser, posterior_optimiser = _optimisers(how)
+    optimizer, posterior_optimizer = _optimizers(how)
     trained = lambda module: eqx.filter(module, eqx.is_inexact_array)
-    return CriticState(critic, posterior, optimiser.init(trained(critic)), posterior_optimiser.init(trained(posterior)))
+    return CriticState(critic, posterior, optimizer.init(trained(critic)), posterior_optimizer.init(trained(posterior)))
 
 
 def advance_critic(
@@ -119,30 +119,21 @@ def stein_terms(critic: Callable[[Array], Array], score: Array, v: Array, probe:
 
 
 def terms_of(
-    state: CriticState, score: VariationalScore | FunctionScore, v: Array, key: PRNGKeyArray, how: CriticTraining
+    key: PRNGKeyArray, state: CriticState, score: VariationalScore | FunctionScore, v: Array, how: CriticTraining
 ) -> SteinTerms:
     """The terms at held-out examples, with one set of h and one ε for each, in blocks of bounded memory."""
     for_score, for_probe = jax.random.split(key)
-    noise = score.noise(for_score, v)
-    probe = _probe(for_probe, v, how.hutchinson)
     own = _with_posterior(score, state.posterior)
+    critic = function_of_v(state.critic, own)
+
+    def one(row):
+        key, v, probe = row
+        terms = stein_terms(critic, own(key, v[None]), v[None], probe[None])
+        return jax.tree.map(lambda x: x[0], terms)
+
+    rows = (jax.random.split(for_score, len(v)), v, _probe(for_probe, v, how.hutchinson))
     with jax.default_matmul_precision("float32"):
-        one = lambda row: jax.tree.map(lambda x: x[0], _one_terms(state.critic, own, row))
-        return jax.lax.map(one, (v, _rows(noise), probe), batch_size=min(len(v), max(1, NUMBERS // max(v[0].size, 1))))
-
-
-def _one_terms(critic: Any, score: VariationalScore | FunctionScore, row: Any) -> SteinTerms:
-    v, noise, probe = jax.tree.map(lambda x: x[None], row)
-    return stein_terms(function_of_v(critic, score), score(v, _from_rows(noise)), v, probe)
-
-
-def _rows(noise: Any) -> Any:
-    """Noise with the examples' axis first; that of a corrector has the steps before it."""
-    return noise if noise is None or noise[1] is None else (noise[0], jnp.moveaxis(noise[1], 1, 0))
-
-
-def _from_rows(noise: Any) -> Any:
-    return noise if noise is None or noise[1] is None else (noise[0], jnp.moveaxis(noise[1], 0, 1))
+        return jax.lax.map(one, rows, batch_size=min(len(v), max(1, NUMBERS // max(v[0].size, 1))))
 
 
 def _with_posterior(score: VariationalScore | FunctionScore, posterior: Posterior | None):
@@ -162,30 +153,30 @@ def _step(
 ) -> CriticState:
     for_posterior, for_score, for_probe = jax.random.split(key, 3)
     probe = _probe(for_probe, v, how.hutchinson)
-    optimiser, posterior_optimiser = _optimisers(how)
+    optimizer, posterior_optimizer = _optimizers(how)
     critic, posterior, critic_state, posterior_state = state
     factor = jnp.ones((), jnp.float32)
     if isinstance(score, VariationalScore):
         model, encoding = score.model, encode(score.model, v)
-        gap = lambda posterior, key: jnp.mean(kl(model, posterior, encoding.features, v, key))
+        gap = lambda posterior, key: jnp.mean(kl(key, model, posterior, encoding))
         steps = how.posterior_steps if has_parameters(posterior) else 0
         for key in jax.random.split(for_posterior, steps):
             gradient = eqx.filter_grad(gap)(posterior, key)
-            posterior, posterior_state = apply(posterior_optimiser, gradient, posterior_state, posterior, factor)
-        scores = score.encoded(posterior, encoding, v, score.noise(for_score, v))
+            posterior, posterior_state = apply(posterior_optimizer, gradient, posterior_state, posterior, factor)
+        scores = _with_posterior(score, posterior)(for_score, encoding)
     else:
-        scores = score(v, score.noise(for_score, v))
+        scores = score(for_score, v)
 
     def loss(critic):
         terms = stein_terms(function_of_v(critic, score, posterior), scores, v, probe)
         return jnp.mean(terms.penalty - terms.stein)
 
     gradient = eqx.filter_grad(loss)(critic)
-    critic, critic_state = apply(optimiser, gradient, critic_state, critic, factor)
+    critic, critic_state = apply(optimizer, gradient, critic_state, critic, factor)
     return CriticState(critic, posterior, critic_state, posterior_state)
 
 
-def _optimisers(how: CriticTraining):
+def _optimizers(how: CriticTraining):
     rate = how.learning_rate if how.posterior_learning_rate is None else how.posterior_learning_rate
     own, of_posterior = (learning_rate(peak, decay=how.decay, steps=how.steps) for peak in (how.learning_rate, rate))
     return (

@@ -78,7 +78,7 @@ def fisher_divergence(
     )
     history = [(step, _value(terms)) for step, terms in trained.validation]
     mean, error = dict(history)[trained.best_step]
-    on_test = lambda state: _value(evaluate_critic(state, trained, test, for_test))
+    on_test = lambda state: _value(evaluate_critic(for_test, state, trained, test))
     last = on_test(trained.last)
     if mean <= 2 * error:
         nothing = jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_array(x) else x, trained.best.critic)
@@ -124,7 +124,7 @@ def train_critic(
     for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
         indices = jnp.asarray(batches.indices(begin, end - begin))
         state = _advance(state, own, train, indices, for_noise, jnp.asarray(begin, jnp.int32), how)
-        terms = _terms(state, own, validation, for_validation, how)
+        terms = _terms(for_validation, state, own, validation, how)
         value = float(merit(terms))
         if not math.isfinite(value):
             raise ValueError(
@@ -150,9 +150,9 @@ def check_part(name: str, v: Array, train: Array) -> None:
         )
 
 
-def evaluate_critic(state: CriticState, trained: TrainedCritic, v: Array, key: PRNGKeyArray) -> SteinTerms:
+def evaluate_critic(key: PRNGKeyArray, state: CriticState, trained: TrainedCritic, v: Array) -> SteinTerms:
     """The terms of Eq. 22 at examples that the critic has not seen."""
-    return _terms(state, trained.score, v, key, trained.how)
+    return _terms(key, state, trained.score, v, trained.how)
 
 
 def with_settings(how: CriticTraining | None, settings: dict[str, Any]) -> CriticTraining:

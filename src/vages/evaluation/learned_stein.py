@@ -52,7 +52,7 @@ def learned_stein_test(
         progress=progress,
         merit=power,
     )
-    mean, error = Estimate.of(evaluate_critic(trained.best, trained, test, for_test).stein)
+    mean, error = Estimate.of(evaluate_critic(for_test, trained.best, trained, test).stein)
     p_value = float(stats.norm.sf(mean / error)) if error > 0 else 1.0
     return SteinTest("learned", mean, error, p_value, len(test))
 

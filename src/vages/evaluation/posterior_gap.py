@@ -16,13 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.distributions import Bernoulli, Distribution, Gaussian, batch_noise, from_noise
-from vages.estimators import encode, encoded_vaes
+from vages.distributions import Bernoulli, Distribution, Gaussian
+from vages.estimators import vaes
 from vages.evaluation.kernels import IMQ, median_distance, stein_kernel
 from vages.evaluation.likelihood import Estimate
-from vages.models import EBLVM, TractableEBLVM, check_inputs
-from vages.posteriors import Corrector, Posterior, infer
-from vages.posteriors.divergences import Divergence, fisher
+from vages.models import EBLVM, TractableEBLVM, check_inputs, encode
+from vages.posteriors import Corrector, Posterior, fisher, infer
 
 _BLOCK = 64  # v whose samples are in memory together
 
@@ -70,7 +69,7 @@ def posterior_gap(
         raise ValueError("model: expected latents, got a model without; it has no posterior")
     if samples < 4:
         raise ValueError(f"samples: expected at least 4 draws of h for each v, got {samples}")
-    q = eqx.filter_eval_shape(lambda model, posterior, v: _infer(model, posterior, v)[1], model, posterior, v[:1])
+    q = eqx.filter_eval_shape(infer, model, posterior, v[:1])
     if corrector is not None and not q.continuous:
         raise TypeError(
             f"corrector: expected a posterior over continuous h, got {type(q).__name__}; leave the corrector out"
@@ -102,15 +101,15 @@ def _gaps(
 ) -> dict[str, Float[Array, "n"]]:
     with jax.default_matmul_precision("float32"):
         for_samples, for_corrector = jax.random.split(key)
-        features, q = _infer(model, posterior, v)
-        noise = batch_noise(q, for_samples, samples)
-        h, gaps = from_noise(q, noise), {}
+        encoding = encode(model, v)
+        features, q = encoding.features, infer(model, posterior, encoding)
+        h, gaps = q.sample(for_samples, samples), {}
         if q.continuous:
-            gaps["fisher"] = _mean_gap(fisher, model, q, features, h)
+            gaps["fisher"] = fisher.of_samples(model, q, features, h)
             bandwidth = jax.vmap(lambda h: median_distance(h.reshape(samples, -1)))(h)
             gaps["ksd"] = _ksd(model, features, h, bandwidth)
             if corrector is not None:
-                h_corrected = corrector(model, features, h, corrector.noise(for_corrector, h))
+                h_corrected = corrector(for_corrector, model, features, h)
                 gaps["corrected_ksd"] = _ksd(model, features, h_corrected, bandwidth)
         if isinstance(model, TractableEBLVM):
             p = jax.vmap(model.posterior)(features)
@@ -118,16 +117,6 @@ def _gaps(
             gaps |= {} if closed is None else {"kl": closed}
             gaps["vaes_bias"] = _square_bias(model, v, h)
         return gaps
-
-
-def _infer(model: EBLVM, posterior: Posterior, v: Array) -> tuple[Any, Distribution]:
-    features = jax.vmap(model.features)(v)
-    return features, infer(posterior, model, features, v)
-
-
-def _mean_gap(divergence: Divergence, model: EBLVM, q: Distribution, features: Any, h: Array) -> Float[Array, "n"]:
-    gap = lambda q, features, h: jnp.mean(jax.vmap(lambda h: divergence.gap(model, q, features, h))(h))
-    return jax.vmap(gap)(q, features, h)
 
 
 def _ksd(model: EBLVM, features: Any, h: Array, bandwidth: Float[Array, "n"]) -> Float[Array, "n"]:
@@ -148,5 +137,5 @@ def _square_bias(model: TractableEBLVM, v: Array, h: Array) -> Float[Array, "n"]
     """‖E_q VaES − score‖² without bias: the product of the errors of two independent halves of the samples."""
     score, encoding = jax.vmap(model.score)(v), encode(model, v)
     half = h.shape[1] // 2
-    first, second = (encoded_vaes(model, encoding, part) - score for part in (h[:, :half], h[:, half:]))
+    first, second = (vaes(model, encoding, part) - score for part in (h[:, :half], h[:, half:]))
     return jnp.sum((first * second).reshape(len(v), -1), axis=1)

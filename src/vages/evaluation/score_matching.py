@@ -22,13 +22,13 @@ def score_matching_loss(score: Callable[[Array], Array], v: Array) -> Estimate:
         return Estimate.of(_losses(score, v))
 
 
-def sliced_score_matching_loss(score: Callable[[Array], Array], v: Array, key: PRNGKeyArray) -> Estimate:
+def sliced_score_matching_loss(key: PRNGKeyArray, score: Callable[[Array], Array], v: Array) -> Estimate:
     """The loss with uᵀ(∂s/∂v)u in place of the trace, one Rademacher u an example (Song et al. 2019).
 
     It has the same mean, and costs one push-forward whatever the dimension of v.
     """
     with jax.default_matmul_precision("float32"):
-        return Estimate.of(_sliced_losses(score, v, key))
+        return Estimate.of(_sliced_losses(key, score, v))
 
 
 @eqx.filter_jit
@@ -44,7 +44,7 @@ def _losses(score: Callable[[Array], Array], v: Array) -> Float[Array, "batch"]:
 
 
 @eqx.filter_jit
-def _sliced_losses(score: Callable[[Array], Array], v: Array, key: PRNGKeyArray) -> Float[Array, "batch"]:
+def _sliced_losses(key: PRNGKeyArray, score: Callable[[Array], Array], v: Array) -> Float[Array, "batch"]:
     def loss(example):
         v, u = example
         value, slope = jax.jvp(score, (v,), (u,))

@@ -16,9 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.distributions import batch_noise, from_noise
-from vages.estimators import Encoding, encode, encoded_vaes
-from vages.models import EBLVM, check_finite, check_inputs
+from vages.estimators import vaes
+from vages.models import EBLVM, Encoding, check_finite, check_inputs, encode
 from vages.posteriors import Corrector, Posterior, infer
 
 NUMBERS = 2**18  # of v, taken together: a network's layers may hold a hundred times as many
@@ -39,36 +38,22 @@ class VariationalScore(eqx.Module):
         if self.samples < 1:
             raise ValueError(f"samples: expected at least 1, got {self.samples}")
 
-    def noise(self, key: PRNGKeyArray, v: Array) -> Any:
-        """The noise of one call for a batch v, which is asked for its shape and dtype alone."""
-        q = eqx.filter_eval_shape(_posterior, self.model, self.posterior, v)
-        start, steps = jax.random.split(key)
-        noise = batch_noise(q, start, self.samples)
-        return noise, None if self.corrector is None else self.corrector.noise(steps, noise)
-
-    def __call__(self, v: Array, noise: Any) -> Array:
-        """The score at each v of a batch."""
-        return self.encoded(self.posterior, encode(self.model, v), v, noise)
-
-    def encoded(self, posterior: Posterior, encoding: Encoding, v: Array, noise: Any) -> Array:
-        """The same with another posterior, and with features that are already there."""
-        start, steps = noise
-        h = from_noise(infer(posterior, self.model, encoding.features, v), start)
+    def __call__(self, key: PRNGKeyArray, v: Array | Encoding, context: Any = None) -> Array:
+        """The score at each v of a batch, or of an encoding."""
+        for_q, for_corrector = jax.random.split(key)
+        encoding = encode(self.model, v, context)
+        h = infer(self.model, self.posterior, encoding).sample(for_q, self.samples)
         if self.corrector is not None:
-            h = self.corrector(self.model, encoding.features, h, steps)
-        return encoded_vaes(self.model, encoding, h)
+            h = self.corrector(for_corrector, self.model, encoding.features, h)
+        return vaes(self.model, encoding, h)
 
 
 class FunctionScore(eqx.Module):
-    """A function of one example in the same clothes; it takes no noise."""
+    """A function of one example in the same clothes; it needs no key."""
 
     function: Callable[[Array], Array]
 
-    def noise(self, key: PRNGKeyArray, v: Array) -> None:
-        """None."""
-        return None
-
-    def __call__(self, v: Array, noise: Any) -> Array:
+    def __call__(self, key: PRNGKeyArray, v: Array) -> Array:
         """The score at each v of a batch."""
         return jax.vmap(self.function)(v)
 
@@ -77,12 +62,12 @@ Score = VariationalScore | Callable[[Array], Array]
 
 
 def as_score(score: Score) -> VariationalScore | FunctionScore:
-    """What `noise` can be drawn for, and what can then be called with a batch."""
+    """What can be called with a key and a batch."""
     return score if isinstance(score, VariationalScore | FunctionScore) else FunctionScore(score)
 
 
-def score_batch(score: Score, v: Array, key: PRNGKeyArray | None = None) -> Array:
-    """The score at each of many v, in blocks of bounded memory. VaES takes a key."""
+def score_batch(key: PRNGKeyArray | None, score: Score, v: Array) -> Array:
+    """The score at each of many v, in blocks of bounded memory. The key may be None where the score is a function."""
     own = as_score(score)
     check_score(own, v)
     if key is None:
@@ -93,14 +78,14 @@ def score_batch(score: Score, v: Array, key: PRNGKeyArray | None = None) -> Arra
     parts = []
     for i, first in enumerate(range(0, len(v), block)):
         rows = np.minimum(np.arange(first, first + block), len(v) - 1)  # equal blocks: one program for all
-        parts.append(_scores(own, v[rows], jax.random.fold_in(key, i)))
+        parts.append(_scores(jax.random.fold_in(key, i), own, v[rows]))
     return jnp.concatenate(parts)[: len(v)]
 
 
 @eqx.filter_jit
-def _scores(score: Any, v: Array, key: PRNGKeyArray) -> Array:
+def _scores(key: PRNGKeyArray, score: Any, v: Array) -> Array:
     with jax.default_matmul_precision("float32"):  # by default, GPUs and TPUs may multiply with far fewer bits
-        return score(v, score.noise(key, v))
+        return score(key, v)
 
 
 def check_score(score: VariationalScore | FunctionScore, v: Array) -> None:
@@ -130,7 +115,3 @@ def check_examples(name: str, v: Array, least: int) -> None:
     check_finite(name, v)
     if bool(jnp.all(v == v[:1])):
         raise ValueError(f"{name}: expected examples that differ, got {len(v)} times the same; is the data constant?")
-
-
-def _posterior(model: EBLVM, posterior: Posterior, v: Array):
-    return infer(posterior, model, jax.vmap(model.features)(v), v)

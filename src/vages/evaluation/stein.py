@@ -63,7 +63,7 @@ def ksd_test(
     if replicates < 1:
         raise ValueError(f"replicates: expected at least 1, got {replicates}; 1000 is usual")
     for_score, for_weights = jax.random.split(key)
-    scores = _scores(score, v, for_score)
+    scores = _scores(for_score, score, v)
     flat, flat_scores = v.reshape(len(v), -1), scores.reshape(len(v), -1)
     width = float(median_bandwidth(flat)) if bandwidth is None else bandwidth
     if not (width > 0 and np.isfinite(width)):
@@ -128,9 +128,9 @@ def _ksd(key: PRNGKeyArray, kernel: Kernel, v: Array, scores: Array, bandwidth: 
         return ksd_sums(kernel, v, scores, bandwidth, random_signs(key, (replicates, len(v)), v.dtype))
 
 
-def _scores(score: Score | Array, v: Array, key: PRNGKeyArray) -> Array:
+def _scores(key: PRNGKeyArray, score: Score | Array, v: Array) -> Array:
     if not isinstance(score, jax.Array | np.ndarray):
-        scores = score_batch(score, v, key)
+        scores = score_batch(key, score, v)
     elif score.shape != v.shape:
         raise ValueError(f"score: expected scores shaped like the examples, {v.shape}, got {score.shape}")
     else:

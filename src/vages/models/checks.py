@@ -13,33 +13,85 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from vages.domains import Domain
+from vages.domains import Domain, Product
 from vages.models.eblvm import EBLVM
 
 
-def check_inputs(model: EBLVM, v, h=None, z=None, weights=None, *, samples: int = 1) -> None:
-    """Raise unless v is (batch, …) and h (batch, L ≥ samples, …) in their domains, z is like v, weights (batch, L)."""
+def check_inputs(
+    model: EBLVM,
+    v: Any,
+    h: Any = None,
+    z: Any = None,
+    weights: Any = None,
+    *,
+    samples: int = 1,
+    context: Any = None,
+    features: Any = None,
+) -> None:
+    """Raise unless v is (batch, …) and h (batch, L ≥ samples, …) in their domains, z is like v, weights (batch, L).
+
+    `features` are those of the batch, where they are there already.
+    """
     _check_array("v", v, ("batch", *model.v.shape), floating=True)
+    check_context(context, v.shape[0])
     if h is not None:
-        _check_array("h", h, (v.shape[0], "samples", *model.h.shape), floating=False)
-        check_finite("h", h)
-        check_values("h", h, model.h)
-        if h.shape[1] < samples:
+        for name, array, domain in named_parts("h", h, model.h):
+            _check_array(name, array, (v.shape[0], "samples", *domain.shape), floating=False)
+            check_finite(name, array)
+            check_values(name, array, domain)
+        counts = {array.shape[1] for array in jax.tree.leaves(h)}
+        if len(counts) > 1:
+            raise ValueError(f"h: expected as many samples of every latent, got {sorted(counts)}; draw them together")
+        if (count := counts.pop()) < samples:
             why = " (a covariance needs two)" if samples == 2 else ""
-            raise ValueError(
-                f"h: expected at least {samples} samples of h for each v{why}, got {h.shape[1]}; draw more"
-            )
-        features = check_features(model, jax.ShapeDtypeStruct(v.shape[1:], v.dtype))
-        check_log_joint(model, features, jax.ShapeDtypeStruct(h.shape[2:], h.dtype))
+            raise ValueError(f"h: expected at least {samples} samples of h for each v{why}, got {count}; draw more")
+        one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) if hasattr(x, "dtype") else x
+        of_one = check_features(model, *shapes_of_one(v, context)) if features is None else jax.tree.map(one, features)
+        check_log_joint(model, of_one, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), h))
+        if weights is not None:
+            _check_array("weights", weights, (v.shape[0], count), floating=True)
     if z is not None:
         _check_array("z", z, v.shape, floating=True)
         if z.dtype != v.dtype:
             raise TypeError(f"z: expected the dtype of v, {v.dtype}, got {z.dtype}; cast one of them")
-    if weights is not None and h is not None:
-        _check_array("weights", weights, h.shape[:2], floating=True)
     for name, array in (("v", v), ("z", z), ("weights", weights)):
         if array is not None:
             check_finite(name, array)
+
+
+def check_context(context: Any, rows: int, name: str = "context") -> None:
+    """Raise unless it is None, or a dict of arrays with a row for each example."""
+    if context is None:
+        return
+    if not isinstance(context, dict) or not context:
+        raise TypeError(
+            f"{name}: expected a dict of arrays, {{'label': labels}} say, got {_called(context)}; leave it out for none"
+        )
+    for key, array in context.items():
+        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+            raise TypeError(f"{name}[{key!r}]: expected an array, got {_called(array)}; wrap it in jnp.asarray")
+        if array.shape[:1] != (rows,):
+            raise ValueError(
+                f"{name}[{key!r}]: expected {rows} rows, one for each example, got shape {array.shape}; "
+                "give each example its own"
+            )
+
+
+def shapes_of_one(v: Any, context: Any) -> tuple[Any, ...]:
+    """One example (v,) or (v, context) of a batch, as shapes and dtypes."""
+    one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+    return (one(v),) if context is None else (one(v), jax.tree.map(one, context))
+
+
+def named_parts(name: str, value: Any, domain: Domain) -> list[tuple[str, Any, Domain]]:
+    """(name, array, domain) of a value, or of each entry of a dict."""
+    if not isinstance(domain, Product):
+        return [(name, value, domain)]
+    wanted = dict(domain.parts)
+    if not isinstance(value, dict) or set(value) != set(wanted):
+        got = sorted(value) if isinstance(value, dict) else _called(value)
+        raise TypeError(f"{name}: expected a dict with {sorted(wanted)}, got {got}; its domain is {domain!r}")
+    return [(f"{name}[{key!r}]", value[key], wanted[key]) for key in wanted]
 
 
 def check_finite(name: str, array) -> None:
@@ -82,25 +134,29 @@ def check_kind(name: str, value: Any, kind: Any, expected: str, advice: str) -> 
         raise TypeError(f"{name}: expected {expected}, got {_called(value)}; {advice}")
 
 
-def check_features(model: EBLVM, v: Any) -> Any:
+def check_features(model: EBLVM, v: Any, context: Any = None) -> Any:
     """The features of one v, as shapes and dtypes like v; raise unless the model has them."""
     advice = "write it for one example, without a batch axis, or mend the domain v"
-    return on_shapes("features", f"to take one v of shape {v.shape}", advice, model.features, v)
+    if context is None:
+        return on_shapes("features", f"to take one v of shape {v.shape}", advice, model.features, v)
+    expected = f"to take one v of shape {v.shape} and a context with {', '.join(sorted(context))}"
+    return on_shapes("features", expected, "is the model made for this context?", model.features, v, context)
 
 
 def check_log_joint(model: EBLVM, features: Any, h: Any) -> None:
     """Raise unless log p̃(v, h) = −E(v, h) of one example is one floating number."""
-    expected = f"−E(v, h) of one example, v of shape {model.v.shape} and h of shape {h.shape}"
+    shape = jax.tree.map(lambda x: x.shape, h)
+    expected = f"−E(v, h) of one example, v of shape {model.v.shape} and h of shape {shape}"
     advice = "write the energy for one example, without a batch axis, or mend the domains"
     log_joint = on_shapes("log_joint", expected, advice, model.log_joint, features, h)
     check_number("log_joint", log_joint, "sum the energy over every axis")
 
 
-def check_number(name: str, out: Any, advice: str) -> None:
-    """Raise unless what a function gives for one example is one floating number."""
+def check_number(name: str, out: Any, advice: str, of: str = "for one example (v, h)") -> None:
+    """Raise unless what a function gives is one floating number."""
     floating = isinstance(out, float) or (hasattr(out, "dtype") and jnp.issubdtype(out.dtype, jnp.floating))
     if not floating or jnp.shape(out) != ():
-        raise ValueError(f"{name}: expected one floating number for one example (v, h), got {_called(out)}; {advice}")
+        raise ValueError(f"{name}: expected one floating number {of}, got {_called(out)}; {advice}")
 
 
 def on_shapes(name: str, expected: str, advice: str, function: Callable[..., Any], *arguments: Any) -> Any:

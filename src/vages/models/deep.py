@@ -65,7 +65,7 @@ class DeepEBLVM(EBLVM):
     def h(self) -> Real:
         return Real(self.network.out_size)
 
-    def features(self, v: Array) -> Float[Array, "h"]:
+    def features(self, v: Array) -> Float[Array, "h"]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.network(v)
 
     def log_joint(self, features: Float[Array, "h"], h: Array) -> Float[Array, ""]:

@@ -34,16 +34,20 @@ class EBLVM(eqx.Module):
         h: eqx.AbstractVar[Domain]
 
     @abstractmethod
-    def features(self, v: Array) -> Any:
-        """All of the energy that depends on v alone: any pytree, the identity if there is nothing to share."""
+    def features(self, v: Array, context: Any = None) -> Any:
+        """All of the energy that depends on v alone: any pytree, the identity if there is nothing to share.
+
+        `context` is what the model is conditioned on, a dict of arrays. It is given only where the data have one: a
+        model that knows of none may leave the argument out.
+        """
 
     @abstractmethod
-    def log_joint(self, features: Any, h: Array) -> Float[Array, ""]:
+    def log_joint(self, features: Any, h: Any) -> Float[Array, ""]:
         """log p̃(v, h) = −E(v, h), from the features of v."""
 
 
 class TractableEBLVM(EBLVM):
-    """A model whose posterior, marginal and normaliser are known: the truth to test against."""
+    """A model whose posterior, marginal and normalizer are known: the truth to test against."""
 
     @abstractmethod
     def posterior(self, features: Any) -> Distribution:

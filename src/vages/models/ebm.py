@@ -36,7 +36,7 @@ class EBM(EBLVM):
     def h(self) -> Empty:
         return Empty()
 
-    def features(self, v: Array) -> Float[Array, ""]:
+    def features(self, v: Array) -> Float[Array, ""]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.head(jax.nn.elu(self.network(v)))
 
     def log_joint(self, features: Float[Array, ""], h: Array) -> Float[Array, ""]:

@@ -1,12 +1,12 @@
 """A plain energy function as a model."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 from jaxtyping import Array
 
-from vages.domains import Domain, Empty
+from vages.domains import Domain, Empty, as_domain
 from vages.models.checks import check_kind
 from vages.models.eblvm import EBLVM
 
@@ -19,38 +19,50 @@ class EnergyModel(EBLVM):
     Of the parameters, any pytree, floating arrays are trained; Python numbers and integers are constants. Without `h`
     the model has no latents, and `energy` is given an empty h.
 
+    Mixed latents are a dict of domains, `h={"z": Real(4), "y": Binary(2)}`; `energy` is given a dict of arrays.
+
     Where a costly part depends on v alone, give it as `features(params, v)`; `energy` then takes its result in
-    the place of v.
+    the place of v. Where the data have a context, the first of these functions to see v is given it last:
+    `energy(params, v, h, context)`, or `features(params, v, context)`.
     """
 
-    energy: Callable[[Any, Any, Array], Array] = eqx.field(static=True)
+    energy: Callable[..., Array] = eqx.field(static=True)
     params: Any
     v: Domain = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     h: Domain = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
-    visible_part: Callable[[Any, Array], Any] | None = eqx.field(static=True)
+    visible_part: Callable[..., Any] | None = eqx.field(static=True)
 
     def __init__(
         self,
-        energy: Callable[[Any, Any, Array], Array],
+        energy: Callable[..., Array],
         params: Any,
         v: Any = None,
         h: Any = Empty(),  # noqa: B008
-        features: Callable[[Any, Array], Any] | None = None,
+        features: Callable[..., Any] | None = None,
         **removed: Any,
     ):
         for name in removed:
             new = name.removesuffix("_shape")
             advice = f"give {new}=Real(2), Binary(2) or Categorical(2, 3), say"
             raise TypeError(f"{name}: expected no such argument, got one that is now {new}, a domain; {advice}")
-        for name, domain in (("v", v), ("h", h)):
+        for name, domain in (("v", v), ("h", as_domain(h))):
             check_kind(name, domain, Domain, "a domain", "write Real(2) for a vector of two real numbers")
         self.energy = energy
         self.params = params
-        self.v, self.h = v, h  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.v, self.h = v, as_domain(h)  # pyright: ignore[reportIncompatibleMethodOverride]
         self.visible_part = features
 
-    def features(self, v: Array) -> Any:
-        return v if self.visible_part is None else self.visible_part(self.params, v)
+    def features(self, v: Array, context: Any = None) -> Any:
+        if self.visible_part is None:
+            return v if context is None else _Conditioned(v, context)
+        return self.visible_part(self.params, v, *(() if context is None else (context,)))
 
-    def log_joint(self, features: Any, h: Array) -> Array:
+    def log_joint(self, features: Any, h: Any) -> Array:
+        if isinstance(features, _Conditioned):
+            return -self.energy(self.params, features.v, h, features.context)
         return -self.energy(self.params, features, h)
+
+
+class _Conditioned(NamedTuple):
+    v: Array
+    context: Any

@@ -44,7 +44,7 @@ class LinearGaussian(TractableEBLVM):
     def h(self) -> Real:
         return Real(self.weight.shape[-1])
 
-    def features(self, v: Array) -> Projection:
+    def features(self, v: Array) -> Projection:  # pyright: ignore[reportIncompatibleMethodOverride]
         return project(v, self.weight, self.visible_bias, self.latent_bias, self.log_sigma)
 
     def log_joint(self, features: Projection, h: Array) -> Float[Array, ""]:

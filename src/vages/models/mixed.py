@@ -36,11 +36,12 @@ class Mixed(EBLVM):
     def h(self) -> Domain:
         return self.model.h
 
-    def features(self, v: Array) -> Any:
-        features = cast(self.model, self.dtype).features(v.astype(self.dtype))
+    def features(self, v: Array, context: Any = None) -> Any:
+        known = () if context is None else (cast(context, self.dtype),)
+        features = cast(self.model, self.dtype).features(v.astype(self.dtype), *known)
         return cast(features, dtype_of(self.model, v))
 
-    def log_joint(self, features: Any, h: Array) -> Float[Array, ""]:
+    def log_joint(self, features: Any, h: Any) -> Float[Array, ""]:
         return self.model.log_joint(features, h)
 
 

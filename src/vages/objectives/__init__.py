@@ -1,12 +1,13 @@
-"""What θ follows: gradients of learning objectives, one file a family."""
+"""What θ follows: learning objectives, one file a family."""
 
 from vages.objectives.bism import BiDSM, BiMDSM
 from vages.objectives.cd import ContrastiveDivergence
 from vages.objectives.dsm import DSM, MDSM, vages_dsm
 from vages.objectives.ksd import KSD
+from vages.objectives.latents import Enumerated, Importance, Latents, LatentSource, Marginal, Variational
 from vages.objectives.nce import NCE, VNCE
-from vages.objectives.noise import Noised, NoiseRange, perturb
-from vages.objectives.objective import Direction, Objective, Problem
+from vages.objectives.noise import Noised, NoiseRange, add_noise, perturb
+from vages.objectives.objective import Batch, Data, Given, Metrics, Objective, Points, as_objective, frozen
 
 __all__ = [
     "DSM",
@@ -14,14 +15,26 @@ __all__ = [
     "MDSM",
     "NCE",
     "VNCE",
+    "Batch",
     "BiDSM",
     "BiMDSM",
     "ContrastiveDivergence",
-    "Direction",
+    "Data",
+    "Enumerated",
+    "Given",
+    "Importance",
+    "LatentSource",
+    "Latents",
+    "Marginal",
+    "Metrics",
     "NoiseRange",
     "Noised",
     "Objective",
-    "Problem",
+    "Points",
+    "Variational",
+    "add_noise",
+    "as_objective",
+    "frozen",
     "perturb",
     "vages_dsm",
 ]

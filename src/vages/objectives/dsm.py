@@ -3,49 +3,50 @@
 Multiscale DSM (Eq. 17) is the same with v at many levels, the target at one, and a weight for each example.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.distributions import Distribution, flat_noise
-from vages.estimators import Encoding, control_variate, encode, encoded_vaes, vages
-from vages.models import EBLVM, check_inputs
+from vages.distributions import Distribution
+from vages.estimators import control_variate
+from vages.models import EBLVM, Encoding, check_inputs, encode
 from vages.models.checks import check_kind
-from vages.objectives.noise import Noised, NoiseRange, check_level, perturb, scale
-from vages.objectives.objective import Direction, Problem
-from vages.posteriors import Latents, LatentSource, Posterior, Variational, independent_sets, infer, noise_of_sets
+from vages.objectives.latents import Latents, LatentSource, Variational
+from vages.objectives.noise import Noised, NoiseRange, add_noise, check_level, scale
+from vages.objectives.objective import Batch, Given, Metrics, Objective, frozen
+from vages.posteriors import Posterior, infer
 
 Model = TypeVar("Model", bound=EBLVM)
 
 
-def vages_dsm(
-    model: Model, noised: Noised, h: Array, encoding: Encoding | None = None
-) -> tuple[Float[Array, ""], Model]:
+def vages_dsm(model: Model, noised: Noised, h: Any, encoding: Encoding | None = None) -> tuple[Float[Array, ""], Model]:
     """The VaGES-DSM gradient (Eq. 20) of a batch, from 2 L samples of h for each v: (loss, gradient).
 
     The first half of the samples goes into VaES and the second into VaGES, because their product is unbiased only
     if they are independent. The loss is ½ ‖VaES − target‖², which exceeds the objective by VaES's variance. Both are
     weighted where the batch says so.
     """
-    check_inputs(model, noised.v, h, samples=4)
-    half = h.shape[1] // 2
-    encoding = encode(model, noised.v) if encoding is None else encoding
-    score = encoded_vaes(model, encoding, h[:, :half])
-    return _descend(model, noised, score, Latents(h[:, half:], None))
+    check_inputs(model, noised.v, h, samples=4, context=noised.context)
+    half = jax.tree.leaves(h)[0].shape[1] // 2
+    encoding = encode(model, noised.v, noised.context) if encoding is None else encoding
+    first, second = (Latents(jax.tree.map(cut, h)) for cut in (lambda x: x[:, :half], lambda x: x[:, half:]))
+    z, loss = _residual(noised, first.score(model, encoding))
+    return loss, eqx.filter_grad(second.surrogate)(model, encoding, z)
 
 
-def _descend(model: Model, noised: Noised, score: Array, latents: Latents) -> tuple[Float[Array, ""], Model]:
+def _residual(noised: Noised, score: Array) -> tuple[Array, Float[Array, ""]]:
+    """The weighted residual along which the score is to change, and the loss."""
     residual = score - noised.target
     z = scale(noised.loss_weight, residual)
-    gradient = vages(model, noised.v, latents.h, z, latents.weights)
-    return 0.5 * jnp.mean(jnp.sum((residual * z).reshape(len(z), -1), axis=1)), gradient
+    return z, 0.5 * jnp.mean(jnp.sum((residual * z).reshape(len(z), -1), axis=1))
 
 
 @dataclass(frozen=True)
-class DSM:
+class DSM(Objective):
     """DSM at noise level `sigma`, with h from any source; `control_variate` subtracts ∇_v log q from VaES.
 
     Over a range of noise levels it is multiscale DSM, whose name is `MDSM`.
@@ -54,7 +55,6 @@ class DSM:
     sigma: float | NoiseRange
     latents: LatentSource = Variational(2)  # noqa: RUF009
     control_variate: bool = False
-    unrolled: int = field(default=0, init=False)
 
     def __post_init__(self):
         check_level(self.sigma)
@@ -62,28 +62,22 @@ class DSM:
         if self.control_variate:
             check_samples_of_q(self.latents)
 
-    def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[None, None]:
-        return None, None
+    def check(self, model: EBLVM, q: Distribution) -> None:
+        self.latents.check(model)
 
-    def draw(self, keys: tuple[PRNGKeyArray, PRNGKeyArray], model: EBLVM, q: Distribution, w: Array) -> Any:
-        epsilon, latents = keys
-        return (
-            flat_noise(jax.random.normal, epsilon, w.shape, w.dtype),
-            *noise_of_sets(self.latents, latents, q),
-        )
+    def perturb(self, key: PRNGKeyArray, batch: Batch) -> Noised:
+        return add_noise(key, batch, self.sigma)
 
-    def points(self, w: Array, noise: Any) -> Noised:
-        return perturb(w, noise[0], self.sigma)
-
-    def gradient(self, problem: Problem, noise: Any) -> Direction:
-        model, posterior, encoding, noised = problem.model, problem.posterior, problem.encoding, problem.points
-        q = infer(posterior, model, encoding.features, noised.v)
-        first, second = independent_sets(self.latents, model, q, encoding.features, noise[1:])
-        score = encoded_vaes(model, encoding, first.h, first.weights)
+    def loss(
+        self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, given: Given
+    ) -> tuple[Float[Array, ""], Metrics, Any]:
+        noised, encoding, fixed = given.points, given.encoding, frozen(model)
+        first, second = self.latents(key, fixed, infer(fixed, posterior, encoding), encoding, 2)
+        score = first.score(fixed, encoding)
         if self.control_variate:
-            score = score - control_variate(posterior_log_prob(model, posterior), noised.v, first.h)
-        loss, gradient = _descend(model, noised, score, second)
-        return Direction(loss, (gradient, None), None)
+            score = score - control_variate_of(fixed, posterior, encoding, first.h)
+        z, loss = _residual(noised, score)
+        return second.surrogate(model, encoding, z), {"loss": loss}, None
 
 
 def MDSM(levels: NoiseRange, latents: LatentSource, control_variate: bool = False) -> DSM:
@@ -109,6 +103,10 @@ def check_samples_of_q(latents: LatentSource) -> None:
         )
 
 
-def posterior_log_prob(model: EBLVM, posterior: Posterior):
-    """log q(h | v) as a function of one example (v, h)."""
-    return lambda v, h: posterior(model, model.features(v), v).log_prob(h)
+def control_variate_of(model: EBLVM, posterior: Posterior, encoding: Encoding, h: Any) -> Array:
+    """mean_i ∇_v log q(h_i | v) at each v of an encoding."""
+
+    def log_q(v, h, *context):
+        return posterior(model, model.features(v, *context), v, *context).log_prob(h)
+
+    return control_variate(log_q, encoding.v, h, *(() if encoding.context is None else (encoding.context,)))

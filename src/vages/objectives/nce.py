@@ -1,106 +1,85 @@
 """Noise-contrastive estimation against a standard normal, and its variational form for latent variables.
 
-Both train the log-normaliser c beside the model, and tell a data point v from a noise point y by
+Both train the log-normalizer c beside the model, and tell a data point v from a noise point y by
 log p̃(v) − c − log p_n(v): as it is where log p̃ = −F is known (NCE), bounded by samples of q where not (VNCE).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.distributions import Distribution, batch_noise, flat_noise, from_noise
-from vages.models import EBLVM
+from vages.distributions import flat_noise
+from vages.models import EBLVM, Encoding, encode
 from vages.models.settings import check_count
-from vages.objectives.objective import Data, Direction, Problem
-from vages.posteriors import infer
+from vages.objectives.objective import Given, Metrics, Objective
+from vages.posteriors import Posterior, infer
 
 
 @dataclass(frozen=True)
-class NCE:
+class NCE(Objective):
     """NCE with one noise point a data point, for models with a free energy."""
 
-    unrolled: int = field(default=0, init=False)
+    closed_form = True
 
-    def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[Array, None]:
+    def init(self, key: PRNGKeyArray, model: EBLVM, size: int) -> tuple[Array, None]:
         if not hasattr(model, "free_energy"):
             raise TypeError(f"NCE: expected a model with a free energy, got {type(model).__name__}; use VNCE")
         return jnp.zeros(()), None
 
-    def draw(self, keys: tuple[PRNGKeyArray, PRNGKeyArray], model: EBLVM, q: Distribution, w: Array) -> Any:
-        return flat_noise(jax.random.normal, keys[1], w.shape, w.dtype)
-
-    def points(self, w: Array, noise: Any) -> Data:
-        return Data(w)
-
-    def gradient(self, problem: Problem, noise: Any) -> Direction:
-        def loss(parameters):
-            model, log_normaliser = parameters
-            log_density = jax.vmap(lambda v: -model.free_energy(v))
-            return classification_loss(log_density(problem.w), log_density(noise), problem.w, noise, log_normaliser)
-
-        value, gradient = eqx.filter_value_and_grad(loss)((problem.model, problem.extra))
-        return Direction(value, gradient, None)
+    def loss(
+        self, key: PRNGKeyArray, model: Any, posterior: Posterior, given: Given
+    ) -> tuple[Float[Array, ""], Metrics, Any]:
+        data = given.batch.v
+        noise = flat_noise(jax.random.normal, key, data.shape, data.dtype)
+        log_density = jax.vmap(lambda v: -model.free_energy(v))
+        return classification_loss(log_density(data), log_density(noise), data, noise, given.extras), {}, None
 
 
 @dataclass(frozen=True)
-class VNCE:
+class VNCE(Objective):
     """Variational NCE: log p̃ by one sample of q at the data, by `samples` importance samples at the noise."""
 
     samples: int = 5
-    unrolled: int = field(default=0, init=False)
 
     def __post_init__(self):
         check_count("samples", self.samples, 1, "the more, the tighter the bound")
 
-    def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[Array, None]:
+    def init(self, key: PRNGKeyArray, model: EBLVM, size: int) -> tuple[Array, None]:
         return jnp.zeros(()), None
 
-    def draw(self, keys: tuple[PRNGKeyArray, PRNGKeyArray], model: EBLVM, q: Distribution, w: Array) -> Any:
-        y, at_data, at_noise = jax.random.split(keys[1], 3)
-        return (
-            flat_noise(jax.random.normal, y, w.shape, w.dtype),
-            batch_noise(q, at_data, 1),
-            batch_noise(q, at_noise, self.samples),
-        )
+    def loss(
+        self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, given: Given
+    ) -> tuple[Float[Array, ""], Metrics, Any]:
+        for_noise, for_data, for_latents = jax.random.split(key, 3)
+        data, context = given.batch
+        noise = flat_noise(jax.random.normal, for_noise, data.shape, data.dtype)
 
-    def points(self, w: Array, noise: Any) -> Data:
-        return Data(w)
-
-    def gradient(self, problem: Problem, noise: Any) -> Direction:
-        y, at_data, at_noise = noise
-
-        def log_ratios(model, v, latent_noise):
+        def log_ratios(key: PRNGKeyArray, encoding: Encoding, samples: int) -> Array:
             """log p̃(v, h_i) − log q(h_i | v), with q and its samples held fixed: (batch, samples)."""
-            features = jax.vmap(model.features)(v)
-            q = jax.lax.stop_gradient(infer(problem.posterior, model, features, v))
+            q = jax.lax.stop_gradient(infer(model, posterior, encoding))
 
             def one(q, features, h):
                 return jax.vmap(lambda h: model.log_joint(features, h) - q.log_prob(h))(h)
 
-            return jax.vmap(one)(q, features, from_noise(q, latent_noise))
+            return jax.vmap(one)(q, encoding.features, q.sample(key, samples))
 
-        def loss(parameters):
-            model, log_normaliser = parameters
-            data = log_ratios(model, problem.w, at_data)[:, 0]
-            other = jax.nn.logsumexp(log_ratios(model, y, at_noise), axis=1) - jnp.log(float(self.samples))
-            return classification_loss(data, other, problem.w, y, log_normaliser)
-
-        value, gradient = eqx.filter_value_and_grad(loss)((problem.model, problem.extra))
-        return Direction(value, gradient, None)
+        at_data = log_ratios(for_data, encode(model, data, context), 1)[:, 0]
+        others = log_ratios(for_latents, encode(model, noise, context), self.samples)
+        at_noise = jax.nn.logsumexp(others, axis=1) - jnp.log(float(self.samples))
+        return classification_loss(at_data, at_noise, data, noise, given.extras), {}, None
 
 
 def classification_loss(
-    log_p_data: Array, log_p_noise: Array, data: Array, noise: Array, log_normaliser: Array
+    log_p_data: Array, log_p_noise: Array, data: Array, noise: Array, log_normalizer: Array
 ) -> Array:
     """The negative log-likelihood of telling data from standard normal noise, given log p̃ at both."""
 
     def log_normal(v):
         return jnp.sum(jax.scipy.stats.norm.logpdf(v), axis=tuple(range(1, v.ndim)))
 
-    at_data = log_p_data - log_normaliser - log_normal(data)
-    at_noise = log_p_noise - log_normaliser - log_normal(noise)
+    at_data = log_p_data - log_normalizer - log_normal(data)
+    at_noise = log_p_noise - log_normalizer - log_normal(noise)
     return -jnp.mean(jax.nn.log_sigmoid(at_data)) - jnp.mean(jax.nn.log_sigmoid(-at_noise))

@@ -1,12 +1,15 @@
 """The noise of denoising score matching: one level, or a range of levels spread over the batch."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.distributions import flat_noise
 from vages.models.settings import check_positive
+from vages.objectives.objective import Batch
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,13 @@ class Noised(NamedTuple):
     target: Array
     weight: Float[Array, "batch"] | None = None
     loss_weight: Float[Array, "batch"] | None = None
+    context: Any = None
+
+
+def add_noise(key: PRNGKeyArray, batch: Batch, sigma: float | NoiseRange) -> Noised:
+    """A batch with noise of that level."""
+    epsilon = flat_noise(jax.random.normal, key, batch.v.shape, batch.v.dtype)
+    return perturb(batch.v, epsilon, sigma)._replace(context=batch.context)
 
 
 def perturb(w: Array, epsilon: Array, sigma: float | NoiseRange) -> Noised:

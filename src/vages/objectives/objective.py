@@ -1,44 +1,44 @@
-"""What a learning objective is: a gradient for θ from a batch, with all noise given."""
+"""What a learning objective is: a function of a batch, or a class with hooks before it.
 
+    def objective(key, model, posterior, batch) -> (a scalar whose gradient in the model is followed, metrics)
+
+Metrics are a dict of numbers to log; "loss" is the scalar itself unless the dict has another.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
+import equinox as eqx
+import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.distributions import Distribution
-from vages.estimators import Encoding
-from vages.models import EBLVM
+from vages.models import EBLVM, Encoding
 from vages.posteriors import Posterior
 
-
-class Problem(NamedTuple):
-    """Where the gradient is wanted."""
-
-    model: Any
-    posterior: Posterior
-    extra: Any  # what the objective trains beside the model: NCE's log-normaliser
-    memory: Any  # what the objective carries from batch to batch: PCD's chains
-    w: Array  # the batch as it came
-    points: Any  # what `points` made of it
-    encoding: Encoding  # the features at the points' v
-    advance: Callable[[EBLVM], Posterior]  # the posterior some unrolled steps ahead, as a function of the model
+Metrics = dict[str, Array]
 
 
-class Direction(NamedTuple):
-    """The loss, its gradient in (model, extra), and the new memory."""
+class Batch(NamedTuple):
+    """Examples v (batch, …), and what they are conditioned on: a dict of arrays with as many rows, or None."""
 
-    loss: Float[Array, ""]
-    gradient: tuple[Any, Any]
-    memory: Any
+    v: Array
+    context: Any = None
 
 
-@runtime_checkable
 class Points(Protocol):
-    """Anything with the v at which the posterior is to be good, and how much that matters at each."""
+    """Where posterior and model meet the data. An objective may add fields of its own."""
 
     @property
     def v(self) -> Array:
         """A batch of visible variables."""
+        ...
+
+    @property
+    def context(self) -> Any:
+        """Their context, or None."""
         ...
 
     @property
@@ -51,30 +51,78 @@ class Data(NamedTuple):
     """The batch as it came, for objectives that add no noise."""
 
     v: Array
+    context: Any = None
     weight: None = None
 
 
-@runtime_checkable
-class Objective(Protocol):
-    """The contract that every family in this room keeps."""
+class Given(NamedTuple):
+    """All that a loss may look at beside model and posterior."""
 
-    @property
-    def unrolled(self) -> int:
-        """How many posterior steps `Problem.advance` unrolls."""
-        ...
+    batch: Batch  # as it came
+    points: Any  # what `perturb` made of it
+    encoding: Encoding  # the features at the points, computed once for the posterior's steps and for the loss
+    extras: Any  # what is trained beside the model
+    carry: Any  # what goes from batch to batch
 
-    def start(self, key: PRNGKeyArray, model: EBLVM, batch: int) -> tuple[Any, Any]:
-        """The first (extra, memory)."""
-        ...
 
-    def draw(self, keys: tuple[PRNGKeyArray, PRNGKeyArray], model: EBLVM, q: Distribution, w: Array) -> Any:
-        """All noise of one gradient. Model, q and w are asked for shapes and dtypes alone."""
-        ...
+class Objective(ABC):
+    """The contract of the families in this room; only `loss` has no default."""
 
-    def points(self, w: Array, noise: Any) -> Points:
+    unrolled = 0  # posterior steps through which the loss is differentiated, as bi-level score matching does
+    closed_form = False  # whether it asks the model for closed forms
+
+    def check(self, model: EBLVM, q: Distribution) -> None:  # noqa: B027
+        """Raise unless the model fits; q is asked for no numbers."""
+
+    def init(self, key: PRNGKeyArray, model: EBLVM, size: int) -> tuple[Any, Any]:
+        """For batches of `size`: extras, which are trained (NCE's constant), and a carry, which is not (chains)."""
+        return None, None
+
+    def perturb(self, key: PRNGKeyArray, batch: Batch) -> Any:
         """Where the model and the posterior are looked at: a noised batch, or the batch itself."""
-        ...
+        return Data(batch.v, batch.context)
 
-    def gradient(self, problem: Problem, noise: Any) -> Direction:
-        """The direction that θ descends."""
-        ...
+    @abstractmethod
+    def loss(
+        self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, given: Given
+    ) -> tuple[Float[Array, ""], Metrics, Any]:
+        """A scalar whose gradient in model and extras is followed, metrics, and the new carry."""
+
+
+@dataclass(frozen=True)
+class _Plain(Objective):
+    """A function (key, model, posterior, batch) -> (scalar, metrics)."""
+
+    function: Callable[..., Any]
+
+    def loss(
+        self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, given: Given
+    ) -> tuple[Float[Array, ""], Metrics, Any]:
+        out = self.function(key, model, posterior, given.batch)
+        if not (isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], dict)):
+            raise TypeError(
+                f"objective: expected (scalar, dict of metrics) from the function, got {_called(out)}; "
+                'return loss, {"loss": loss}'
+            )
+        return *out, None
+
+
+def as_objective(objective: Any) -> Objective:
+    """An objective as it is, a function as one."""
+    if isinstance(objective, Objective):
+        return objective
+    if isinstance(objective, type) or not callable(objective):
+        raise TypeError(
+            f"objective: expected an Objective, or a function (key, model, posterior, batch), got "
+            f"{_called(objective)}; give DSM(0.1), say"
+        )
+    return _Plain(objective)
+
+
+def frozen(model: Any) -> Any:
+    """The model with its parameters held fixed: no gradient flows to them."""
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, model)
+
+
+def _called(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__

@@ -2,48 +2,38 @@
 
 from vages.posteriors.checks import check_contract
 from vages.posteriors.corrector import Corrector, langevin_corrector
-from vages.posteriors.divergences import Divergence, fisher, has_parameters, kl
+from vages.posteriors.divergences import Divergence, fisher, kl
 from vages.posteriors.exact import ExactPosterior, Listed
-from vages.posteriors.latents import (
-    Enumerated,
-    Importance,
-    Latents,
-    LatentSource,
-    Variational,
-    check_latents,
-    independent_sets,
-    noise_of_sets,
+from vages.posteriors.learnt import (
+    BernoulliPosterior,
+    CategoricalPosterior,
+    GaussianPosterior,
+    Halves,
+    Heads,
+    JointPosterior,
 )
-from vages.posteriors.learnt import BernoulliPosterior, CategoricalPosterior, GaussianPosterior, Halves, Heads
 from vages.posteriors.means import posterior_means
 from vages.posteriors.mixed import MixedPosterior
-from vages.posteriors.posterior import Posterior, infer
+from vages.posteriors.posterior import Posterior, has_parameters, infer
 
 __all__ = [
     "BernoulliPosterior",
     "CategoricalPosterior",
     "Corrector",
     "Divergence",
-    "Enumerated",
     "ExactPosterior",
     "GaussianPosterior",
     "Halves",
     "Heads",
-    "Importance",
-    "LatentSource",
-    "Latents",
+    "JointPosterior",
     "Listed",
     "MixedPosterior",
     "Posterior",
-    "Variational",
     "check_contract",
-    "check_latents",
     "fisher",
     "has_parameters",
-    "independent_sets",
     "infer",
     "kl",
     "langevin_corrector",
-    "noise_of_sets",
     "posterior_means",
 ]

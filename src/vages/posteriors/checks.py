@@ -5,16 +5,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from vages.distributions import Bernoulli, Distribution, Gaussian, OneHot
-from vages.domains import Binary, Categorical, Domain, Empty, Real
+from vages.distributions import Bernoulli, Distribution, Gaussian, Joint, OneHot
+from vages.domains import Binary, Categorical, Domain, Empty, Product, Real
 from vages.models import EBLVM
 from vages.models.checks import check_features, check_kind, check_log_joint, check_number, on_shapes
 from vages.models.mixed import dtype_of
+from vages.posteriors.exact import Listed
 from vages.posteriors.posterior import Posterior
 
-_POSTERIORS = {Real: "GaussianPosterior", Binary: "BernoulliPosterior", Categorical: "CategoricalPosterior"}
+_POSTERIORS = {
+    Real: "GaussianPosterior",
+    Binary: "BernoulliPosterior",
+    Categorical: "CategoricalPosterior",
+    Product: "JointPosterior with one for each",
+}
 
 
 def fits(q: Distribution, domain: Domain) -> bool:
@@ -22,10 +27,17 @@ def fits(q: Distribution, domain: Domain) -> bool:
     known = {Gaussian: Real, Bernoulli: Binary, OneHot: Categorical}
     if isinstance(domain, Empty):
         return True
+    if isinstance(domain, Product):
+        parts = dict(domain.parts)
+        return isinstance(q, Listed) or (
+            isinstance(q, Joint)
+            and set(q.parts) == set(parts)
+            and all(fits(q.parts[name], parts[name]) for name in parts)
+        )
     return isinstance(domain, known[type(q)]) if type(q) in known else q.continuous == domain.continuous
 
 
-def check_contract(model: EBLVM, posterior: Posterior) -> Distribution:
+def check_contract(model: EBLVM, posterior: Posterior, context: Any = None) -> Distribution:
     """Raise unless at one example v of the domain `model.v` there are
 
         features(v) -> f
@@ -33,17 +45,17 @@ def check_contract(model: EBLVM, posterior: Posterior) -> Distribution:
         log_joint(f, h) -> scalar       at an h drawn from q, as is q.log_prob(h)
 
     The parameters are traced, as in training, so that it is the same under `jit` and `vmap`. q comes back as shapes and
-    dtypes.
+    dtypes. `context` is that of one example, as shapes and dtypes.
     """
     for name, domain in (("v", model.v), ("h", model.h)):
         check_kind(name, domain, Domain, "a domain of the model", "write Real(2) for a vector of two real numbers")
     dtype = dtype_of(model, posterior, np.zeros((), jnp.result_type(float)))
     v = jax.ShapeDtypeStruct(model.v.shape, jax.dtypes.canonicalize_dtype(dtype))
-    features = check_features(model, v)
-    q = _checked_posterior(posterior, model, features, v)
+    features = check_features(model, v, context)
+    q = _checked_posterior(model, posterior, features, v, context)
     mean, h, log_prob = on_shapes("posterior", "samples of q(h | v)", "mend its parameters' shapes", _drawn, q)
-    for shape in (mean.shape, h.shape):
-        if shape != model.h.shape:
+    for value in (mean, h):
+        if (shape := jax.tree.map(lambda x: x.shape, value)) != model.h.shape:
             raise ValueError(
                 f"posterior: expected h of {model.h!r}, of shape {model.h.shape}, got {shape} from "
                 f"{type(posterior).__name__}; build it for that many latents, or mend the domain h"
@@ -53,19 +65,21 @@ def check_contract(model: EBLVM, posterior: Posterior) -> Distribution:
     return q
 
 
-def _checked_posterior(posterior: Posterior, model: EBLVM, features: Any, v: Any) -> Distribution:
+def _checked_posterior(model: EBLVM, posterior: Posterior, features: Any, v: Any, context: Any) -> Distribution:
     name = type(posterior).__name__
     expected, advice = f"{name} to take one v of shape {v.shape}", "build it for this model"
-    q = on_shapes("posterior", expected, advice, posterior, model, features, v)
+    known = () if context is None else (context,)
+    q = on_shapes("posterior", expected, advice, posterior, model, features, v, *known)
     check_kind("posterior", q, Distribution, f"a Distribution from {name}", "return vages.Gaussian(mean, log_std), say")
     if not fits(q, model.h):
         raise TypeError(
             f"posterior: expected q of {model.h!r}, which {type(model).__name__} has as latents, got "
-            f"{type(q).__name__}; use {_POSTERIORS[type(model.h)]}"
+            f"{type(q).__name__}; use {_POSTERIORS.get(type(model.h), 'another')}"
         )
     return q
 
 
-def _drawn(q: Distribution) -> tuple[Array, Array, Any]:
-    h = q.transform(q.noise(jax.random.key(0), q.mean.shape))
+def _drawn(q: Distribution) -> tuple[Any, Any, Any]:
+    batch = jax.tree.map(lambda x: x[None], q)
+    h = jax.tree.map(lambda x: x[0], batch.draw(jax.random.key(0)))
     return q.mean, h, q.log_prob(h)

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from vages.distributions import flat_noise
 from vages.models import EBLVM
@@ -35,35 +35,38 @@ class Corrector:
                 "leave it out for √step_size"
             )
 
-    def noise(self, key: PRNGKeyArray, h: Array) -> Array:
-        """Standard noise for samples h, which are asked for their shape and dtype alone: (steps, *h.shape)."""
-        if not jnp.issubdtype(h.dtype, jnp.floating):
-            raise TypeError(
-                f"h: expected floating (continuous) latents, got {h.dtype}; skip the corrector for discrete h"
-            )
-        return flat_noise(jax.random.normal, key, (self.steps, *h.shape), h.dtype)
-
-    def __call__(self, model: EBLVM, features: Any, h: Array, noise: Array) -> Array:
-        """The corrected h (batch, L, …), from the features of v and from noise that is already drawn."""
+    def __call__(self, key: PRNGKeyArray, model: EBLVM, features: Any, h: Any) -> Any:
+        """The corrected h (batch, L, …), from the features of v."""
+        for part in jax.tree.leaves(h):
+            if not jnp.issubdtype(part.dtype, jnp.floating):
+                raise TypeError(
+                    f"h: expected floating (continuous) latents, got {part.dtype}; skip the corrector for discrete h"
+                )
         std = self.step_size**0.5 if self.noise_std is None else self.noise_std
         force = jax.vmap(lambda features, h: jax.vmap(jax.grad(lambda h: model.log_joint(features, h)))(h))
 
         def step(h, noise):
-            return h + 0.5 * self.step_size * force(features, h) + std * noise, None
+            move = lambda h, force, noise: h + 0.5 * self.step_size * force + std * noise
+            return jax.tree.map(move, h, force(features, h), noise), None
 
-        return jax.lax.stop_gradient(jax.lax.scan(step, h, noise, unroll=_UNROLLED)[0])
+        return jax.lax.stop_gradient(jax.lax.scan(step, h, self._noise(key, h), unroll=_UNROLLED)[0])
+
+    def _noise(self, key: PRNGKeyArray, h: Any) -> Any:
+        leaves, tree = jax.tree.flatten(h)
+        keys = [key] if len(leaves) == 1 else jax.random.split(key, len(leaves))
+        draw = lambda key, x: flat_noise(jax.random.normal, key, (self.steps, *x.shape), x.dtype)
+        return jax.tree.unflatten(tree, [draw(key, x) for key, x in zip(keys, leaves, strict=True)])
 
 
 def langevin_corrector(
+    key: PRNGKeyArray,
     model: EBLVM,
     features: Any,
-    h: Array,
-    key: PRNGKeyArray,
+    h: Any,
     *,
     steps: int,
     step_size: float,
     noise_std: float | None = None,
-) -> Array:
+) -> Any:
     """h (batch, L, …) of continuous latents, corrected as `Corrector` says."""
-    corrector = Corrector(steps, step_size, noise_std)
-    return corrector(model, features, h, corrector.noise(key, h))
+    return Corrector(steps, step_size, noise_std)(key, model, features, h)

@@ -1,5 +1,6 @@
 """The exact posterior: a closed form where the model has one, a list of all states where h is discrete and small."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -9,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.distributions import Distribution, Gaussian
 from vages.domains import MAX_STATES, Domain, Empty
-from vages.models import EBLVM, TractableEBLVM
+from vages.models import EBLVM, TractableEBLVM, log_joints
 from vages.posteriors.posterior import Posterior
 
 
@@ -19,7 +20,9 @@ class ExactPosterior(Posterior):
     It has no parameters to train.
     """
 
-    def __call__(self, model: EBLVM, features: Any, v: Array) -> Distribution:
+    closed_form = True
+
+    def __call__(self, model: EBLVM, features: Any, v: Array, context: Any = None) -> Distribution:
         if isinstance(model.h, Empty):
             nothing = jnp.zeros(model.h.shape, v.dtype)
             return Gaussian(nothing, nothing)
@@ -30,8 +33,7 @@ class ExactPosterior(Posterior):
                 f"ExactPosterior: expected a closed form (a TractableEBLVM) or at most {MAX_STATES} states of h, got "
                 f"{type(model).__name__} with {model.h!r}; learn a posterior instead"
             )
-        log_joint = jax.vmap(lambda h: model.log_joint(features, h))(model.h.states(v.dtype))
-        return Listed(jax.nn.log_softmax(log_joint), model.h)
+        return Listed(jax.nn.log_softmax(log_joints(model, features, v.dtype)), model.h)
 
 
 class Listed(Distribution):
@@ -41,34 +43,32 @@ class Listed(Distribution):
     domain: Domain = eqx.field(static=True)
 
     @property
-    def mean(self) -> Array:
-        return jnp.tensordot(jnp.exp(self.log_probs), self._states, axes=1)
+    def mean(self) -> Any:
+        return self._expectation(lambda states: states)
 
     @property
-    def variance(self) -> Array:
-        return jnp.tensordot(jnp.exp(self.log_probs), self._states**2, axes=1) - self.mean**2
+    def variance(self) -> Any:
+        return jax.tree.map(lambda square, mean: square - mean**2, self._expectation(jnp.square), self.mean)
 
     @property
     def continuous(self) -> bool:
         return False
 
     @property
-    def reparameterised(self) -> bool:
+    def reparameterized(self) -> bool:
         return False
 
-    def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-        """One uniform number a state; `shape` ends with the shape of a state."""
-        return jax.random.uniform(key, shape[: len(shape) - len(self.domain.shape)], self.log_probs.dtype)
+    def sample(self, key: PRNGKeyArray, n: int) -> Any:
+        below = jnp.cumsum(jnp.exp(self.log_probs), axis=1)
+        heights = jax.random.uniform(key, (len(below), n), below.dtype) * below[:, -1:]
+        places = jax.vmap(lambda below, heights: jnp.searchsorted(below, heights, side="right"))(below, heights)
+        states = self.domain.states(below.dtype, jnp.minimum(places, below.shape[1] - 1).reshape(-1))
+        return jax.tree.map(lambda x: x.reshape(len(below), n, *x.shape[1:]), states)
 
-    def transform(self, noise: Array) -> Array:
-        below = jnp.cumsum(jnp.exp(self.log_probs))
-        place = jnp.searchsorted(below, noise * below[-1], side="right")
-        return self._states[jnp.minimum(place, len(below) - 1)]
+    def log_prob(self, h: Any) -> Float[Array, ""]:
+        """The log-probability of a state; a relaxed h counts as the state that it is rounded to."""
+        return self.log_probs[self.domain.index(h)]
 
-    def log_prob(self, x: Array) -> Float[Array, ""]:
-        """The log-probability of a state; a relaxed x counts as the state that it is rounded to."""
-        return self.log_probs[self.domain.index(x)]
-
-    @property
-    def _states(self) -> Array:
-        return self.domain.states(self.log_probs.dtype)
+    def _expectation(self, function: Callable[[Array], Array]) -> Any:
+        states = self.domain.states(self.log_probs.dtype)
+        return jax.tree.map(lambda x: jnp.tensordot(jnp.exp(self.log_probs), function(x), axes=1), states)

@@ -1,4 +1,7 @@
-"""Posteriors with parameters: any network's output as Bernoulli, one-hot or diagonal Gaussian variables."""
+"""Posteriors with parameters: any network's output as Bernoulli, one-hot or diagonal Gaussian variables.
+
+They look at v alone; a posterior of one's own may look at features and context, too.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.distributions import Bernoulli, Gaussian, OneHot
+from vages.distributions import Bernoulli, Gaussian, Joint, OneHot
+from vages.domains import Product
 from vages.models import EBLVM
 from vages.nets import ConvEncoder, ResidualMLP
 from vages.nets.network import check_size
@@ -26,7 +30,7 @@ class BernoulliPosterior(Posterior):
         """One fully connected layer, as in the paper's GRBM experiments."""
         return BernoulliPosterior(eqx.nn.Linear(v_dim, h_dim, key=key), temperature)
 
-    def __call__(self, model: EBLVM, features: Any, v: Array) -> Bernoulli:
+    def __call__(self, model: EBLVM, features: Any, v: Array, context: Any = None) -> Bernoulli:
         return Bernoulli(self.network(v), self.temperature)
 
 
@@ -34,15 +38,16 @@ class CategoricalPosterior(Posterior):
     """q(h | v) with `network(v)`, n k numbers, as logits of n choices among k; samples as `BernoulliPosterior` has."""
 
     network: Callable[[Array], Array]
+    shape: tuple[int, int] = eqx.field(static=True)
     temperature: float = eqx.field(static=True, default=0.1)
 
     @staticmethod
     def linear(key: PRNGKeyArray, v_dim: int, n: int, k: int, temperature: float = 0.1) -> "CategoricalPosterior":
         """One fully connected layer."""
-        return CategoricalPosterior(eqx.nn.Linear(v_dim, n * k, key=key), temperature)
+        return CategoricalPosterior(eqx.nn.Linear(v_dim, n * k, key=key), (n, k), temperature)
 
-    def __call__(self, model: EBLVM, features: Any, v: Array) -> OneHot:
-        return OneHot(self.network(v).reshape(model.h.shape), self.temperature)
+    def __call__(self, model: EBLVM, features: Any, v: Array, context: Any = None) -> OneHot:
+        return OneHot(self.network(v).reshape(self.shape), self.temperature)
 
 
 class GaussianPosterior(Posterior):
@@ -72,14 +77,24 @@ class GaussianPosterior(Posterior):
         check_size(latents=latents)
         return GaussianPosterior(Halves(ResidualMLP(key, shape, width=width, depth=depth, out=2 * latents)))
 
-    def __call__(self, model: EBLVM, features: Any, v: Array) -> Gaussian:
+    def __call__(self, model: EBLVM, features: Any, v: Array, context: Any = None) -> Gaussian:
         moments: Any = self.network(v)
-        if getattr(moments, "ndim", None) == len(model.h.shape):
+        if hasattr(moments, "ndim") and (isinstance(model.h, Product) or moments.ndim == len(model.h.shape)):
             raise TypeError(
                 f"network: expected the pair (mean, log standard deviation), got one array of shape {moments.shape}; "
                 "give it twice the outputs and wrap it in posteriors.Halves"
             )
         return Gaussian(*moments)
+
+
+class JointPosterior(Posterior):
+    """q(h | v) of mixed latents: a posterior for each entry of the dict, independent given v."""
+
+    parts: dict[str, Posterior]
+
+    def __call__(self, model: EBLVM, features: Any, v: Array, context: Any = None) -> Joint:
+        known = () if context is None else (context,)
+        return Joint({name: part(model, features, v, *known) for name, part in self.parts.items()})
 
 
 class Heads(eqx.Module):

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32
@@ -31,4 +30,4 @@ def posterior_means(
 
 @eqx.filter_jit
 def _means(model: EBLVM, posterior: Posterior, v: Array) -> Array:
-    return infer(posterior, model, jax.vmap(model.features)(v), v).mean
+    return infer(model, posterior, v).mean

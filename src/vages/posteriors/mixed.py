@@ -22,7 +22,8 @@ class MixedPosterior(Posterior):
     def __check_init__(self):
         check_floating(self.dtype)
 
-    def __call__(self, model: EBLVM, features: Any, v: Array) -> Distribution:
+    def __call__(self, model: EBLVM, features: Any, v: Array, context: Any = None) -> Distribution:
         narrow = lambda tree: cast(tree, self.dtype)
-        q = narrow(self.posterior)(narrow(model), narrow(features), narrow(v))
+        known = () if context is None else (narrow(context),)
+        q = narrow(self.posterior)(narrow(model), narrow(features), narrow(v), *known)
         return cast(q, dtype_of(self.posterior, v))

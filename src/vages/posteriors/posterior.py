@@ -8,7 +8,7 @@ import jax
 from jaxtyping import Array
 
 from vages.distributions import Distribution
-from vages.models import EBLVM
+from vages.models import EBLVM, Encoding, features_of
 
 
 class Posterior(eqx.Module):
@@ -18,11 +18,24 @@ class Posterior(eqx.Module):
     which are there anyway.
     """
 
+    closed_form = False  # whether it asks the model for closed forms
+
     @abstractmethod
-    def __call__(self, model: EBLVM, features: Any, v: Array) -> Distribution:
-        """The distribution of h given one v."""
+    def __call__(self, model: EBLVM, features: Any, v: Array, context: Any = None) -> Distribution:
+        """The distribution of h given one v. As in a model, `context` is given only where there is one."""
 
 
-def infer(posterior: Posterior, model: EBLVM, features: Any, v: Array) -> Distribution:
-    """q(h | v) for a batch of v with their features: a batch of distributions."""
-    return jax.vmap(lambda features, v: posterior(model, features, v))(features, v)
+def infer(model: EBLVM, posterior: Posterior, v: Array | Encoding, context: Any = None) -> Distribution:
+    """q(h | v) for a batch of v, or for an encoding of it: a batch of distributions."""
+    if isinstance(v, Encoding):
+        features, v, context = v.features, v.v, v.context
+    else:
+        features = features_of(model, v, context)
+    if context is None:
+        return jax.vmap(lambda features, v: posterior(model, features, v))(features, v)
+    return jax.vmap(lambda *one: posterior(model, *one))(features, v, context)
+
+
+def has_parameters(posterior: Posterior | None) -> bool:
+    """Whether there is anything to train."""
+    return any(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(posterior))

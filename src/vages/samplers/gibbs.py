@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PRNGKeyArray
 
+from vages.distributions import Bernoulli
 from vages.models import GRBM
 
 
@@ -16,46 +17,18 @@ class GibbsState(NamedTuple):
     h: Array
 
 
-class GibbsNoise(NamedTuple):
-    """The standard noise of a transition: logistic for h, normal for v."""
-
-    h: Array
-    v: Array
-
-
-def gibbs_noise(key: PRNGKeyArray, model: GRBM, batch_shape: tuple[int, ...]) -> GibbsNoise:
-    """The noise of as many transitions as `batch_shape` holds, in one call: (*batch_shape, h) and (*batch_shape, v).
-
-    It asks the model for shapes and dtypes alone.
-    """
-    for_h, for_v = jax.random.split(key)
-    posterior, conditional = jax.eval_shape(
-        lambda model: (model.posterior(model.features(model.visible_bias)), model.conditional(model.latent_bias)), model
-    )
-    return GibbsNoise(
-        posterior.noise(for_h, (*batch_shape, *model.h.shape)),
-        conditional.noise(for_v, (*batch_shape, *model.v.shape)),
-    )
-
-
-def gibbs_transition(model: GRBM, h: Array, noise: GibbsNoise) -> GibbsState:
-    """v ~ p(v | h), then h ~ p(h | v), of one chain. It leaves p(v, h) as it is."""
-    v = model.conditional(h).transform(noise.v)
-    return GibbsState(v, model.posterior(model.features(v)).transform(noise.h))
-
-
 def gibbs_init(key: PRNGKeyArray, model: GRBM, chains: int) -> GibbsState:
     """v uniform on [0, 1] and h ~ p(h | v), with the axis of the chains first."""
     for_v, for_h = jax.random.split(key)
     v = jax.random.uniform(for_v, (chains, *model.v.shape), model.weight.dtype)
-    noise = gibbs_noise(for_h, model, (chains,)).h
-    return GibbsState(v, jax.vmap(lambda v, noise: model.posterior(model.features(v)).transform(noise))(v, noise))
+    return GibbsState(v, _posterior(model, v).draw(for_h))
 
 
 def gibbs_step(key: PRNGKeyArray, model: GRBM, state: GibbsState) -> GibbsState:
-    """One transition of every chain."""
-    noise = gibbs_noise(key, model, state.h.shape[:1])
-    return jax.vmap(lambda h, noise: gibbs_transition(model, h, noise))(state.h, noise)
+    """v ~ p(v | h), then h ~ p(h | v), in every chain. It leaves p(v, h) as it is."""
+    for_h, for_v = jax.random.split(key)
+    v = jax.vmap(model.conditional)(state.h).draw(for_v)
+    return GibbsState(v, _posterior(model, v).draw(for_h))
 
 
 @eqx.filter_jit
@@ -65,3 +38,7 @@ def gibbs_sample(key: PRNGKeyArray, model: GRBM, chains: int, steps: int = 1000)
     state = gibbs_init(for_init, model, chains)
     step = lambda state, key: (gibbs_step(key, model, state), None)
     return jax.lax.scan(step, state, jax.random.split(for_steps, steps))[0]
+
+
+def _posterior(model: GRBM, v: Array) -> Bernoulli:
+    return jax.vmap(lambda v: model.posterior(model.features(v)))(v)

@@ -23,13 +23,6 @@ class LangevinState(NamedTuple):
     diverged: Bool[Array, "chains"]
 
 
-class LangevinNoise(NamedTuple):
-    """Standard normal noise of a step. h is None where h stays as it is."""
-
-    v: Array
-    h: Array | None
-
-
 class Move(NamedTuple):
     """v ← v + drift ∇_v log p̃(v, h) + scale · noise, and h likewise with its own drift; numbers, or one a step."""
 
@@ -60,18 +53,6 @@ def chain_dtype(model: EBLVM) -> np.dtype:
     return wide if wide in (dtypes or {jnp.result_type(float)}) else jnp.dtype("float32")
 
 
-def langevin_noise(
-    key: PRNGKeyArray, model: EBLVM, chains: int, *, joint: bool = False, shared: bool = False
-) -> LangevinNoise:
-    """The noise of one step, in one call; with `shared` the same for all chains. It asks the model for shapes alone."""
-    v_size, h_size = math.prod(model.v.shape), math.prod(model.h.shape) if joint else 0
-    rows = 1 if shared else chains
-    noise = flat_noise(jax.random.normal, key, (rows, v_size + h_size), chain_dtype(model))
-    noise = jnp.broadcast_to(noise, (chains, v_size + h_size))
-    v = noise[:, :v_size].reshape(chains, *model.v.shape)
-    return LangevinNoise(v, noise[:, v_size:].reshape(chains, *model.h.shape) if joint else None)
-
-
 def langevin_init(
     key: PRNGKeyArray,
     model: EBLVM,
@@ -82,9 +63,9 @@ def langevin_init(
     shared: bool = False,
 ) -> LangevinState:
     """v, and h where none is given, at 1/2 + N(0, I). A chain given an h that is not finite has diverged already."""
-    noise = langevin_noise(key, model, chains, joint=h is None, shared=shared)
-    v = 0.5 + noise.v if held is None else held.hold(0.5 + noise.v)
-    start_h = 0.5 + noise.h if noise.h is not None else h
+    noise_v, noise_h = _noise(key, model, chains, joint=h is None, shared=shared)
+    v = 0.5 + noise_v if held is None else held.hold(0.5 + noise_v)
+    start_h = 0.5 + noise_h if noise_h is not None else h
     assert start_h is not None
     diverged = ~jnp.all(jnp.isfinite(start_h), axis=tuple(range(1, start_h.ndim)))
     return LangevinState(_spoil(v, diverged), start_h, diverged)
@@ -103,29 +84,46 @@ def langevin_step(
     box: Number = 1000.0,
 ) -> LangevinState:
     """x ← x + ½ s² ∇ log p̃(v, h) + √T s · noise, where x is v, or (v, h) with `joint`."""
-    noise = langevin_noise(key, model, len(state.v), joint=joint, shared=shared)
     drift, scale = 0.5 * step_size**2, jnp.sqrt(temperature) * step_size
     move = Move(*(jnp.asarray(x, state.v.dtype) for x in (drift, drift, scale)))
-    return langevin_move(model, state, noise, move, held, box)
+    return langevin_move(key, model, state, move, joint=joint, held=held, shared=shared, box=box)
 
 
 def langevin_move(
-    model: EBLVM, state: LangevinState, noise: LangevinNoise, move: Move, held: Held | None, box: Number
+    key: PRNGKeyArray,
+    model: EBLVM,
+    state: LangevinState,
+    move: Move,
+    *,
+    joint: bool,
+    held: Held | None,
+    shared: bool,
+    box: Number,
 ) -> LangevinState:
     """The state after one move: one forward and one backward pass through `features`."""
+    noise_v, noise_h = _noise(key, model, len(state.v), joint=joint, shared=shared)
     one = lambda v, h: model.log_joint(model.features(v), h)
     total = lambda v, h: jnp.sum(jax.vmap(one)(v, h))
     h = state.h
-    if noise.h is None:
+    if noise_h is None:
         force = jax.grad(total)(state.v, h)
     else:
         force, h_force = jax.grad(total, argnums=(0, 1))(state.v, h)
-        h = h + move.h_drift * h_force + move.scale * noise.h
-    v = state.v + move.drift * force + move.scale * noise.v
+        h = h + move.h_drift * h_force + move.scale * noise_h
+    v = state.v + move.drift * force + move.scale * noise_v
     if held is not None:
         v = held.hold(v)
-    diverged = state.diverged | _outside(v, box) | (_outside(h, box) if noise.h is not None else False)
-    return LangevinState(_spoil(v, diverged), h if noise.h is None else _spoil(h, diverged), diverged)
+    diverged = state.diverged | _outside(v, box) | (_outside(h, box) if noise_h is not None else False)
+    return LangevinState(_spoil(v, diverged), h if noise_h is None else _spoil(h, diverged), diverged)
+
+
+def _noise(key: PRNGKeyArray, model: EBLVM, chains: int, *, joint: bool, shared: bool) -> tuple[Array, Array | None]:
+    """The noise of a step for v, and for h where it moves too; with `shared` the same for all chains."""
+    v_size, h_size = math.prod(model.v.shape), math.prod(model.h.shape) if joint else 0
+    noise = flat_noise(jax.random.normal, key, (1 if shared else chains, v_size + h_size), chain_dtype(model))
+    noise = jnp.broadcast_to(noise, (chains, v_size + h_size))
+    v = noise[:, :v_size].reshape(chains, *model.v.shape)
+    return v, noise[:, v_size:].reshape(chains, *model.h.shape) if joint else None
 
 
 def _outside(x: Array, box: Number) -> Bool[Array, "chains"]:

@@ -19,8 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
+from vages.hoist import hoist
+from vages.memory import shape_bytes
 from vages.models import EBLVM
-from vages.samplers.langevin import Held, LangevinState, Move, chain_dtype, langevin_init, langevin_move, langevin_noise
+from vages.samplers.langevin import Held, LangevinState, Move, chain_dtype, langevin_init, langevin_move
 from vages.samplers.schedule import Schedule
 
 _BLOCK = 100  # steps whose noise is drawn in one call,
@@ -160,19 +162,23 @@ def _advance(
     shared: bool,
 ) -> tuple[LangevinState, Array | None]:
     """The state and the snapshots after the moves from span[0] up to span[1]."""
-    draw = lambda step: langevin_noise(jax.random.fold_in(key, step), model, len(state.v), joint=joint, shared=shared)
-    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(draw, 0)))
-    block = min(_BLOCK, max(1, _NOISE_BYTES // size))
+
+    def move(key, state, move):
+        return langevin_move(key, model, state, move, joint=joint, held=held, shared=shared, box=box)
+
+    draw, update = hoist(move, key, state, jax.tree.map(lambda x: x[0], moves))
+    block = min(_BLOCK, max(1, _NOISE_BYTES // shape_bytes(jax.eval_shape(draw, key))))
     begin, end = span[0], span[1]
 
     def run_block(i, carry):
         first = begin + i * block
-        noise = jax.vmap(draw)(first + jnp.arange(block, dtype=jnp.int32))
+        steps = first + jnp.arange(block, dtype=jnp.int32)
+        noise = jax.vmap(lambda step: draw(jax.random.fold_in(key, step)))(steps)
 
         def step(j, carry):
             state, frames = carry
             now, move = jax.tree.map(lambda x: x[j], noise), jax.tree.map(lambda x: x[first + j], moves)
-            state = langevin_move(model, state, now, move, held, box)
+            state = update(now, state, move)
             if frames is not None and slots is not None:
                 frames = jax.lax.dynamic_update_index_in_dim(frames, state.v, slots[first + j], 0)
             return state, frames

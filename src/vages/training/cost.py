@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vages.data import Batches
+from vages.objectives import Batch
 from vages.timing import side_by_side
 from vages.training.learner import Learner, LearnerState
 from vages.training.program import compile_chunk
@@ -54,7 +55,7 @@ class _Training:
         order = np.stack([Batches(len(job.data), job.batch, seed).indices(0, iterations) for seed in range(count)])
         keys = jax.vmap(jax.random.key)(jnp.arange(count, dtype=jnp.uint32))
         indices, key = (jnp.asarray(order), keys) if job.seeds else (jnp.asarray(order[0]), keys[0])
-        self.arguments = (job.data, indices, key, jnp.zeros((), jnp.uint32))
+        self.arguments = (Batch(job.data), indices, key, jnp.zeros((), jnp.uint32))
         self.state = jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, job.state)
         chunk = compile_chunk(job.learner, many=job.seeds > 0, donate=True)
         self.chunk, self.compiled = chunk.compile(self.state, *self.arguments)
@@ -68,11 +69,11 @@ def step_bytes(job: Job) -> int:
     """The memory of one step: the state, which it writes over, its batch and scratch space."""
     params, static = eqx.partition(job.state, eqx.is_array)
 
-    def step(params, batch: Array, key: Array):
-        state, metrics = job.learner.step(eqx.combine(params, static), batch, key)
+    def step(params, batch: Batch, key: Array):
+        state, metrics = job.learner.step(key, eqx.combine(params, static), batch)
         return eqx.filter(state, eqx.is_array), metrics
 
-    lowered = jax.jit(step, donate_argnums=0).lower(params, job.data[: job.batch], jax.random.key(0))
+    lowered = jax.jit(step, donate_argnums=0).lower(params, Batch(job.data[: job.batch]), jax.random.key(0))
     return _bytes(lowered.compile())
 
 

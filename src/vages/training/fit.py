@@ -15,7 +15,8 @@ from jaxtyping import Array, Key, PRNGKeyArray
 
 from vages.data import Batches
 from vages.models import check_finite
-from vages.models.checks import check_numbers
+from vages.models.checks import check_context, check_numbers
+from vages.objectives import Batch
 from vages.training.cluster import check_same, digest
 from vages.training.devices import BATCH, any_process, check_batch, everywhere, here, is_writer, place
 from vages.training.digests import fingerprint
@@ -23,7 +24,7 @@ from vages.training.folder import RunFolder
 from vages.training.guard import Diverged, Guard, largest_parameter
 from vages.training.keeping import Checkpoints, Keeper, Position, Run
 from vages.training.learner import Averages, Learner, LearnerState
-from vages.training.program import compile_chunk
+from vages.training.program import check_step, compile_chunk
 from vages.training.signals import StopSignals
 
 Evaluate = Callable[[LearnerState], dict[str, Any]]
@@ -86,7 +87,7 @@ def seed_keys(seeds: Sequence[int], use: str) -> Key[Array, "seeds"]:
 def fit(
     learner: Learner,
     state: LearnerState,
-    data: Array,
+    data: Array | Batch,
     *,
     steps: int,
     batch: int,
@@ -103,7 +104,7 @@ def fit(
     mesh: Mesh | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Fitted:
-    """Train until iteration `steps` on batches of `data`, visited in shuffled epochs.
+    """Train until iteration `steps` on batches of `data`, visited in shuffled epochs: v (n, …), or `Batch(v, context)`.
 
     With several seeds, `state` has a leading axis of them (see `init_seeds`), and `data` may have one too (its rows are
     then the second axis); all train in one program. `evaluate(state)` is called every `evaluate_every` iterations and
@@ -122,7 +123,8 @@ def fit(
     After each chunk, every one of `callbacks` is called with the record of the log: a dict with "step", "seconds" and
     the metrics. In a cluster only the first process calls them. `vages.ProgressBar` is a callback.
     """
-    check_numbers("data", data)
+    rows = data if isinstance(data, Batch) else Batch(data)
+    check_numbers("data", rows.v)
     many = not isinstance(seed, int)
     seeds = tuple(seed) if many else (seed,)
     check_same(
@@ -139,20 +141,21 @@ def fit(
                 "guard": asdict(guard),
                 "devices": 1 if mesh is None else mesh.size,
             },
-            "data": data_fingerprint or fingerprint(data),
+            "data": data_fingerprint or _fingerprint(rows),
             "first state": {"sha256": digest(state)},
         }
     )
-    own_data = many and data.ndim == len(state.model.v.shape) + 2
-    _check(data, state.model.v.shape, own_data, seeds)
+    own_data = many and rows.v.ndim == len(state.model.v.shape) + 2
+    _check(rows, state.model.v.shape, own_data, seeds)
     _check_settings(steps, batch, chunk, evaluate_every, mesh)
     _check_callbacks(callbacks)
     if (resume or guard.policy == "recover") and folder is None and is_writer():
         raise ValueError("folder: expected a run folder, to resume from or to recover with, got none; give one")
-    order = [Batches(data.shape[1] if own_data else data.shape[0], batch, one) for one in seeds]
+    check_step(learner, state, rows, batch, many=many, own_data=own_data)
+    order = [Batches(rows.v.shape[1 if own_data else 0], batch, one) for one in seeds]
     about: dict[str, Any] = {"seeds": list(seeds), "many": many, "batch": batch}
     if folder is not None:
-        about["data"] = data_fingerprint or fingerprint(data)
+        about["data"] = data_fingerprint or _fingerprint(rows)
     keeper = Keeper(folder, checkpoints, about)
     keeper.open(resume)
 
@@ -165,7 +168,7 @@ def fit(
 
     start_size = largest_parameter(state, many=many)
     program = compile_chunk(learner, many=many, own_data=own_data, mesh=mesh, donate=True)
-    run, data = _own(run, mesh), everywhere(jnp.asarray(data), mesh)
+    run, rows = _own(run, mesh), everywhere(jax.tree.map(jnp.asarray, rows), mesh)
     cuts = [cut for cut in (chunk, evaluate_every, checkpoints.every, checkpoints.keep_every) if cut is not None]
     on_grid = lambda step: evaluate_every is not None and step % evaluate_every == 0
     best, looked, compared, began = run.best, None, False, time.perf_counter() - position.seconds
@@ -177,7 +180,7 @@ def fit(
             keys = _keys(run.key, position.retries)
             arguments: tuple[Any, ...] = (
                 run.state,
-                data,
+                rows,
                 place(indices if many else indices[0], mesh, PartitionSpec(*[None] * (1 + many), BATCH)),
                 everywhere(keys if many else keys[0], mesh),
                 everywhere(jnp.asarray(position.step, jnp.uint32), mesh),
@@ -267,12 +270,23 @@ def _plain(value: Any) -> Any:
     return np.asarray(value, np.float64).tolist()
 
 
-def _check(data: Array, shape: tuple[int, ...], own_data: bool, seeds: tuple[int, ...]) -> None:
-    if own_data and len(data) != len(seeds):
-        raise ValueError(f"data: expected one set of rows a seed, {len(seeds)}, got {len(data)}")
-    if (rows := data.shape[1 + own_data :]) != shape:
-        raise ValueError(f"data: expected rows of the model's shape {shape}, got {rows}; reshape them")
-    check_finite("data", data)
+def _fingerprint(data: Batch) -> dict[str, Any]:
+    """That of v; with a context, that of its arrays beside it."""
+    found = fingerprint(data.v)
+    return (
+        found
+        if data.context is None
+        else found | {"context": {name: fingerprint(array) for name, array in sorted(data.context.items())}}
+    )
+
+
+def _check(data: Batch, shape: tuple[int, ...], own_data: bool, seeds: tuple[int, ...]) -> None:
+    if own_data and len(data.v) != len(seeds):
+        raise ValueError(f"data: expected one set of rows a seed, {len(seeds)}, got {len(data.v)}")
+    if (found := data.v.shape[1 + own_data :]) != shape:
+        raise ValueError(f"data: expected rows of the model's shape {shape}, got {found}; reshape them")
+    check_finite("data", data.v)
+    check_context(data.context, len(data.v))
 
 
 def _check_settings(steps: int, batch: int, chunk: int, evaluate_every: int | None, mesh: Mesh | None) -> None:

@@ -78,9 +78,9 @@ class Guard:
 
 
 def largest_parameter(state: LearnerState, *, many: bool) -> np.ndarray:
-    """The largest absolute parameter of model, posterior and extra of each seed.
+    """The largest absolute parameter of model, posterior and extras of each seed.
 
-    It is infinite where any number of the state is not finite: parameters, averages, optimisers or chains.
+    It is infinite where any number of the state is not finite: parameters, averages, optimizers or chains.
     """
     return np.asarray(_largest(state, many))
 
@@ -91,7 +91,7 @@ def _largest(state: LearnerState, many: bool) -> Array:
         leaves = [x for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)) if x.size]
         return [jnp.abs(x.reshape(len(x), -1) if many else x.reshape(1, -1)).astype(jnp.float32) for x in leaves]
 
-    parameters = rows((state.model, state.posterior, state.extra))
+    parameters = rows((state.model, state.posterior, state.extras))
     largest = jnp.max(jnp.stack([jnp.max(x, axis=1) for x in parameters]), axis=0)
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x), axis=1) for x in rows(state)]), axis=0)
     return jnp.where(finite, largest, jnp.inf)

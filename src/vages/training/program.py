@@ -12,8 +12,10 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from vages.blocks import scan_in_blocks
 from vages.hoist import hoist
+from vages.objectives import Batch, Metrics
+from vages.posteriors import check_contract
 from vages.training.devices import BATCH
-from vages.training.learner import Learner, LearnerState, Metrics
+from vages.training.learner import Learner, LearnerState
 
 # Loops, too, are graphs that a GPU launches in one go: small networks would wait for the host otherwise.
 _GRAPHS = {
@@ -26,16 +28,16 @@ class Chunk(NamedTuple):
 
     program: Any  # of all arguments but the first, and the first
 
-    def __call__(self, state: LearnerState, *arguments: Array) -> tuple[LearnerState, Metrics]:
+    def __call__(self, state: LearnerState, *arguments: Any) -> tuple[LearnerState, Metrics]:
         """The state after these iterations, and each one's metrics."""
         return self.program(arguments, state)
 
-    def compile(self, state: LearnerState, *arguments: Array) -> "tuple[Chunk, jax.stages.Compiled]":
+    def compile(self, state: LearnerState, *arguments: Any) -> "tuple[Chunk, jax.stages.Compiled]":
         """The same for arguments of these shapes alone, compiled now, and what the compiler knows of it."""
         compiled = self.program.lower(arguments, state).compile()
         return Chunk(compiled), compiled.compiled
 
-    def digest(self, state: LearnerState, *arguments: Array) -> str:
+    def digest(self, state: LearnerState, *arguments: Any) -> str:
         """The SHA-256 of the program for arguments of these shapes, with all settings that it holds as constants."""
         return hashlib.sha256(self.program.lower(arguments, state).as_text().encode()).hexdigest()
 
@@ -46,26 +48,28 @@ def compile_chunk(
 ) -> Chunk:
     """`chunk(state, data, indices, key, start)`: the state after len(indices) iterations, and each one's metrics.
 
-    `indices` (iterations, batch) picks rows of `data`. Iteration i draws its noise from the key folded with start + i,
-    so that a result depends on the iterations made, not on how they were cut into chunks. With `many`, state, indices
-    and key carry a leading axis of seeds, and with `own_data` so does `data`. With a mesh, batches are divided over its
-    devices, and state and metrics are the same on all. With `donate`, the memory of the state that is given goes to
-    the one returned.
+    `indices` (iterations, batch) picks rows of `data`, a `Batch` of all examples. Iteration i draws its noise from the
+    key folded with start + i, so that a result depends on the iterations made, not on how they were cut into chunks.
+    With `many`, state, indices and key carry a leading axis of seeds, and with `own_data` so does `data`. With a mesh,
+    batches are divided over its devices, and state and metrics are the same on all. With `donate`, the memory of the
+    state that is given goes to the one returned.
     """
 
     def laid_out(tree, *spec):
         return tree if mesh is None else eqx.filter_shard(tree, NamedSharding(mesh, PartitionSpec(*spec)))
 
-    def chunk(state: LearnerState, data: Array, indices: Int[Array, "n batch"], key: PRNGKeyArray, start: Array):
+    def chunk(state: LearnerState, data: Batch, indices: Int[Array, "n batch"], key: PRNGKeyArray, start: Array):
         params, static = eqx.partition(state, eqx.is_array)
         # A loop of one iteration is no loop to the compiler, which then rounds differently: two are made, and one kept.
         alone = len(indices) == 1
         indices = jnp.concatenate([indices, indices]) if alone else indices
-        batch = jax.ShapeDtypeStruct((indices.shape[1], *data.shape[1:]), data.dtype)
+        size = indices.shape[1]
+        batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype), data)
         draw, update = split_step(learner, state, batch, key)
 
         def iterate(noise, params, rows):
-            params, batch, noise = jax.lax.optimization_barrier((params, laid_out(data[rows], BATCH), noise))
+            batch = laid_out(jax.tree.map(lambda x: x[rows], data), BATCH)
+            params, batch, noise = jax.lax.optimization_barrier((params, batch, noise))
             params, metrics = jax.lax.optimization_barrier(update(noise, params, batch))
             return params, (metrics, params if alone else None)
 
@@ -85,6 +89,16 @@ def compile_chunk(
     return Chunk(program)
 
 
+def check_step(learner: Learner, state: LearnerState, data: Batch, size: int, *, many: bool, own_data: bool) -> None:
+    """Raise what a step on batches of `size` would raise, from shapes alone, before anything is computed."""
+    cut = lambda drop: lambda x: jax.ShapeDtypeStruct(x.shape[drop:], x.dtype) if eqx.is_array(x) else x
+    state = jax.tree.map(cut(int(many)), state)
+    if data.context is not None:
+        check_contract(state.model, state.posterior, jax.tree.map(cut(1 + own_data), data.context))
+    batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((size, *x.shape[1 + own_data :]), x.dtype), data)
+    eqx.filter_eval_shape(learner.step, jax.random.key(0), state, batch)
+
+
 def split_step(learner: Learner, state: LearnerState, batch: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
     """`draw(key)`, the noise of a step, and `update(noise, params, batch)`, which returns (params, metrics).
 
@@ -92,8 +106,8 @@ def split_step(learner: Learner, state: LearnerState, batch: Any, key: PRNGKeyAr
     """
     params, static = eqx.partition(state, lambda x: eqx.is_array(x) or isinstance(x, jax.ShapeDtypeStruct))
 
-    def step(key: PRNGKeyArray, params: Any, batch: Array) -> tuple[Any, Metrics]:
-        after, metrics = learner.step(eqx.combine(params, static), batch, key)
+    def step(key: PRNGKeyArray, params: Any, batch: Batch) -> tuple[Any, Metrics]:
+        after, metrics = learner.step(key, eqx.combine(params, static), batch)
         return eqx.filter(after, eqx.is_array), metrics
 
     return hoist(step, key, params, batch)

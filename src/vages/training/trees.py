@@ -7,16 +7,23 @@ import jax
 import numpy as np
 
 Tree = TypeVar("Tree")
+_RENAMED = {
+    "optimiser": "optimizer",
+    "posterior_optimiser": "posterior_optimizer",
+    "extra": "extras",
+    "memory": "carry",
+}
 
 
 def named_arrays(tree: Any) -> dict[str, np.ndarray]:
-    """Every array of a tree under its path, on the host: `model/weight`, `optimiser/0/mu/…`."""
+    """Every array of a tree under its path, on the host: `model/weight`, `optimizer/0/mu/…`."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
     return {_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def with_arrays(template: Tree, arrays: dict[str, np.ndarray]) -> Tree:
     """The template with its arrays replaced; names, shapes and dtypes must be the same."""
+    arrays = {"/".join(_RENAMED.get(part, part) for part in name.split("/")): array for name, array in arrays.items()}
     dynamic, static = eqx.partition(template, eqx.is_array)
     wanted = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(dynamic)}
     missing, unknown = sorted(set(wanted) - set(arrays)), sorted(set(arrays) - set(wanted))

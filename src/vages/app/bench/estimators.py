@@ -11,10 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from vages.distributions import sample
 from vages.domains import Real
-from vages.estimators import encode
-from vages.models import EBLVM
+from vages.models import EBLVM, encode
 from vages.objectives import perturb, vages_dsm
 from vages.posteriors import GaussianPosterior, infer
 from vages.timing import ratio, side_by_side
@@ -77,7 +75,7 @@ def run(rounds: int = 50) -> dict:
     def with_latents(samples):
         def gradient(model, key):
             encoding = encode(model, noised.v)
-            h = sample(infer(posterior, model, encoding.features, noised.v), key, 2 * samples)
+            h = infer(model, posterior, encoding).sample(key, 2 * samples)
             return vages_dsm(model, noised, h, encoding)[1]
 
         return gradient

@@ -104,8 +104,7 @@ def exact_samples(key: PRNGKeyArray, model: GRBM, n: int) -> Float[Array, "n v"]
     features = model.features(centre)
     log_mass = jax.vmap(lambda h: model.log_joint(features, h) - model.conditional(h).log_prob(centre))(states)
     h = states[jax.random.categorical(for_h, log_mass, shape=(n,))]
-    noise = jax.random.normal(for_v, (n, *model.v.shape), centre.dtype)
-    return jax.vmap(lambda h, noise: model.conditional(h).transform(noise))(h, noise)
+    return jax.vmap(model.conditional)(h).draw(for_v)
 
 
 @eqx.filter_jit
@@ -123,7 +122,7 @@ def _p_values(key: PRNGKeyArray, data: GRBM, score: Score, test: str, settings: 
 
 def _ksd(key: PRNGKeyArray, score: Any, v: Array, test: str, settings: Settings) -> Float[Array, ""]:
     for_score, for_weights = jax.random.split(key)
-    scores = score(v, score.noise(for_score, v))
+    scores = score(for_score, v)
     weights = random_signs(for_weights, (settings.replicates, len(v)), v.dtype)
     bandwidth = median_distance(v[:SOME])
     statistic, _, bootstrap = ksd_sums(KERNELS[test], v, scores, bandwidth, weights)
@@ -139,7 +138,7 @@ def _learned(key: PRNGKeyArray, score: Any, v: Array, settings: Settings) -> Flo
     indices = jax.random.randint(for_order, (how.steps, how.batch), 0, len(train))
     state = start_critic(critic, score, how)
     state = advance_critic(state, score, train, indices, for_noise, jnp.asarray(0, jnp.int32), how)
-    stein = terms_of(state, score, test, for_test, how).stein
+    stein = terms_of(for_test, state, score, test, how).stein
     z = jnp.mean(stein) / (jnp.std(stein, ddof=1) / len(stein) ** 0.5)
     return jax.scipy.stats.norm.sf(z)
 

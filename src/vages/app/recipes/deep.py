@@ -14,18 +14,9 @@ from vages.bounds import ITERATIONS, MAYBE_ITERATIONS, MAYBE_SCALE, SCALE, SEED,
 from vages.data import Batches, Images, load_images
 from vages.models import EBM, DeepEBLVM
 from vages.nets.network import check_image_shape
-from vages.objectives import MDSM, BiMDSM, NoiseRange, Objective
+from vages.objectives import MDSM, BiMDSM, Enumerated, NoiseRange, Objective, Variational
 from vages.optimizers import Decay, learning_rate
-from vages.posteriors import (
-    Corrector,
-    Enumerated,
-    ExactPosterior,
-    GaussianPosterior,
-    Posterior,
-    Variational,
-    fisher,
-    kl,
-)
+from vages.posteriors import Corrector, ExactPosterior, GaussianPosterior, Posterior, fisher, kl
 from vages.training import Job, init_seeds, one_seed
 from vages.training.learner import Learner, LearnerState, make_learner
 

@@ -14,9 +14,20 @@ from vages.bounds import ITERATIONS, MAYBE_ITERATIONS, SCALE, Bounds, check_fiel
 from vages.data import TOYS, Splits, load_freyface, load_splits, load_toy
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
-from vages.objectives import DSM, KSD, NCE, VNCE, BiDSM, ContrastiveDivergence, Objective
+from vages.objectives import (
+    DSM,
+    KSD,
+    NCE,
+    VNCE,
+    BiDSM,
+    ContrastiveDivergence,
+    Enumerated,
+    Importance,
+    Objective,
+    Variational,
+)
 from vages.optimizers import Decay, learning_rate
-from vages.posteriors import BernoulliPosterior, Enumerated, ExactPosterior, Importance, Posterior, Variational
+from vages.posteriors import BernoulliPosterior, ExactPosterior, Posterior
 from vages.training import Job, init_seeds, one_seed
 from vages.training.learner import Learner, make_learner
 

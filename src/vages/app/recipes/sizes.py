@@ -12,6 +12,7 @@ from vages.app.recipes.recipe import Recipe, learner_of, load_data, parts_of
 from vages.data import TOYS, Batches, Splits
 from vages.memory import check_memory, shape_bytes
 from vages.nets.network import check_image_shape
+from vages.objectives import Batch
 from vages.training.program import split_step
 
 
@@ -42,7 +43,7 @@ def training_sizes(recipe: Recipe | DeepRecipe, shape: tuple[int, ...], examples
     key = jax.random.key(0)
     model, posterior = parts = eqx.filter_eval_shape(make, key)
     state = eqx.filter_eval_shape(lambda key, parts: learner.init(key, *parts, batch=recipe.batch), key, parts)
-    batch = jax.ShapeDtypeStruct((recipe.batch, *shape), jnp.float32)
+    batch = Batch(jax.ShapeDtypeStruct((recipe.batch, *shape), jnp.float32))
     draw, _ = split_step(learner, state, batch, key)
     noise = jax.eval_shape(draw, key)
     data = {} if examples is None else {"data": 4 * copies * examples * prod(shape)}

@@ -179,7 +179,7 @@ def assess_subject(key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: 
         likelihood = log_likelihood(model, clean, _log_partition(keys[4], model, sizes))
         rows += [
             _row("log-likelihood", likelihood, "the mean of log p(v): higher is better, between models of one data"),
-            _row("score matching loss", _sm_loss(model, clean, keys[5]), f"{LOSS}: lower is better"),
+            _row("score matching loss", _sm_loss(keys[5], model, clean), f"{LOSS}: lower is better"),
         ]
     else:
         drawn = sizes.samples if latents else 1
@@ -224,9 +224,9 @@ def _some(key: PRNGKeyArray, v: np.ndarray, examples: int) -> Array:
     return jnp.asarray(v[np.sort(rows)])
 
 
-def _sm_loss(model: TractableEBLVM, v: Array, key: PRNGKeyArray) -> Estimate:
+def _sm_loss(key: PRNGKeyArray, model: TractableEBLVM, v: Array) -> Estimate:
     long = math.prod(model.v.shape) > LONG
-    return sliced_score_matching_loss(model.score, v, key) if long else score_matching_loss(model.score, v)
+    return sliced_score_matching_loss(key, model.score, v) if long else score_matching_loss(model.score, v)
 
 
 def _log_partition(key: PRNGKeyArray, model: TractableEBLVM, sizes: Sizes) -> LogPartition | None:
@@ -239,7 +239,7 @@ def _log_partition(key: PRNGKeyArray, model: TractableEBLVM, sizes: Sizes) -> Lo
 def _denoising_loss(key: PRNGKeyArray, score: Score, clean: Array, noisy: Array, noise: float) -> Estimate:
     """½ E ‖s − ∇ log p(ṽ | v)‖² (Vincent 2011), by two independent estimates of s, whose noise then leaves the mean."""
     target = (clean - noisy) / noise**2
-    first, second = (score_batch(score, noisy, key) - target for key in jax.random.split(key))
+    first, second = (score_batch(key, score, noisy) - target for key in jax.random.split(key))
     return Estimate.of(0.5 * jnp.sum((first * second).reshape(len(clean), -1), axis=1))
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from errors import refused
 from vages.models import LinearGaussian
-from vages.objectives import DSM
+from vages.objectives import DSM, Variational
 from vages.optimizers import adam, apply, learning_rate
-from vages.posteriors import GaussianPosterior, Variational
+from vages.posteriors import GaussianPosterior
 from vages.training.learner import make_learner
 
 pytestmark = pytest.mark.optimised
@@ -54,21 +54,21 @@ def test_rates_that_make_no_sense_are_refused(arguments, says):
 
 
 def test_several_steps_an_iteration_share_its_rate():
-    optimiser = adam(lambda count: 1.0 + count, b1=0.9, b2=0.95, steps_per_iteration=3)
-    value, state = jnp.zeros(()), optimiser.init(jnp.zeros(()))
+    optimizer = adam(lambda count: 1.0 + count, b1=0.9, b2=0.95, steps_per_iteration=3)
+    value, state = jnp.zeros(()), optimizer.init(jnp.zeros(()))
     moved = []
     for _ in range(6):
-        after, state = apply(optimiser, jnp.ones(()), state, value, jnp.ones(()))
+        after, state = apply(optimizer, jnp.ones(()), state, value, jnp.ones(()))
         moved.append(float(value - after))
         value = after
     np.testing.assert_allclose(moved, [1, 1, 1, 2, 2, 2], rtol=1e-5)
 
 
 def test_the_factor_shortens_a_step_and_one_changes_no_bit():
-    optimiser = adam(0.1, b1=0.9, b2=0.95)
+    optimizer = adam(0.1, b1=0.9, b2=0.95)
     start = jnp.asarray([1.0, -2.0])
-    state = optimiser.init(start)
-    step = lambda factor: apply(optimiser, jnp.asarray([3.0, 0.1]), state, start, jnp.asarray(factor))[0] - start
+    state = optimizer.init(start)
+    step = lambda factor: apply(optimizer, jnp.asarray([3.0, 0.1]), state, start, jnp.asarray(factor))[0] - start
     np.testing.assert_allclose(step(0.25), 0.25 * step(1.0), rtol=1e-5)
 
 
@@ -76,10 +76,10 @@ def test_long_gradients_are_clipped_before_the_moments():
     gradients = [jnp.asarray([30.0, 40.0]), jnp.asarray([0.3, 0.4])]
     clipped, plain = adam(0.1, b1=0.9, b2=0.95, clip=1.0), adam(0.1, b1=0.9, b2=0.95)
     value = {}
-    for name, optimiser, scale in (("clipped", clipped, 1.0), ("plain", plain, 1 / 50)):
-        x, state = jnp.zeros(2), optimiser.init(jnp.zeros(2))
+    for name, optimizer, scale in (("clipped", clipped, 1.0), ("plain", plain, 1 / 50)):
+        x, state = jnp.zeros(2), optimizer.init(jnp.zeros(2))
         for gradient, factor in zip(gradients, (scale, 1.0), strict=True):
-            x, state = apply(optimiser, factor * gradient, state, x, jnp.ones(()))
+            x, state = apply(optimizer, factor * gradient, state, x, jnp.ones(()))
         value[name] = x
     np.testing.assert_allclose(value["clipped"], value["plain"], rtol=1e-5)
 

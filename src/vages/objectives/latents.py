@@ -1,0 +1,145 @@
+"""Where the h of an estimator come from:
+
+    Variational(L)   samples of q, as in the paper
+    Enumerated()     every state of a discrete h with its posterior probability: VaES and VaGES become exact
+    Importance(L)    uniform states with self-normalized weights p̃(v, h_i): the IS baseline of Sec. 3
+
+Each gives one or more independent `Latents`, which know the score and the surrogate of a batch. A model without latents
+has one state, and all three are exact: `Marginal` is the score of log p̃(v) = log Σ_h p̃(v, h) itself.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vages.distributions import Distribution
+from vages.domains import MAX_STATES, Binary, Empty
+from vages.estimators import surrogate, vaes
+from vages.models import EBLVM, Encoding, features_of, log_marginal
+from vages.models.settings import check_count
+from vages.posteriors import Corrector
+
+
+class Latents(NamedTuple):
+    """States (batch, L, …), and their weights (batch, L) where they are a support and not samples."""
+
+    h: Any
+    weights: Array | None = None
+
+    def score(self, model: EBLVM, encoding: Encoding) -> Array:
+        """VaES at each v."""
+        return vaes(model, encoding, self.h, self.weights)
+
+    def surrogate(self, model: EBLVM, encoding: Encoding, z: Array) -> Float[Array, ""]:
+        """A scalar whose gradient in the model is the batch mean of zᵀVaGES."""
+        return surrogate(model, encoding, self.h, z, self.weights)
+
+
+class Marginal(NamedTuple):
+    """All states of h at once, summed in blocks of bounded memory: no approximation is left."""
+
+    def score(self, model: EBLVM, encoding: Encoding) -> Array:
+        """∇_v log p̃(v), exactly."""
+        total = lambda features: log_marginal(model, features, encoding.v.dtype)
+        return encoding.pullback(jax.vmap(jax.grad(total, allow_int=True))(encoding.features))[0]
+
+    def surrogate(self, model: EBLVM, encoding: Encoding, z: Array) -> Float[Array, ""]:
+        """The batch mean of zᵀ∇_v log p̃(v)."""
+
+        def total(v):
+            features = features_of(model, v, encoding.context)
+            return jax.vmap(lambda features: log_marginal(model, features, v.dtype))(features)
+
+        return jnp.mean(jax.jvp(total, (encoding.v,), (jax.lax.stop_gradient(z),))[1])
+
+
+class LatentSource(ABC):
+    """What gives `count` independent sets of latents for a batch with its q and encoding."""
+
+    def check(self, model: EBLVM) -> None:  # noqa: B027
+        """Raise unless it can give states of this model's h."""
+
+    @abstractmethod
+    def __call__(
+        self, key: PRNGKeyArray, model: EBLVM, q: Distribution, encoding: Encoding, count: int = 1
+    ) -> list[Any]:
+        """`count` independent sets, each with `score` and `surrogate`."""
+
+
+@dataclass(frozen=True)
+class Variational(LatentSource):
+    """L samples of q(h | v), moved towards p(h | v) where there is a corrector."""
+
+    samples: int = 2
+    corrector: Corrector | None = None
+
+    def __post_init__(self):
+        check_count("samples", self.samples, 2, "a covariance needs two")
+
+    def check(self, model: EBLVM) -> None:
+        if self.corrector is not None and not model.h.continuous:
+            raise TypeError(f"corrector: expected continuous h, got {model.h!r}; leave the corrector out")
+
+    def __call__(
+        self, key: PRNGKeyArray, model: EBLVM, q: Distribution, encoding: Encoding, count: int = 1
+    ) -> list[Any]:
+        if isinstance(model.h, Empty):
+            return [Marginal()] * count
+        self.check(model)
+        for_q, for_corrector = jax.random.split(key)
+        h = q.sample(for_q, count * self.samples)
+        if self.corrector is not None:  # one chain corrects the samples of all sets
+            h = self.corrector(for_corrector, model, encoding.features, h)
+        part = lambda i: jax.tree.map(lambda x: x[:, i * self.samples : (i + 1) * self.samples], h)
+        return [Latents(part(i)) for i in range(count)]
+
+
+@dataclass(frozen=True)
+class Enumerated(LatentSource):
+    """All states of a discrete h, weighted by p(h | v). It looks at no posterior."""
+
+    def check(self, model: EBLVM) -> None:
+        if not model.h.enumerable:
+            kind = ValueError if model.h.count is not None else TypeError
+            raise kind(
+                f"Enumerated: expected latents with at most {MAX_STATES} states, got {model.h!r}; use Variational"
+            )
+
+    def __call__(
+        self, key: PRNGKeyArray, model: EBLVM, q: Distribution, encoding: Encoding, count: int = 1
+    ) -> list[Any]:
+        self.check(model)
+        return [Marginal()] * count
+
+
+@dataclass(frozen=True)
+class Importance(LatentSource):
+    """L uniform states of a binary h, weighted by p̃(v, h). It looks at no posterior."""
+
+    samples: int = 2
+
+    def __post_init__(self):
+        check_count("samples", self.samples, 1, "the more, the less biased")
+
+    def check(self, model: EBLVM) -> None:
+        if not isinstance(model.h, Binary | Empty):
+            raise TypeError(f"Importance: expected binary h, got {model.h!r}; use Variational")
+
+    def __call__(
+        self, key: PRNGKeyArray, model: EBLVM, q: Distribution, encoding: Encoding, count: int = 1
+    ) -> list[Any]:
+        self.check(model)
+        if isinstance(model.h, Empty):
+            return [Marginal()] * count
+
+        def one_set(key):
+            shape = (len(encoding.v), self.samples, *model.h.shape)
+            h = jax.random.bernoulli(key, 0.5, shape).astype(encoding.v.dtype)
+            one = lambda features, h: jax.vmap(lambda h: model.log_joint(features, h))(h)
+            return Latents(h, jax.nn.softmax(jax.vmap(one)(encoding.features, h), axis=1))
+
+        return [one_set(key) for key in jax.random.split(key, count)]

@@ -44,8 +44,7 @@ fitted = vages.fit(learner, state, jnp.asarray(images.train), steps=STEPS, batch
 # %%
 @eqx.filter_jit
 def means(average, v):
-    features = jax.vmap(average.model.features)(v)
-    return vages.infer(average.posterior, average.model, features, v).mean
+    return vages.infer(average.model, average.posterior, v).mean
 
 
 average = fitted.state.averages

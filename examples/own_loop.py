@@ -39,8 +39,8 @@ def advance(state, key):
 
     def one(arrays, key):
         for_rows, for_step = jax.random.split(key)
-        batch = data[jax.random.randint(for_rows, (100,), 0, len(data))]
-        state, metrics = learner.step(eqx.combine(arrays, rest), batch, for_step)
+        batch = vages.Batch(data[jax.random.randint(for_rows, (100,), 0, len(data))])
+        state, metrics = learner.step(for_step, eqx.combine(arrays, rest), batch)
         return eqx.filter(state, eqx.is_array), metrics["loss"]
 
     arrays, losses = jax.lax.scan(one, arrays, jax.random.split(key, BLOCK))

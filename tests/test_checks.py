@@ -6,8 +6,8 @@ import pytest
 
 from errors import refused
 from vages import GRBM, EnergyModel, gradient_estimate, vaes, vages_dsm
+from vages.checks import check_inputs
 from vages.domains import Real
-from vages.models import check_inputs
 from vages.objectives import Noised
 
 MODEL = GRBM.init(jax.random.key(0), 3, 2)

@@ -177,8 +177,9 @@ class Unsummed(Gaussian):
 class Longer(Gaussian):
     """A Gaussian whose samples are longer than its mean."""
 
-    def transform(self, noise):
-        return jnp.concatenate([noise, noise])
+    def sample(self, key, n):
+        h = super().sample(key, n)
+        return jnp.concatenate([h, h], axis=2)
 
 
 ONE = jnp.zeros(1)

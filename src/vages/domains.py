@@ -204,7 +204,7 @@ class Product(Domain):
 
     parts: tuple[tuple[str, Domain], ...]
 
-    def __init__(self, parts: Mapping[str, Domain]):
+    def __init__(self, parts: Mapping[str, Any]):
         kept = tuple(sorted(parts.items()))
         for name, domain in kept:
             if not isinstance(domain, Domain) or isinstance(domain, Product | Empty):

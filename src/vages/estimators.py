@@ -20,7 +20,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vages.models import EBLVM, Encoding, check_inputs, encode, features_of
+from vages.checks import check_inputs
+from vages.models import EBLVM, Encoding, encode, features_of
 
 Model = TypeVar("Model", bound=EBLVM)
 

@@ -1,6 +1,6 @@
 """Datasets as arrays."""
 
-from vages.data.arrays import load_array, load_splits
+from vages.data.arrays import load_array, load_labels, load_splits
 from vages.data.batches import Batches
 from vages.data.catalogue import Dataset, datasets
 from vages.data.celeba import celeba_folder, load_celeba
@@ -40,6 +40,7 @@ __all__ = [
     "load_image_array",
     "load_image_folder",
     "load_images",
+    "load_labels",
     "load_mnist",
     "load_splits",
     "load_toy",

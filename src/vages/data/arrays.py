@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
+from vages.data.images import Labels
 from vages.data.splits import Splits, split_rows
 from vages.files import read_npy, read_npz
 from vages.files.limits import MAX_ARRAY_BYTES
+
+_LABELS = ("labels", *(f"{name}_labels" for name in Splits._fields))
 
 
 def load_array(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
@@ -28,10 +31,11 @@ def load_array(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
 def load_splits(path: str | Path, seed: int, validation: float = 0.1, test: float = 0.1) -> Splits:
     """Read a .npz file's arrays `train`, `validation` and `test`, or divide a file's one array by `split`.
 
-    Each array is read as by `load_array`. Where the file holds the three sets, the other arguments are not used.
+    Each array is read as by `load_array`. Where the file holds the three sets, the other arguments are not used. Arrays
+    of labels (see `load_labels`) are left alone.
     """
     path = Path(path)
-    arrays = read_arrays(path)
+    arrays = {name: array for name, array in read_arrays(path).items() if name not in _LABELS}
     if len(arrays) == 1:
         array = _checked(str(path), *arrays.values())
         try:
@@ -52,6 +56,36 @@ def load_splits(path: str | Path, seed: int, validation: float = 0.1, test: floa
             f"{shapes[2]} in test; reshape them"
         )
     return splits
+
+
+def load_labels(path: str | Path, seed: int, validation: float = 0.1, test: float = 0.1) -> Labels:
+    """The labels in a .npz file, divided as `load_splits` divides the examples: a context for `Batch`.
+
+    They are whole numbers from 0, in an array `labels` with one for each example; in a file with three sets, in
+    `train_labels`, `validation_labels` and `test_labels`.
+    """
+    path = Path(path)
+    arrays = read_arrays(path)
+    found = {name: array for name, array in arrays.items() if name in _LABELS}
+    rows = {name: len(array) for name, array in arrays.items() if name not in _LABELS and array.ndim}
+    wanted = (
+        {f"{name}_labels": rows[name] for name in rows} if len(rows) == 3 else {"labels": max(rows.values(), default=0)}
+    )
+    if set(found) != set(wanted):
+        raise ValueError(
+            f"{path}: expected labels in {list_of(wanted)}, got {list_of(found)}; save them beside the data"
+        )
+    for name, array in found.items():
+        if array.shape != (wanted[name],) or array.dtype.kind not in "iu" or array.min(initial=0) < 0:
+            raise ValueError(
+                f"{path}, array {name!r}: expected {wanted[name]} whole numbers from 0, got {array.dtype}"
+                f"{list(array.shape)}; number the classes from 0"
+            )
+    if len(found) == 3:
+        return Labels(*(found[f"{name}_labels"].astype(np.int32) for name in Splits._fields))
+    return Labels(
+        *(found["labels"].astype(np.int32)[part] for part in split_rows(wanted["labels"], seed, validation, test))
+    )
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_count, check_inputs
 from vages.distributions import Bernoulli
-from vages.models import GRBM, check_inputs
+from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
 
 _full_precision = jax.default_matmul_precision("float32")  # by default, GPUs and TPUs may multiply with far fewer bits
@@ -165,5 +166,4 @@ def _check_run(chains: int, temperatures: int) -> None:
         ("chains", chains, "a standard error"),
         ("temperatures", temperatures, "a path from the base to the model"),
     ):
-        if value < 2:
-            raise ValueError(f"{name}: expected at least 2, got {value}; {why} needs two")
+        check_count(name, value, 2, f"{why} needs two")

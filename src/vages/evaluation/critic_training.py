@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vages.blocks import scan_in_blocks
+from vages.checks import check_count
 from vages.distributions import flat_noise
 from vages.evaluation.critic import LatentCritic
 from vages.evaluation.scores import NUMBERS, FunctionScore, VariationalScore
@@ -42,8 +43,7 @@ class CriticTraining:
 
     def __post_init__(self):
         for name, least in (("steps", 1), ("batch", 1), ("checks", 1), ("posterior_steps", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: expected at least {least}, got {getattr(self, name)}")
+            check_count(name, getattr(self, name), least, "give more")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate: expected a positive number, got {self.learning_rate}")
         if self.hutchinson not in ("rademacher", "gaussian"):

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32, Float64, UInt8
 
+from vages.checks import check_count
 from vages.evaluation.inception import Inception
 from vages.evaluation.statistics import Statistics
 from vages.nets.inception import Folded, inception_features
@@ -56,8 +57,7 @@ def feature_moments(
     """
     if batch < GROUPS or batch % GROUPS:
         raise ValueError(f"batch: expected a multiple of {GROUPS}, got {batch}")
-    if most < 1:
-        raise ValueError(f"most: expected at least 1 image, got {most}; say how many there are")
+    check_count("most", most, 1, "say how many images there are")
     batch = min(batch, -(-most // GROUPS) * GROUPS)
     keep = np.zeros(most, bool)
     keep[np.random.default_rng(0).permutation(most)[:kept]] = True

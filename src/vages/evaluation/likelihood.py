@@ -8,8 +8,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_inputs
 from vages.evaluation.ais import LogPartition, ais
-from vages.models import GRBM, TractableEBLVM, check_inputs
+from vages.models import GRBM, TractableEBLVM
 from vages.models.grbm import MAX_ENUMERATED
 
 _BLOCK = 1024  # examples evaluated together, which bounds the memory

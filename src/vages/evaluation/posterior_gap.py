@@ -16,11 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_inputs
 from vages.distributions import Bernoulli, Distribution, Gaussian
 from vages.estimators import vaes
 from vages.evaluation.kernels import IMQ, median_distance, stein_kernel
 from vages.evaluation.likelihood import Estimate
-from vages.models import EBLVM, TractableEBLVM, check_inputs, encode
+from vages.models import EBLVM, TractableEBLVM, encode
 from vages.posteriors import Corrector, Posterior, fisher, infer
 
 _BLOCK = 64  # v whose samples are in memory together

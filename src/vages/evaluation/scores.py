@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from vages.checks import check_count, check_finite, check_inputs
 from vages.estimators import vaes
-from vages.models import EBLVM, Encoding, check_finite, check_inputs, encode
+from vages.models import EBLVM, Encoding, encode
 from vages.posteriors import Corrector, Posterior, infer
 
 NUMBERS = 2**18  # of v, taken together: a network's layers may hold a hundred times as many
@@ -35,8 +36,7 @@ class VariationalScore(eqx.Module):
     corrector: Corrector | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
-        if self.samples < 1:
-            raise ValueError(f"samples: expected at least 1, got {self.samples}")
+        check_count("samples", self.samples, 1, "one will do")
 
     def __call__(self, key: PRNGKeyArray, v: Array | Encoding, context: Any = None) -> Array:
         """The score at each v of a batch, or of an encoding."""

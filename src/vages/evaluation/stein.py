@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_count, check_finite
 from vages.evaluation.kernels import IMQ, Kernel, median_bandwidth, stein_kernel
 from vages.evaluation.scores import Score, check_examples, score_batch
 from vages.evaluation.signs import random_signs
-from vages.models import check_finite
 
 LEAST = 10  # examples
 _BLOCK = 1024  # rows and columns of the Stein matrix that are in memory together
@@ -60,8 +60,7 @@ def ksd_test(
     """
     kernel = IMQ() if kernel is None else kernel
     check_examples("v", v, LEAST)
-    if replicates < 1:
-        raise ValueError(f"replicates: expected at least 1, got {replicates}; 1000 is usual")
+    check_count("replicates", replicates, 1, "1000 is usual")
     for_score, for_weights = jax.random.split(key)
     scores = _scores(for_score, score, v)
     flat, flat_scores = v.reshape(len(v), -1), scores.reshape(len(v), -1)

@@ -1,6 +1,5 @@
 """p(v, h): models as two functions of one example."""
 
-from vages.models.checks import check_finite, check_inputs
 from vages.models.deep import DeepEBLVM
 from vages.models.eblvm import EBLVM, TractableEBLVM
 from vages.models.ebm import EBM
@@ -21,8 +20,6 @@ __all__ = [
     "LinearGaussian",
     "Mixed",
     "TractableEBLVM",
-    "check_finite",
-    "check_inputs",
     "encode",
     "features_of",
     "log_joints",

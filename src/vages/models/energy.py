@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import equinox as eqx
 from jaxtyping import Array
 
+from vages.checks import check_kind
 from vages.domains import Domain, Empty, as_domain
-from vages.models.checks import check_kind
 from vages.models.eblvm import EBLVM
 
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_count
 from vages.models import EBLVM
-from vages.models.settings import check_count
 from vages.objectives.noise import Noised, NoiseRange, add_noise, check_level, scale
 from vages.objectives.objective import Batch, Given, Metrics, Objective
 from vages.posteriors import Posterior, infer

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_count, check_kind
 from vages.models import GRBM
-from vages.models.checks import check_kind
-from vages.models.settings import check_count
 from vages.objectives.objective import Given, Metrics, Objective, frozen
 from vages.posteriors import Posterior
 from vages.samplers import gibbs_step

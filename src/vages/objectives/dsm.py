@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_inputs, check_kind
 from vages.distributions import Distribution
 from vages.estimators import control_variate
-from vages.models import EBLVM, Encoding, check_inputs, encode
-from vages.models.checks import check_kind
+from vages.models import EBLVM, Encoding, encode
 from vages.objectives.latents import Latents, LatentSource, Variational
 from vages.objectives.noise import Noised, NoiseRange, add_noise, check_level, scale
 from vages.objectives.objective import Batch, Given, Metrics, Objective, frozen

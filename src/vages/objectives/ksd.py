@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_positive
 from vages.distributions import Distribution
 from vages.models import EBLVM, encode
-from vages.models.settings import check_positive
 from vages.objectives.dsm import check_samples_of_q, check_source, control_variate_of
 from vages.objectives.latents import LatentSource, Variational
 from vages.objectives.objective import Given, Metrics, Objective, frozen

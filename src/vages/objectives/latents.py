@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_count
 from vages.distributions import Distribution
 from vages.domains import MAX_STATES, Binary, Empty
 from vages.estimators import surrogate, vaes
 from vages.models import EBLVM, Encoding, features_of, log_marginal
-from vages.models.settings import check_count
 from vages.posteriors import Corrector
 
 

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_count
 from vages.distributions import flat_noise
 from vages.models import EBLVM, Encoding, encode
-from vages.models.settings import check_count
 from vages.objectives.objective import Given, Metrics, Objective
 from vages.posteriors import Posterior, infer
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_positive
 from vages.distributions import flat_noise
-from vages.models.settings import check_positive
 from vages.objectives.objective import Batch
 
 

@@ -95,9 +95,7 @@ class _Plain(Objective):
 
     function: Callable[..., Any]
 
-    def loss(
-        self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, given: Given
-    ) -> tuple[Float[Array, ""], Metrics, Any]:
+    def loss(self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, given: Given) -> tuple[Any, Metrics, Any]:
         out = self.function(key, model, posterior, given.batch)
         if not (isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], dict)):
             raise TypeError(

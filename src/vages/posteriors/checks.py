@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vages.checks import check_features, check_kind, check_log_joint, check_number, on_shapes
 from vages.distributions import Bernoulli, Distribution, Gaussian, Joint, OneHot
 from vages.domains import Binary, Categorical, Domain, Empty, Product, Real
 from vages.models import EBLVM
-from vages.models.checks import check_features, check_kind, check_log_joint, check_number, on_shapes
 from vages.models.mixed import dtype_of
 from vages.posteriors.exact import Listed
 from vages.posteriors.posterior import Posterior

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from vages.checks import check_count, check_positive, is_finite, told
 from vages.distributions import flat_noise
 from vages.models import EBLVM
-from vages.models.settings import check_count, check_positive, is_finite, told
 
 _UNROLLED = 5  # steps in a turn of the loop; a turn costs a GPU nearly as much as a step
 

@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from vages.models import EBLVM, check_finite, check_inputs
+from vages.checks import check_count, check_finite, check_inputs
+from vages.models import EBLVM
 from vages.samplers.langevin import Held
 from vages.samplers.program import Run
 
@@ -12,8 +13,7 @@ from vages.samplers.program import Run
 def check_run(count: int, run: Run) -> None:
     """Raise unless there are chains to run, and steps between the snapshots."""
     for name, value in (("count", count), ("batch", run.batch), ("chunk", run.chunk)):
-        if value < 1:
-            raise ValueError(f"{name}: expected at least 1, got {value}")
+        check_count(name, value, 1, "give more")
     steps = run.schedule.steps
     most = max(1, steps - 1)
     if run.record is not None and not 1 <= run.record <= most:

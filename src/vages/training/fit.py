@@ -13,9 +13,8 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Key, PRNGKeyArray
 
+from vages.checks import check_context, check_count, check_finite, check_numbers
 from vages.data import Batches
-from vages.models import check_finite
-from vages.models.checks import check_context, check_numbers
 from vages.objectives import Batch
 from vages.training.cluster import check_same, digest
 from vages.training.devices import BATCH, any_process, check_batch, everywhere, here, is_writer, place
@@ -62,13 +61,17 @@ class Fitted:
 
 
 def init_seeds(
-    learner: Learner, seeds: Sequence[int], make: Callable[[PRNGKeyArray], tuple[Any, Any]], batch: int
+    learner: Learner,
+    seeds: Sequence[int],
+    make: Callable[[PRNGKeyArray], tuple[Any, Any]],
+    batch: int,
+    context: Any = None,
 ) -> LearnerState:
     """States of several runs, one a seed, along a leading axis; `make(key)` gives (model, posterior)."""
 
     def one(key):
         parts, start = jax.random.split(key)
-        return learner.init(start, *make(parts), batch=batch)
+        return learner.init(start, *make(parts), batch=batch, context=context)
 
     return eqx.filter_jit(eqx.filter_vmap(one))(seed_keys(seeds, "start"))
 
@@ -291,8 +294,8 @@ def _check(data: Batch, shape: tuple[int, ...], own_data: bool, seeds: tuple[int
 
 def _check_settings(steps: int, batch: int, chunk: int, evaluate_every: int | None, mesh: Mesh | None) -> None:
     for name, value in {"steps": steps, "batch": batch, "chunk": chunk, "evaluate_every": evaluate_every}.items():
-        if value is not None and value < 1:
-            raise ValueError(f"{name}: expected at least 1, got {value}")
+        if value is not None:
+            check_count(name, value, 1, "give more")
     check_batch(batch, mesh)
 
 

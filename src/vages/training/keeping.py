@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from vages.checks import check_count
 from vages.environment import environment
 from vages.files import BadFile
 from vages.training.checkpoint import (
@@ -48,8 +49,8 @@ class Checkpoints:
 
     def __post_init__(self):
         for name in ("every", "keep_last", "keep_every"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name}: expected at least 1, got {value}")
+            if (value := getattr(self, name)) is not None:
+                check_count(name, value, 1, "give more")
         if not self.seconds >= 0:
             raise ValueError(f"seconds: expected 0 or more, got {self.seconds}")
 

@@ -18,9 +18,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, DTypeLike, Float, Int, Key, PRNGKeyArray, UInt32
 
+from vages.checks import check_kind, check_number
 from vages.hoist import hoist
 from vages.models import EBLVM, Encoding, Mixed, encode
-from vages.models.checks import check_kind, check_number
 from vages.objectives import Batch, Given, Metrics, Objective, as_objective
 from vages.optimizers import Rate, adam, apply, check_rate
 from vages.posteriors import Divergence, MixedPosterior, Posterior, check_contract, has_parameters, kl
@@ -50,12 +50,12 @@ class LearnerState(NamedTuple):
 class Learner(NamedTuple):
     """Pure functions; every method of the library looks like this to `fit`."""
 
-    init: Callable[..., LearnerState]  # of (key, model, posterior, batch): the first state
+    init: Callable[..., LearnerState]  # of (key, model, posterior, batch, context=None): the first state
     step: Callable[[PRNGKeyArray, LearnerState, Batch], tuple[LearnerState, Metrics]]  # one iteration on one batch
 
 
 def make_learner(
-    objective: Objective | Callable[..., tuple[Array, Metrics]],
+    objective: Any,
     *,
     learning_rate: Rate,
     posterior_learning_rate: Rate | None = None,
@@ -100,7 +100,7 @@ def make_learner(
     def low_posterior(posterior: Posterior) -> Posterior:
         return posterior if compute_dtype is None else MixedPosterior(posterior, compute_dtype)
 
-    def check(key: Any, model: Any, posterior: Any, batch: Any) -> None:
+    def check(key: Any, model: Any, posterior: Any, batch: Any, context: Any) -> None:
         """Raise, before anything is computed, what the first step would: a contract broken, parts that do not fit."""
         order = "init takes (key, model, posterior, batch), in this order"
         check_kind("key", key, (Key[Array, ""], UInt32[Array, "_"]), "a key, jax.random.key(0) say", order)
@@ -109,13 +109,14 @@ def make_learner(
         check_kind("batch", batch, int | np.integer, "a number of examples", order)
         if model.h.size:  # without latents, nothing is asked of the posterior
             check_dtype(posterior)
-        q = check_contract(model, posterior)
+        one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+        q = check_contract(model, posterior, jax.tree.map(one, context))
         if (posterior_steps or own.unrolled) and has_parameters(posterior):
             divergence.check(posterior, q)
         own.check(model, q)
 
-    def init(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, batch: int) -> LearnerState:
-        check(key, model, posterior, batch)
+    def init(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, batch: int, context: Any = None) -> LearnerState:
+        check(key, model, posterior, batch, context)
         extras, carry = own.init(key, low_model(model), batch)
         return LearnerState(
             model,

@@ -9,6 +9,8 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from PIL import Image
 
+from vages.checks import check_count
+
 NOT_A_NUMBER = (1.0, 0.0, 1.0)  # magenta: a diverged chain must not pass for a black picture
 
 GreyOrColour = Float[np.ndarray, "n height width"] | Float[np.ndarray, "n channels height width"]
@@ -21,8 +23,7 @@ def tile(images: GreyOrColour, columns: int, gap: int = 1) -> Float[np.ndarray, 
             "images: expected at least one, (n, height, width) or (n, channels, height, width) with 1 or 3 channels, "
             f"got {images.shape}; reshape them"
         )
-    if columns < 1:
-        raise ValueError(f"columns: expected at least 1, got {columns}")
+    check_count("columns", columns, 1, "10 is usual")
     grey_or_colour = images[:, None] if images.ndim == 3 else images
     count, _, height, width = grey_or_colour.shape
     colours = np.broadcast_to(np.moveaxis(grey_or_colour, 1, -1), (count, height, width, 3))

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from vages.checks import check_count
 from vages.models import EBLVM
 from vages.samplers import Schedule
 from vages.samplers.checks import check_continuous, check_latents, held_pixels
@@ -56,8 +57,7 @@ class Chain:
         frames: int = 60,
         room: int = 0,
     ):
-        if frames < 1:
-            raise ValueError(f"frames: expected at least 1, got {frames}")
+        check_count("frames", frames, 1, "60 is usual")
         dtype = chain_dtype(model)
         rows = None if h is None else check_latents(model, h, dtype)
         if rows is None:

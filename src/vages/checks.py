@@ -1,10 +1,13 @@
-"""What may go into an estimator, checked at the door: shapes, dtypes, a scalar energy, finite numbers.
+"""Checks of arguments: numbers, arrays, and what models do with them.
 
-Shapes and dtypes are known before anything is computed, under `jit` too. Values are looked at only where
-they are already there: under `jit` a non-finite batch is for the caller of the compiled program to find.
+Every error is one line: `name: expected …, got …; what to do`. Shapes and dtypes are known before anything is
+computed, under `jit` too. Values are looked at only where they are already there: under `jit` a non-finite batch is
+for the caller of the compiled program to find. Models and domains are known by what they do alone.
 """
 
+import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import equinox as eqx
@@ -13,12 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from vages.domains import Domain, Product
-from vages.models.eblvm import EBLVM
-
 
 def check_inputs(
-    model: EBLVM,
+    model: Any,
     v: Any,
     h: Any = None,
     z: Any = None,
@@ -83,9 +83,9 @@ def shapes_of_one(v: Any, context: Any) -> tuple[Any, ...]:
     return (one(v),) if context is None else (one(v), jax.tree.map(one, context))
 
 
-def named_parts(name: str, value: Any, domain: Domain) -> list[tuple[str, Any, Domain]]:
+def named_parts(name: str, value: Any, domain: Any) -> list[tuple[str, Any, Any]]:
     """(name, array, domain) of a value, or of each entry of a dict."""
-    if not isinstance(domain, Product):
+    if not hasattr(domain, "parts"):
         return [(name, value, domain)]
     wanted = dict(domain.parts)
     if not isinstance(value, dict) or set(value) != set(wanted):
@@ -107,7 +107,7 @@ def check_finite(name: str, array) -> None:
         )
 
 
-def check_values(name: str, array: Any, domain: Domain) -> None:
+def check_values(name: str, array: Any, domain: Any) -> None:
     """Raise if concrete values of a discrete variable are not between 0 and 1; relaxed ones are."""
     if domain.continuous or isinstance(array, Tracer):
         return
@@ -134,7 +134,7 @@ def check_kind(name: str, value: Any, kind: Any, expected: str, advice: str) -> 
         raise TypeError(f"{name}: expected {expected}, got {_called(value)}; {advice}")
 
 
-def check_features(model: EBLVM, v: Any, context: Any = None) -> Any:
+def check_features(model: Any, v: Any, context: Any = None) -> Any:
     """The features of one v, as shapes and dtypes like v; raise unless the model has them."""
     advice = "write it for one example, without a batch axis, or mend the domain v"
     if context is None:
@@ -143,7 +143,7 @@ def check_features(model: EBLVM, v: Any, context: Any = None) -> Any:
     return on_shapes("features", expected, "is the model made for this context?", model.features, v, context)
 
 
-def check_log_joint(model: EBLVM, features: Any, h: Any) -> None:
+def check_log_joint(model: Any, features: Any, h: Any) -> None:
     """Raise unless log p̃(v, h) = −E(v, h) of one example is one floating number."""
     shape = jax.tree.map(lambda x: x.shape, h)
     expected = f"−E(v, h) of one example, v of shape {model.v.shape} and h of shape {shape}"
@@ -183,3 +183,25 @@ def _called(value: Any) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else type(value).__name__
+
+
+def check_count(name: str, count: Any, least: int, advice: str) -> None:
+    """Raise unless it is a whole number, Python's or NumPy's, from `least` on."""
+    if not (isinstance(count, int | np.integer) and count >= least):
+        raise ValueError(f"{name}: expected at least {least}, a whole number, got {told(count)}; {advice}")
+
+
+def check_positive(name: str, value: Any, kind: str, advice: str) -> None:
+    """Raise unless it is a finite number above 0; `kind` is what it is called."""
+    if not (is_finite(value) and value > 0):
+        raise ValueError(f"{name}: expected a finite {kind} above 0, got {told(value)}; {advice}")
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is one finite number, Python's, NumPy's or JAX's."""
+    return (isinstance(value, Real) or getattr(value, "shape", None) == ()) and math.isfinite(value)
+
+
+def told(value: Any) -> str:
+    """The value in one line, of an array the beginning."""
+    return " ".join(repr(value).split())[:80]

@@ -342,15 +342,25 @@ def test_a_dry_run_says_what_training_would_be(monkeypatch, capsys, tmp_path):
 
 def test_a_dry_run_sees_what_would_stop_training(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VAGES_DATA", str(tmp_path))
     np.save("own.npy", np.zeros((40, 3)))
     for words, says in (
         (("--data", "none.npy"), "none.npy"),
         (("--data", "own.npy", "--batch", "100"), "batch"),
         (("--out", "."), "out: "),
+        (("--devices", "999"), "devices: "),
+        (("--cluster", "x"), "cluster: "),
+        (("--cluster", "localhost:80,2,2"), "cluster: "),
+        (("digits", "--fid-every", "1", "--steps", "1"), "Inception: "),
     ):
         status, out, _ = run(monkeypatch, capsys, "train", *words, "--dry-run", "--json")
         assert status == 2
         assert says in json.loads(out)["problem"]
+    (tmp_path / "text.npy").write_text("text")
+    for name, state in (("none.npy", "missing"), ("text.npy", "unusable")):
+        status, out, _ = run(monkeypatch, capsys, "train", "--data", name, "--dry-run", "--json")
+        assert (status, json.loads(out)["data"]["state"]) == (2, state)
+    (tmp_path / "text.npy").unlink()
     status, out, _ = run(monkeypatch, capsys, "train", "--data", "own.npy", "--batch", "10", "--dry-run", "--json")
     assert (status, json.loads(out)["data"]["state"]) == (0, "present")
     assert [path.name for path in tmp_path.iterdir()] == ["own.npy"]

@@ -382,7 +382,7 @@ def test_masks_that_are_none(tmp_path):
             hidden_pixels(str(path), (1, 8, 6))
     with refused("mask", got="'upper'"):
         hidden_pixels("upper", (1, 8, 6))
-    with pytest.raises(FileNotFoundError, match="found none"):
+    with pytest.raises(FileNotFoundError, match="got none"):
         hidden_pixels(str(tmp_path / "b.png"), (1, 8, 6))
 
 
@@ -576,10 +576,11 @@ def test_data_is_got(monkeypatch, capsys, tmp_path):
         assert (status, got) == (0, ["mnist", "mnist"])
         assert "mnist: there/[bold]: expected, got\n" in command(monkeypatch, capsys, "data")[1]
     for name, message in (
-        ("celeba", "vages: celeba: "),
-        ("digits", "vages: fetch: "),
+        ("celeba", "vages: celeba: expected "),
+        ("digits", "vages: name: expected "),
     ):
         status, _, err = command(monkeypatch, capsys, "data", "--get", name)
         assert status == 2
         assert err.startswith(message)
         assert len(err.splitlines()) == 1
+        assert ", got " in err

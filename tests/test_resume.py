@@ -191,7 +191,7 @@ def test_damaged_checkpoints_push_out_no_good_one(tmp_path):
     trained("dsm", True, tmp_path / "a", 30)
     for path in checkpoints(tmp_path / "a" / "checkpoints"):
         path.joinpath(ARRAYS).write_bytes(b"damaged")
-    with pytest.raises(BadFile, match="found none"):
+    with pytest.raises(BadFile, match="got none"):
         trained("dsm", True, tmp_path / "a", 40, resume=True)
     assert len(rows(tmp_path / "a")) == 6  # and the log is as it was
     write_checkpoint(tmp_path / "a" / "checkpoints", 0, {"a": np.zeros(1)}, {})

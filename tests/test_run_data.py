@@ -20,6 +20,7 @@ from vages.app.runs import Assessment, Sizes, config_of, load_grbm_run, load_run
 from vages.app.runs.assessment import Row
 from vages.app.runs.dataset import read_deep
 from vages.app.runs.image_quality import samples_of
+from vages.app.runs.kept import keep, new_folder
 from vages.app.runs.training_data import data_to_train_on
 from vages.data import TOYS, split
 from vages.training import RunFolder
@@ -161,6 +162,16 @@ def test_moved_data_are_named_by_an_option(project, monkeypatch, capsys):
     monkeypatch.chdir("/")
     np.testing.assert_array_equal(load_grbm_run(grbm).splits.test, split(rows(0), SMALL.seed).test)  # it is recorded
     capsys.readouterr()
+
+
+def test_a_place_that_is_no_text_can_be_recorded_in_a_result(project, monkeypatch):
+    """Its bytes are lone surrogates in Python, which no file of JSON holds; samples were drawn before that was said."""
+    place = os.fsdecode(b"\xff.npy")
+    (project / "images.npy").rename(place)
+    run = load_run(project / "runs" / "deep", data=place)
+    with new_folder(run, "samples", None) as folder:
+        kept = keep(folder, "samples", run, {"v": np.zeros(1)}, {})
+    assert json.loads((kept.folder / "result.json").read_text())["data"]["name"] == r"\udcff.npy"
 
 
 def test_data_of_a_run_without_a_fingerprint_cannot_be_named(project, monkeypatch):

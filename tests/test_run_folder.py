@@ -359,7 +359,7 @@ def other_data(run):
         (lambda run: None, {"learning_rate": 0.5}, "resume: .*settings"),
         (lambda run: None, {"steps": 15}, "steps: .*20"),
         (other_data, {}, "checkerboard: .*trained"),
-        (damage, {}, "checkpoints: .*found none; .*SHA-256"),
+        (damage, {}, "checkpoints: .*got none; .*SHA-256"),
         (lambda run: newer(run / LAST, 7), {}, "got format 7"),
         (lambda run: (run / "metrics.jsonl").unlink() or (run / "metrics.jsonl").mkdir(), {}, "got a folder"),
         (lambda run: shutil.rmtree(run / LAST), {"latents": 5}, "resume: .*settings"),

@@ -22,7 +22,7 @@ def explore(run: Run, /, port: int = 0, no_browser: bool = False, raw: bool = Fa
 
     check_bounds(port=(port, Bounds(0, 65535, "0 is a free one")))
     if find_spec("nicegui") is None:
-        raise ValueError("explore: expected NiceGUI, which is not installed; pip install 'vages[explore]'")
+        raise ValueError("explore: expected NiceGUI to be installed, got none; pip install 'vages[explore]'")
     from vages.app.explore.app import serve
     from vages.app.runs import load_run
     from vages.app.runs.playground import playground

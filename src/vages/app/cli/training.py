@@ -353,7 +353,9 @@ def parse_cluster(cluster: str, timeout: int) -> tuple[str | None, int | None, i
     address, *numbers = cluster.split(",")
     host, _, port = address.rpartition(":")
     if not host or not _is_port(port) or len(numbers) != 2 or not all(map(str.isdecimal, numbers)):
-        raise ValueError(f"cluster: expected auto or HOST:PORT,PROCESSES,INDEX, got {cluster!r}")
+        raise ValueError(
+            f"cluster: expected auto or HOST:PORT,PROCESSES,INDEX, got {cluster!r}; write 10.0.0.1:4000,2,0, say"
+        )
     processes, index = (int(number[:9]) for number in numbers)
     check_bounds(cluster=(processes, PROCESSES))
     if index >= processes:

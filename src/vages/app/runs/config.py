@@ -38,7 +38,9 @@ def _recipe(config: dict[str, Any], name: str) -> Recipe | DeepRecipe:
     try:
         return kind(**config)
     except TypeError as error:
-        raise ValueError(f"{name}: expected the settings of a recipe, got {error}") from None
+        raise ValueError(
+            f"{name}: expected the settings of a recipe, got values of other types; is it a run of vages?"
+        ) from error
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 

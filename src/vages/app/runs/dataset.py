@@ -16,6 +16,7 @@ import numpy as np
 from vages.app.recipes.deep import DeepRecipe, load_deep, training_parts
 from vages.app.recipes.recipe import Recipe, load_all_data
 from vages.data import IMAGE_SETS, TOYS, Images, Splits, load_images
+from vages.terminal import printable
 from vages.training.digests import fingerprint
 
 AnyRecipe = TypeVar("AnyRecipe", Recipe, DeepRecipe)
@@ -34,7 +35,7 @@ class RunData(Generic[Data]):
 
     def about(self) -> dict[str, Any]:
         """Plain values, for a result."""
-        return {"name": self.name, "own": self.own, **self.fingerprints}
+        return {"name": printable(self.name), "own": self.own, **self.fingerprints}
 
 
 def told_of_data(about: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from vages.app.runs.reported_galleries import gallery_sections
 from vages.app.runs.saved import saved_progress
 from vages.storage.directory import Directory
 from vages.storage.durable import NotWritten
+from vages.terminal import printable
 from vages.training import Diverged, RunFolder
 from vages.training.checkpoint import last_step, newest_about
 from vages.training.digests import canonical
@@ -132,7 +133,7 @@ def _edited(folder: Path, config: dict[str, Any]) -> list[str]:
     try:
         recipe_of(folder)
     except (ValueError, OSError) as error:
-        return [str(error).replace(f"{folder}/", "")]
+        return [printable(str(error).replace(f"{folder}/", ""))]
     return []
 
 

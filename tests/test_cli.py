@@ -138,6 +138,7 @@ def test_the_version(monkeypatch, capsys):
         (["sample", "{file}"], "vages: run: .*got .*file"),
         (["train", "--out", "{file}"], "vages: out: .*got .*file"),
         (["train", "--resume", "{file}", "--out", "x"], "vages: out: .*--resume"),
+        (["train", "digits", "--resume", "{file}"], "vages: preset: .*--resume.*got digits"),
         (["train", "digits", "--bandwidth", "1"], "vages: bandwidth: .*deep"),
         (["reproduce"], "vages: name: .*got nothing"),
         (["train", "--seed", "99999999999"], "vages: seed: .*got 99999999999 .*; choose"),

@@ -426,7 +426,14 @@ def test_a_resume_of_a_run_in_use_changes_nothing(run):
 
 
 @pytest.mark.parametrize(
-    "row", ['{"step": 20, "loss": "x"}', '{"step": 20, "loss": {"a": 1}}', '{"step": NaN}', "[20]"]
+    "row",
+    [
+        '{"step": 20, "loss": "x"}',
+        '{"step": 20, "loss": {"a": 1}}',
+        '{"step": 20, "loss": [1.0, 2.0]}',
+        '{"step": NaN}',
+        "[20]",
+    ],
 )
 def test_rows_of_a_log_that_are_no_numbers_are_left_out(run, row):
     good = (run / "metrics.jsonl").read_text().splitlines()

@@ -180,7 +180,7 @@ def test_what_is_no_deep_run_is_refused(trained, copied, tmp_path):
 
 def test_other_images_are_refused(copied, tmp_path):
     for name, message in (
-        ("nowhere", "nowhere: .*copy .*found"),
+        ("nowhere", "nowhere: .*copy .*got nothing"),
         ("other.npy", "other.npy: .*copy"),
     ):
         with_settings(copied, replace(SMALL, data=str(tmp_path / name)))

@@ -86,7 +86,7 @@ def stubbed(monkeypatch, tmp_path, deep_run):
     for module in (sizes, sys.modules["vages.app.runs.deep"]):
         monkeypatch.setattr(module, "training_sizes", lambda recipe, shape, examples: Sizes({}, {}, {"noise": 0}))
     for name in ("load_run", "assess"):
-        monkeypatch.setattr(runs, name, begin if name == "assess" else lambda path, raw=False: deep_run)
+        monkeypatch.setattr(runs, name, begin if name == "assess" else lambda path, raw=False, data=None: deep_run)
     for name in ("new_folder", "sample_v", "sample_joint"):
         monkeypatch.setattr(sys.modules["vages.app.runs.gallery"], name, begin)
     monkeypatch.setattr(sys.modules["vages.app.runs.embedding"], "new_folder", begin)

@@ -1,5 +1,6 @@
 """The command line, as a user meets it."""
 
+import ast
 import inspect
 import json
 import math
@@ -107,6 +108,20 @@ def test_the_choices_are_the_catalogue():
     assert set(get_args(options.Bench)) == set(BENCHES)
 
 
+def test_messages_name_options_that_exist():
+    """Every --word in a text of the sources is an option of a command, or of pip or tyro where these are called."""
+    known = {"--help", "--version", "--debug", "--no-deps", "--tyro-print-completion"}
+    for command in COMMANDS.values():
+        known |= {f"--{name.replace('_', '-')}" for name in inspect.signature(command.run).parameters}
+    named = {}
+    for path in Path(vages.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named |= dict.fromkeys(re.findall(r"(?<![\w-])--[a-z][a-z-]*", node.value), path.name)
+    assert len(named) > 20
+    assert {word: place for word, place in named.items() if word not in known} == {}
+
+
 def test_the_version(monkeypatch, capsys):
     assert run(monkeypatch, capsys, "--version") == (0, f"vages {vages.__version__}\n", "")
 
@@ -123,8 +138,13 @@ def test_the_version(monkeypatch, capsys):
         (["sample", "{file}"], "vages: run: .*got .*file"),
         (["train", "--out", "{file}"], "vages: out: .*got .*file"),
         (["train", "--resume", "{file}", "--out", "x"], "vages: out: .*--resume"),
+        (["train", "digits", "--resume", "{file}"], "vages: preset: .*--resume.*got digits"),
         (["train", "digits", "--bandwidth", "1"], "vages: bandwidth: .*deep"),
         (["reproduce"], "vages: name: .*got nothing"),
+        (["train", "--seed", "99999999999"], "vages: seed: .*got 99999999999 .*; choose"),
+        (["train", "digits", "--seed", "99999999999"], "vages: seed: .*got 99999999999; choose"),
+        (["evaluate", "nosuch"], "vages: source: .*got 'nosuch'.*; check"),
+        (["evaluate", "{file}"], "vages: against: .*{file}.*got none; .*--against"),
         (["reproduce", "fig1", "--out", "{file}"], "vages: .*file"),
     ],
 )
@@ -134,7 +154,7 @@ def test_errors_are_one_line(monkeypatch, capsys, tmp_path, args, says):
     status, out, err = run(monkeypatch, capsys, *args)
     assert (status, out) == (2, "")
     assert len(err.strip().splitlines()) == 1
-    assert re.match(says, err)
+    assert re.match(says.format(file=tmp_path / "file"), err)
 
 
 ERRORS = [
@@ -342,15 +362,25 @@ def test_a_dry_run_says_what_training_would_be(monkeypatch, capsys, tmp_path):
 
 def test_a_dry_run_sees_what_would_stop_training(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VAGES_DATA", str(tmp_path))
     np.save("own.npy", np.zeros((40, 3)))
     for words, says in (
         (("--data", "none.npy"), "none.npy"),
         (("--data", "own.npy", "--batch", "100"), "batch"),
         (("--out", "."), "out: "),
+        (("--devices", "999"), "devices: "),
+        (("--cluster", "x"), "cluster: "),
+        (("--cluster", "localhost:80,2,2"), "cluster: "),
+        (("digits", "--fid-every", "1", "--steps", "1"), "Inception: "),
     ):
         status, out, _ = run(monkeypatch, capsys, "train", *words, "--dry-run", "--json")
         assert status == 2
         assert says in json.loads(out)["problem"]
+    (tmp_path / "text.npy").write_text("text")
+    for name, state in (("none.npy", "missing"), ("text.npy", "unusable")):
+        status, out, _ = run(monkeypatch, capsys, "train", "--data", name, "--dry-run", "--json")
+        assert (status, json.loads(out)["data"]["state"]) == (2, state)
+    (tmp_path / "text.npy").unlink()
     status, out, _ = run(monkeypatch, capsys, "train", "--data", "own.npy", "--batch", "10", "--dry-run", "--json")
     assert (status, json.loads(out)["data"]["state"]) == (0, "present")
     assert [path.name for path in tmp_path.iterdir()] == ["own.npy"]
@@ -422,7 +452,7 @@ def test_pictures_for_a_program(monkeypatch, capsys, tmp_path, name, does):
         progress(5, 5)
         return runs.Kept(out, {"protocol": "v", "weights": "raw", "checkpoint": 4, "seconds": 0.5})
 
-    monkeypatch.setattr(runs, "load_run", lambda path, raw: (path, raw))
+    monkeypatch.setattr(runs, "load_run", lambda path, raw, data: (path, raw, data))
     monkeypatch.setattr(runs, does, made)
     status, out, err = run(monkeypatch, capsys, name, "run", "--out", tmp_path, "--json")
     assert (status, err) == (0, "")

@@ -68,6 +68,14 @@ def test_the_first_process_needs_an_address_of_its_own_and_a_free_port():
             join_cluster(address, 2, 0, timeout=1)
 
 
+def test_the_timeout_is_that_of_joining_and_of_answering(monkeypatch):
+    given = {}
+    monkeypatch.setattr("jax.distributed.initialize", lambda *_, **how: given.update(how))
+    monkeypatch.setattr("vages.training.cluster._compare", lambda about: None)
+    join_cluster("127.0.0.1:1", 2, 1, timeout=7)
+    assert given["initialization_timeout"] == given["heartbeat_timeout_seconds"] == 7
+
+
 @pytest.fixture
 def start():
     """Start a Python process; it is ended with the test, whatever happens."""

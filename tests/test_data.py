@@ -370,7 +370,7 @@ def test_damaged_files_are_refused_or_read(tmp_path, suffix):
 def test_files_that_are_not_there(tmp_path, load):
     (tmp_path / "folder.npy").mkdir()
     for name, found in (("none.npy", "none"), ("folder.npy", "a folder")):
-        with pytest.raises(FileNotFoundError, match=f"found {found}") as error:
+        with pytest.raises(FileNotFoundError, match=f"got {found}") as error:
             load(tmp_path / name)
         check_error(error.value, tmp_path / name)
     for name, ending in (("x.csv", "'.csv'"), ("x", "'no ending'")):

@@ -615,7 +615,7 @@ def test_archives_with_other_contents(data, server, published, name):
     for content, message in (
         (wrong, f"{source.files[0]}: .*got 5"),
         (b"no archive", "expected .*, got .*; "),
-        (tar_gz({"readme": b"1"}), "99 bytes" if name == "mnist" else "found none"),
+        (tar_gz({"readme": b"1"}), "99 bytes" if name == "mnist" else "got none"),
         (tar_gz({"../../evil": b"1"}), "expected"),
     ):
         server.files[f"/{source.url.rpartition('/')[2]}"] = content, None
@@ -631,7 +631,7 @@ def test_what_cannot_be_fetched(data):
     with pytest.raises(ValueError, match="^celeba: .*img_align_celeba") as error:
         fetch("celeba")
     one_line(error, str(data))
-    with refused("fetch", got="'digits'") as error:
+    with refused("name", got="'digits'") as error:
         fetch("digits")
     one_line(error)
 

@@ -405,7 +405,7 @@ def test_the_port_is_on_this_machine_alone():
     with listening(0) as own:
         address, port = own.getsockname()
         assert address == "127.0.0.1"
-        with pytest.raises(OSError, match=f"^port: {port} "):
+        with refused("port", got=port, kind=OSError):
             listening(port)
     with refused("port", got=65536):
         listening(65536)

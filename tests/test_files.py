@@ -56,10 +56,16 @@ def numbers(dtype, shape):
 
 
 def refused(match, function, *args):
-    """`BadFile` in one line that names the file and ends with what to do."""
-    with pytest.raises(BadFile, match=match) as error:
+    """`BadFile` in one line that names the file and ends with what to do, in our words.
+
+    What a library said of the file is the error's cause, and may be matched as well.
+    """
+    with pytest.raises(BadFile) as error:
         function(*args)
-    text = str(error.value)
+    text, cause = str(error.value), error.value.__cause__
+    assert re.search(match, f"{text}\n{cause}")
+    if cause is not None and not isinstance(cause, errors.Unexpected):
+        assert not str(cause) or str(cause) not in text
     assert text.startswith(("FILE", "/"))
     assert text.isprintable()
     assert " expected " in text
@@ -92,7 +98,7 @@ def test_bytes_within_a_limit(tmp_path, monkeypatch):
     for path, found in ((tmp_path, "a folder"), (tmp_path / "none", "none"), (tmp_path / "pipe", "something else")):
         if found == "something else":
             os.mkfifo(path)
-        with pytest.raises(FileNotFoundError, match=f"{path}: .*found {found}"):
+        with pytest.raises(FileNotFoundError, match=f"{path}: .*got {found}"):
             read_bytes(path, 5)
     monkeypatch.setattr(errors.os, "fstat", lambda handle: SimpleNamespace(st_size=4))
     refused("got another number", read_bytes, tmp_path / "x", 4)
@@ -108,7 +114,7 @@ def test_inflating(compress):
         refused("got a part", inflate, pressed[:length], "FILE", 2000)
     refused("got a part", inflate, pressed + b"abc", "FILE", 2000)
     wrong = pressed[:-8] + bytes([pressed[-8] ^ 1]) + pressed[-7:-1] + bytes([pressed[-1] ^ 1])
-    refused("damaged", inflate, wrong, "FILE", 2000)
+    refused("damaged|2000 bytes", inflate, wrong, "FILE", 2000)
 
 
 # idx
@@ -279,7 +285,7 @@ def test_npz(tmp_path, save):
     assert parse_npz(npz_bytes(), "", LIMIT) == {}
     shortened(content, parse_npz, LIMIT)
     refused("10000 files and 400 bytes", parse_npz, content, "FILE", 400)
-    with pytest.raises(FileNotFoundError, match="found a folder"):
+    with pytest.raises(FileNotFoundError, match="got a folder"):
         read_npz(tmp_path, LIMIT)
 
 
@@ -408,7 +414,7 @@ def test_zips_that_deceive():
 def test_a_member_that_inflates_beyond_its_declared_size():
     content = zip_bytes({"a": bytes(2**27)})
     small = patched(content, entry(content) + 24, struct.pack("<I", 100))
-    with little_memory(), pytest.raises(BadFile, match="Bad CRC-32"):
+    with little_memory(), pytest.raises(BadFile, match="zip archive, got .*damaged"):
         zipped(small)
 
 
@@ -566,7 +572,7 @@ def test_a_tar_header_that_would_fill_the_memory(kind):
     info = tarfile.TarInfo("a")
     info.type, info.size = kind, 2 * HEADROOM
     content = gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(2 * HEADROOM), 1)
-    with little_memory(), pytest.raises(BadFile, match="too long"):
+    with little_memory(), pytest.raises(BadFile, match="tar archive, got .*damaged"):
         untarred(content, gzipped=True)
 
 
@@ -597,7 +603,7 @@ def test_archives(tmp_path, name):
     assert dict(archive_members(tmp_path / name, LIMIT, 10, lambda name: name == "z")) == {"z": b"z"}
     listed = lambda path, largest=None: list(archive_members(path, LIMIT, 10, lambda name: True, largest))
     refused("1048576 bytes.*499.*'a.txt'", listed, tmp_path / name, 499)
-    with pytest.raises(FileNotFoundError, match="found none"):
+    with pytest.raises(FileNotFoundError, match="got none"):
         listed(tmp_path / "none.zip")
     refused("got 'x.rar'", listed, tmp_path / "x.rar")
 
@@ -736,7 +742,7 @@ def test_a_bomb_of_text_in_a_png():
     info.add_text("x", "y" * 2**22, zip=True)
     content = image_bytes(GREY, pnginfo=info)
     assert len(content) < 2**14
-    refused("PNG image.*too large", parse_image, content, "FILE")
+    refused(r"PNG image(.|\n)*too large", parse_image, content, "FILE")
 
 
 # Through what users call, in a process of its own
@@ -809,7 +815,7 @@ def test_image_folders(tmp_path):
     refused("out.png: .*link", image_files, folder, 9)
     (folder / "out.png").unlink()
     (folder / "self.png").symlink_to("self.png")
-    with pytest.raises(FileNotFoundError, match="self.png: .*found none"):
+    with pytest.raises(FileNotFoundError, match="self.png: .*got none"):
         read_image(image_files(folder, 9)[4])
     (folder / "self.png").unlink()
     (folder / "loop").symlink_to(folder)
@@ -818,7 +824,7 @@ def test_image_folders(tmp_path):
     (tmp_path / "none" / "a.txt").write_bytes(b"")
     refused("got none and 1", image_files, tmp_path / "none", 9)
     for path, got in ((tmp_path / "secret.png", "a file"), (tmp_path / "nowhere", "none")):
-        with pytest.raises(FileNotFoundError, match=f"found {got}"):
+        with pytest.raises(FileNotFoundError, match=f"got {got}"):
             image_files(path, 9)
 
 
@@ -837,7 +843,7 @@ def test_json(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "Expecting value"),
+        (b"", "got text that is not JSON in line 1, column 1;"),
         (b"[1]", "got list"),
         (b'"a"', "got str"),
         (b'{"a": 1, "a": 2}', "twice"),
@@ -845,14 +851,14 @@ def test_json(tmp_path):
         (b'{"a": NaN}', "got NaN"),
         (b'{"a": -Infinity}', "got -Infinity"),
         (b'{"a": 1e999}', "got 1e999"),
-        (b'{"a": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
-        (b'{"a": 1} {}', "Extra data"),
-        (b'{"a": 1', "Expecting"),
-        (b'{"a": "\xff"}', "decode"),
-        (b'{"a": "\\ud800"}', "surrogates not allowed"),
-        (b'{"\\ud800": 1}', "surrogates not allowed"),
-        (b"\xef\xbb\xbf{}", "BOM"),
-        ('{"a": 1}'.encode("utf-16"), "decode"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "got a number of 5000 digits"),
+        (b'{"a": 1} {}', "not JSON in line 1, column 10"),
+        (b'{"a":\n 1', "not JSON in line 2, column 3"),
+        (b'{"a": "\xff"}', "not UTF-8 at 7"),
+        (b'{"a": "\\ud800"}', "got a text that is not Unicode"),
+        (b'{"\\ud800": 1}', "got a text that is not Unicode"),
+        (b"\xef\xbb\xbf{}", "not JSON"),
+        ('{"a": 1}'.encode("utf-16"), "not UTF-8"),
         (b'{"a": ' + b"[" * 65 + b"]" * 65 + b"}", "nesting too deep"),
         (b"[" * 100_000, "nesting too deep"),
         (b'{"a":' * 100_000, "nesting too deep"),

@@ -180,7 +180,7 @@ def test_what_is_no_deep_run_is_refused(trained, copied, tmp_path):
 
 def test_other_images_are_refused(copied, tmp_path):
     for name, message in (
-        ("nowhere", "nowhere: .*copy .*found"),
+        ("nowhere", "nowhere: .*copy .*got nothing"),
         ("other.npy", "other.npy: .*copy"),
     ):
         with_settings(copied, replace(SMALL, data=str(tmp_path / name)))
@@ -382,7 +382,7 @@ def test_masks_that_are_none(tmp_path):
             hidden_pixels(str(path), (1, 8, 6))
     with refused("mask", got="'upper'"):
         hidden_pixels("upper", (1, 8, 6))
-    with pytest.raises(FileNotFoundError, match="found none"):
+    with pytest.raises(FileNotFoundError, match="got none"):
         hidden_pixels(str(tmp_path / "b.png"), (1, 8, 6))
 
 
@@ -576,10 +576,11 @@ def test_data_is_got(monkeypatch, capsys, tmp_path):
         assert (status, got) == (0, ["mnist", "mnist"])
         assert "mnist: there/[bold]: expected, got\n" in command(monkeypatch, capsys, "data")[1]
     for name, message in (
-        ("celeba", "vages: celeba: "),
-        ("digits", "vages: fetch: "),
+        ("celeba", "vages: celeba: expected "),
+        ("digits", "vages: name: expected "),
     ):
         status, _, err = command(monkeypatch, capsys, "data", "--get", name)
         assert status == 2
         assert err.startswith(message)
         assert len(err.splitlines()) == 1
+        assert ", got " in err

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from errors import refused
 from truth import bilinear, relative_error
 from vages import GRBM, EnergyModel, LinearGaussian
 from vages.domains import Binary, Real
@@ -80,7 +81,7 @@ def test_log_partition_in_blocks_is_one_sum(float64, units):
 
 def test_log_partition_refuses_what_it_cannot_enumerate():
     model = GRBM.init(jax.random.key(0), 2, 21)
-    with pytest.raises(ValueError, match="^log_partition: .*, got 21"):
+    with refused("log_partition", got=21):
         model.log_partition()
 
 
@@ -109,7 +110,7 @@ def test_an_improper_linear_gaussian_says_so():
     model = LinearGaussian.init(jax.random.key(0), 3, 4)
     improper = eqx.tree_at(lambda m: m.weight, model, 10 * model.weight)
     for quantity in (improper.log_partition, improper.marginal_mean):
-        with pytest.raises(ValueError, match="^LinearGaussian: .*eigenvalue -"):
+        with refused("LinearGaussian", got="the smallest eigenvalue"):
             quantity()
     assert jnp.isnan(eqx.filter_jit(lambda m: m.log_partition())(improper))
 

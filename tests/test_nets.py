@@ -11,6 +11,7 @@ import pytest
 from errors import refused
 from small_nets import filled, normal, quick
 from truth import relative_error
+from vages.models.mixed import cast
 from vages.nets import ConvEncoder, Network, Quadratic, Readout, ResidualMLP, ResNet
 from vages.nets.patches import convolve_patches
 from vages.nets.resnet import Block, average_pool
@@ -148,6 +149,14 @@ def test_what_a_network_ends_with_is_summed_in_float32():
     out = quick(head)(ones)
     assert out.dtype == jnp.float32
     assert float(out) == 4098.0**2 + 4098
+
+
+def test_a_narrow_mlp_runs_on_this_device():
+    """XLA on a CPU compiles a bfloat16 product with a float32 result after a hidden layer, and fails when it runs."""
+    net = cast(filled(ResidualMLP, 8, width=8, depth=1, out=4), jnp.bfloat16)
+    out = quick(jax.vmap(net))(jnp.ones((10, 8), jnp.bfloat16))
+    assert out.dtype == jnp.float32
+    assert np.isfinite(out).all()
 
 
 def test_quadratic(float64):

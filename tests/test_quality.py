@@ -615,7 +615,7 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     for arguments, message in {
         (str(own), None): "against: ",
         (str(tmp_path / "a.npy"), "nothing"): "images: ",
-        ("nothing", str(own)): "images: ",
+        ("nothing", str(own)): "source: ",
     }.items():
         with pytest.raises(ValueError, match=message):
             cli.evaluate(arguments[0], against=arguments[1])
@@ -654,7 +654,7 @@ def at_hand(run, reference, network, tmp_path, monkeypatch):
         ({"save": "TMPa.npy/x/y.safetensors"}, "save: .*got .*a.npy"),
         ({"source": "a.npy", "against": "RUN", "count": 21}, "count: .*got 21"),
         ({"source": "nan.npy", "against": "RUN"}, "nan.npy: .*finite"),
-        ({"source": "nosuch", "against": "RUN"}, "images: "),
+        ({"source": "nosuch", "against": "RUN"}, "source: "),
         ({"source": "a.npy", "against": "a.npy", "seed": -1}, "seed: .*got -1"),
         ({"source": "st.safetensors", "against": "a.npy", "count": 2}, "count: .*20.*got 2"),
     ],

@@ -217,6 +217,24 @@ def test_how_a_run_stands(events, result, status):
     assert ("iteration 700" in told) == (status == "not finished")
 
 
+@pytest.mark.parametrize(
+    ("make", "config", "wanted"),
+    [
+        (grbm_run, {}, "run --steps 8000"),
+        (grbm_run, {"decay": "cosine"}, "need a new run"),
+        (deep_run, {}, "need a new run"),
+    ],
+)
+def test_a_finished_run_has_nothing_to_go_on_with(tmp_path, make, config, wanted):
+    """More steps are offered where the learning rate does not depend on their number."""
+    folder = make(tmp_path / "run", **config)
+    text = page_of(folder).text
+    assert wanted in text
+    assert "To go on where it stopped" not in text
+    write_rows(folder, "events.jsonl", [event("started"), event("interrupted")])
+    assert "To go on where it stopped" in page_of(folder).text
+
+
 def test_page_of_a_diverged_run(tmp_path):
     folder = tmp_path / "run"
     write(folder, "config.json", config_of(CHECKERBOARD))

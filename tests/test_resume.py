@@ -27,6 +27,7 @@ from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, Method
 from vages.app.recipes.recipe import learner_of, parts_of
 from vages.app.runs import config_of, grbm, run_recipe
 from vages.app.runs.config import reopened
+from vages.data import Batches
 from vages.files import BadFile
 from vages.models import DeepEBLVM
 from vages.objectives import MDSM, NoiseRange, Variational
@@ -190,7 +191,7 @@ def test_damaged_checkpoints_push_out_no_good_one(tmp_path):
     trained("dsm", True, tmp_path / "a", 30)
     for path in checkpoints(tmp_path / "a" / "checkpoints"):
         path.joinpath(ARRAYS).write_bytes(b"damaged")
-    with pytest.raises(BadFile, match="found none"):
+    with pytest.raises(BadFile, match="got none"):
         trained("dsm", True, tmp_path / "a", 40, resume=True)
     assert len(rows(tmp_path / "a")) == 6  # and the log is as it was
     write_checkpoint(tmp_path / "a" / "checkpoints", 0, {"a": np.zeros(1)}, {})
@@ -227,6 +228,34 @@ def test_a_run_stopped_before_its_first_look_is_looked_at_in_the_end():
     assert fitted.step == 10
     assert fitted.best is not None
     np.testing.assert_array_equal(fitted.best.model.weight, fitted.state.model.weight)
+
+
+def test_a_slow_chunk_is_run_in_parts_and_stopped_between_them(tmp_path, monkeypatch):
+    """Bits and log are those of whole chunks. A run that was stopped within a chunk has one more row."""
+    whole = trained("dsm", False, tmp_path / "whole", 25)
+    indices, made = Batches.indices, []
+
+    def noted(batches, step, steps):
+        made.append((step, steps))
+        if stop == step:
+            signal.raise_signal(signal.SIGTERM)
+        return indices(batches, step, steps)
+
+    monkeypatch.setattr(Batches, "indices", noted)
+    stop = None
+    trained("dsm", False, tmp_path / "fast", 15)
+    assert made == [(0, 5), (5, 5), (10, 5)]
+    monkeypatch.setattr(sys.modules["vages.training.fit"], "_LONG", -1.0)  # not the function of that name
+    made.clear()
+    same(trained("dsm", False, tmp_path / "slow", 25), whole)
+    assert rows(tmp_path / "slow") == rows(tmp_path / "whole")
+    # the first chunk compiles; parts have two iterations or more
+    assert made == [(0, 5), (5, 5), (10, 2), (12, 3), (15, 2), (17, 3), (20, 2), (22, 3)]
+    stop = 10
+    stopped = trained("dsm", False, tmp_path / "stopped", 25)
+    assert (stopped.step, stopped.signal) == (12, "SIGTERM")
+    same(trained("dsm", False, tmp_path / "stopped", 25, resume=True), whole)
+    assert [row["step"] for row in rows(tmp_path / "stopped")] == [5, 10, 12, 15, 20, 25]
 
 
 def test_without_a_rhythm_a_run_is_evaluated_at_its_end():

@@ -20,6 +20,7 @@ from vages.app.runs import Assessment, Sizes, config_of, load_grbm_run, load_run
 from vages.app.runs.assessment import Row
 from vages.app.runs.dataset import read_deep
 from vages.app.runs.image_quality import samples_of
+from vages.app.runs.kept import keep, new_folder
 from vages.app.runs.training_data import data_to_train_on
 from vages.data import TOYS, split
 from vages.training import RunFolder
@@ -129,8 +130,54 @@ def test_other_data_of_the_same_name_are_refused(project):
         samples_of(load_run(project / "runs" / "deep"), 20, "paper", None, 0, "replicate")
     assert files(project) == before
     Path("mine.npy").unlink()
-    with pytest.raises(ValueError, match="project/mine.npy: .*grbm .*found"):
+    with pytest.raises(ValueError, match="project/mine.npy: .*grbm .*got nothing"):
         load_grbm_run(run).splits  # noqa: B018
+
+
+def test_moved_data_are_named_by_an_option(project, monkeypatch, capsys):
+    """The data of both runs were moved to another name; files with the old names hold other data."""
+    grbm, deep = project / "runs" / "grbm", project / "runs" / "deep"
+    (project / "mine.npy").rename("moved.npy")
+    (project / "images.npy").rename("moved_images.npy")
+    before = files(project)
+    seen = []
+    for verb, does in (("sample", "sample_images"), ("interpolate",) * 2, ("inpaint",) * 2, ("embed",) * 2):
+        monkeypatch.setattr(vages.app.runs, does, lambda run, *_, **__: seen.append(run.about_data["name"]))
+        monkeypatch.setattr("vages.app.cli.images._told", lambda kept, json: 0)
+        command = getattr(cli, verb)
+        command(deep, data="moved_images.npy", **({"json": True} if verb == "embed" else {}))
+        with refused("images.npy", kind=ValueError) as error:
+            command(deep, data="images.npy")
+        assert "--data" in str(error.value)
+        with refused("none.npy", got="nothing"):
+            command(deep, data="none.npy")
+    assert seen == 4 * ["moved_images.npy"]
+    for status, name in ((2, "mine.npy"), (2, "none.npy"), (0, "moved.npy")):
+        assert cli.train(resume=grbm, steps=8, data=name, dry_run=True) == status
+    with refused("mine.npy"):
+        cli.train(resume=grbm, steps=8, data="mine.npy")
+    assert files(project) == before
+    assert cli.train(resume=grbm, steps=8, data="moved.npy") == 0
+    assert json.loads((grbm / "config.json").read_text())["data"] == "mine.npy"
+    monkeypatch.chdir("/")
+    np.testing.assert_array_equal(load_grbm_run(grbm).splits.test, split(rows(0), SMALL.seed).test)  # it is recorded
+    capsys.readouterr()
+
+
+def test_a_place_that_is_no_text_can_be_recorded_in_a_result(project, monkeypatch):
+    """Its bytes are lone surrogates in Python, which no file of JSON holds; samples were drawn before that was said."""
+    place = os.fsdecode(b"\xff.npy")
+    (project / "images.npy").rename(place)
+    run = load_run(project / "runs" / "deep", data=place)
+    with new_folder(run, "samples", None) as folder:
+        kept = keep(folder, "samples", run, {"v": np.zeros(1)}, {})
+    assert json.loads((kept.folder / "result.json").read_text())["data"]["name"] == r"\udcff.npy"
+
+
+def test_data_of_a_run_without_a_fingerprint_cannot_be_named(project, monkeypatch):
+    monkeypatch.setattr("vages.app.runs.training_data.newest_about", lambda folder: {"config": {}})
+    with pytest.raises(ValueError, match="grbm: .*fingerprint"):
+        run_recipe(SMALL, project / "runs" / "grbm", resume=True, where=str(project / "mine.npy"))
 
 
 def test_every_split_is_checked(project):

@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import socket
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +31,7 @@ from vages.training import Checkpoints, RunFolder
 from vages.training.checkpoint import (
     ARRAYS,
     MANIFEST,
+    Checkpoint,
     checkpoints,
     newest_checkpoint,
     prune,
@@ -36,6 +39,7 @@ from vages.training.checkpoint import (
     step_of,
     write_checkpoint,
 )
+from vages.training.keeping import has_selected
 
 SMALL = replace(CHECKERBOARD, steps=20, evaluate_every=10, posterior_steps=1)
 LAST = "checkpoints/step-000000000020"
@@ -241,6 +245,35 @@ def test_names_are_names(tmp_path, monkeypatch, handles):
     assert (tmp_path / "outside").read_bytes() == SECRET
 
 
+def test_a_file_that_becomes_a_link_or_a_pipe_after_it_was_looked_at(tmp_path, monkeypatch):
+    """A link is not followed, and a pipe that nobody writes to is not waited for."""
+    (tmp_path / "outside").write_bytes(SECRET)
+    folder = Directory(tmp_path / "run")
+    folder.create()
+    (tmp_path / "run" / "link").symlink_to(tmp_path / "outside")
+    os.mkfifo(tmp_path / "run" / "pipe")
+    monkeypatch.setattr(Directory, "check_file", lambda self, name, appended=False: True)
+    with pytest.raises(OSError, match="symbolic links"):
+        folder.read_bytes("link", 100)
+    writer = threading.Timer(5, lambda: os.close(os.open(tmp_path / "run" / "pipe", os.O_RDWR)))  # ends a wait
+    writer.start()
+    began = time.monotonic()
+    with pytest.raises(UnsafeFile):
+        folder.read_bytes("pipe", 100)
+    assert time.monotonic() - began < 5
+    writer.cancel()
+
+
+def test_a_forged_best_value_is_refused(tmp_path):
+    forged = lambda values: Checkpoint(tmp_path, 1, {"best_value": np.asarray(values, np.float32)}, {})
+    assert has_selected(forged([-np.inf, 1.0]), 1)
+    assert not has_selected(forged([-np.inf, 1.0]), 0)
+    assert not has_selected(Checkpoint(tmp_path, 1, {}, {}))
+    for values, got in ((1.0, "[]"), ([[1.0]], "[1, 1]"), ([], "[0]")):
+        with refused(str(tmp_path), got=got, kind=BadFile):
+            has_selected(forged(values))
+
+
 def test_a_folder_that_becomes_a_link_is_not_followed(tmp_path):
     """The handle is that of the folder itself, wherever its name leads since."""
     folder = Directory(tmp_path) / "run"
@@ -359,13 +392,14 @@ def other_data(run):
         (lambda run: None, {"learning_rate": 0.5}, "resume: .*settings"),
         (lambda run: None, {"steps": 15}, "steps: .*20"),
         (other_data, {}, "checkerboard: .*trained"),
-        (damage, {}, "checkpoints: .*found none; .*SHA-256"),
+        (damage, {}, "checkpoints: .*got none; .*SHA-256"),
         (lambda run: newer(run / LAST, 7), {}, "got format 7"),
         (lambda run: (run / "metrics.jsonl").unlink() or (run / "metrics.jsonl").mkdir(), {}, "got a folder"),
         (lambda run: shutil.rmtree(run / LAST), {"latents": 5}, "resume: .*settings"),
         (lambda run: forge(run, retries=2**40), {}, "retries and seconds"),
         (lambda run: forge(run, seconds=-5.0), {}, "retries and seconds"),
         (lambda run: forge(run, retries=True), {}, "retries and seconds"),
+        (lambda run: forge(run, retries=-1), {}, "retries and seconds"),
     ],
 )
 @pytest.mark.parametrize("lock", [True, False])
@@ -392,7 +426,14 @@ def test_a_resume_of_a_run_in_use_changes_nothing(run):
 
 
 @pytest.mark.parametrize(
-    "row", ['{"step": 20, "loss": "x"}', '{"step": 20, "loss": {"a": 1}}', '{"step": NaN}', "[20]"]
+    "row",
+    [
+        '{"step": 20, "loss": "x"}',
+        '{"step": 20, "loss": {"a": 1}}',
+        '{"step": 20, "loss": [1.0, 2.0]}',
+        '{"step": NaN}',
+        "[20]",
+    ],
 )
 def test_rows_of_a_log_that_are_no_numbers_are_left_out(run, row):
     good = (run / "metrics.jsonl").read_text().splitlines()

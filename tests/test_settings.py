@@ -85,6 +85,15 @@ def test_an_edited_config_is_refused(tmp_path, recipe, changes, says, first):
                 command(path)
 
 
+def test_a_control_character_in_a_forged_config_is_escaped(tmp_path):
+    path = folder_of(SMALL, tmp_path / "run")
+    edit(path, data="a\0b")
+    with refused(f"{path}/config.json: data", got="'a\\x00b'") as error:
+        recipe_of(path)
+    assert str(error.value).isprintable()
+    assert "\0" not in build_report(path)
+
+
 def test_what_an_edit_leaves_as_it_was_is_no_edit(tmp_path):
     path = folder_of(SMALL, tmp_path / "run")
     config = json.loads((path / "config.json").read_text())

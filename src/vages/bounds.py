@@ -75,8 +75,8 @@ def check_fields(settings: Any) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value for an error: not longer than a line can have."""
-    text = value if isinstance(value, str) else repr(value)
+    """A value for an error: not longer than a line can have, with control characters escaped."""
+    text = value if isinstance(value, str) and value.isprintable() else repr(value)
     return text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"
 
 

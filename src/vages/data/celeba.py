@@ -33,7 +33,7 @@ def load_celeba(folder: Path | None = None, size: int = 64) -> Images:
     folder = celeba_folder() if folder is None else folder
     if folder is None:
         raise FileNotFoundError(
-            f"CelebA: expected a folder img_align… in {data_folder() / 'celeba'}, found none; put img_align_celeba "
+            f"CelebA: expected a folder img_align… in {data_folder() / 'celeba'}, got none; put img_align_celeba "
             "there or set VAGES_DATA"
         )
     pixels = decode_all(image_files(folder, MAX_MEMBERS), partial(_face, size=size), str(folder))

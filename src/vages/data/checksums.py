@@ -43,9 +43,9 @@ FILES: dict[str, dict[str, Known]] = {
 def check_content(content: bytes, known: Known, name: str) -> None:
     """`BadFile` unless these bytes are the known ones; `name` is for the error."""
     if len(content) != known.size:
-        raise BadFile(f"{name}: expected {known.size} bytes, got {len(content)}; fetch it again")
+        raise BadFile(f"{name}: expected {known.size} bytes, got {len(content)}; download it again")
     if (got := hashlib.sha256(content).hexdigest()) != known.sha256:
-        raise BadFile(f"{name}: expected SHA-256 {known.sha256}, got {got}; fetch it again")
+        raise BadFile(f"{name}: expected SHA-256 {known.sha256}, got {got}; download it again")
 
 
 def check_known(path: Path, known: Known) -> None:

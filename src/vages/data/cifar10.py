@@ -38,10 +38,10 @@ def load_cifar10(folder: Path | None = None) -> Images:
 def _batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if not path.is_file():
         raise FileNotFoundError(
-            f"CIFAR10: expected the file {path}, found none; put the binary version there, run "
+            f"CIFAR10: expected the file {path}, got none; put the binary version there, run "
             "'vages data --get cifar10' or set VAGES_DATA"
         )
     images, labels = parse_cifar10(read_bytes(path, _LIMIT), str(path))
     if len(images) != _ROWS:
-        raise BadFile(f"{path}: expected {_ROWS} images, got {len(images)}; fetch it again")
+        raise BadFile(f"{path}: expected {_ROWS} images, got {len(images)}; download it again")
     return images, labels

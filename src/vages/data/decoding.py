@@ -32,11 +32,11 @@ def decode_all(
             if image.shape[1:] != first.shape[1:]:
                 raise BadFile(
                     f"{name}: expected all images of one size, got {_size(first)} and {_size(image)} in {title!r}; "
-                    "give a size to resize to"
+                    "resize the files, or use load_images(…, resize=SIZE) in Python"
                 )
             if total > MAX_ARRAY_BYTES:
                 raise BadFile(
-                    f"{name}: expected at most {MAX_ARRAY_BYTES} bytes of pixels, got more; give a smaller size"
+                    f"{name}: expected at most {MAX_ARRAY_BYTES} bytes of pixels, got more; use fewer or smaller images"
                 )
     if not images:
         raise BadFile(f"{name}: expected images, got none; is it the right file?")

@@ -58,11 +58,13 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
     folder = data_folder() / name
     if name == "celeba":
         raise ValueError(
-            f"celeba: expected the images in {folder / 'img_align_celeba'}, its authors give them out by hand alone; "
-            "unpack img_align_celeba.zip from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html there"
+            f"celeba: expected the images in {folder / 'img_align_celeba'}, got none, and only its authors "
+            "give them out; unpack img_align_celeba.zip from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html there"
         )
     if name not in SOURCES:
-        raise ValueError(f"fetch: expected one of {', '.join(SOURCES)}, got {name!r}; choose one of these")
+        raise ValueError(
+            f"name: expected one of {', '.join(SOURCES)}, got {name!r}; choose one, as vages data --get mnist"
+        )
     for source in SOURCES[name]:
         if not all(_is_intact(folder / file, name, file) for file in source.files):
             _fetch(source, folder, name, progress)
@@ -95,7 +97,7 @@ def _fetch(source: Source, folder: Path, name: str, progress: Progress | None) -
             replace_durably(folder / file, content)
             missing.remove(file)
         if missing:
-            raise BadFile(f"{packed}: expected {', '.join(sorted(missing))} in it, found none; fetch it again")
+            raise BadFile(f"{packed}: expected {', '.join(sorted(missing))} in it, got none; download it again")
     finally:
         packed.unlink(missing_ok=True)
 

@@ -27,7 +27,7 @@ def load_freyface(path: Path | None = None) -> Splits:
     path = freyface_file() if path is None else path
     if not path.is_file():
         raise FileNotFoundError(
-            f"Frey face: expected the file {path}, found none; put frey_rawface.mat there, run "
+            f"Frey face: expected the file {path}, got none; put frey_rawface.mat there, run "
             "'vages data --get freyface' or set VAGES_DATA"
         )
     known = FILES["freyface"]["frey_rawface.mat"]

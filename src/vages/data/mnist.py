@@ -38,7 +38,7 @@ def _pair(folder: Path, name: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
     images = _array(folder / f"{name}-images-idx3-ubyte", (rows, 28, 28))
     labels = _array(folder / f"{name}-labels-idx1-ubyte", (rows,))
     if labels.max() > 9:
-        raise BadFile(f"{folder}: expected labels 0 to 9, got {labels.max()} in {name}; fetch the files again")
+        raise BadFile(f"{folder}: expected labels 0 to 9, got {labels.max()} in {name}; download the files again")
     return images, labels
 
 
@@ -46,7 +46,7 @@ def _array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     packed = path.with_name(f"{path.name}.gz")
     if not path.is_file() and not packed.is_file():
         raise FileNotFoundError(
-            f"MNIST: expected the file {path}, or {packed.name}, found none; put it there, run "
+            f"MNIST: expected the file {path}, or {packed.name}, got none; put it there, run "
             "'vages data --get mnist' or set VAGES_DATA"
         )
     if path.is_file():
@@ -54,5 +54,5 @@ def _array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     else:
         array = parse_idx(inflate(read_bytes(packed, _LIMIT), str(packed), _LIMIT), str(packed))
     if array.shape != shape or array.dtype != np.uint8:
-        raise BadFile(f"{path}: expected uint8{list(shape)}, got {array.dtype}{list(array.shape)}; fetch it again")
+        raise BadFile(f"{path}: expected uint8{list(shape)}, got {array.dtype}{list(array.shape)}; download it again")
     return array

@@ -43,6 +43,7 @@ def split_rows(rows: int, seed: int, validation: float = 0.1, test: float = 0.1)
     if any(size < 1 for size, wanted in zip(sizes, (1, validation, test), strict=True) if wanted):
         raise ValueError(
             f"split: expected a row or more in each set, got {rows} rows, that is "
-            f"{sizes[0]} for training, {sizes[1]} for validation and {sizes[2]} for test; add rows or change fractions"
+            f"{sizes[0]} for training, {sizes[1]} for validation and {sizes[2]} for test; add rows, or save an .npz "
+            "file with the arrays train, validation and test"
         )
     return np.split(np.random.default_rng(seed).permutation(rows), np.cumsum(sizes)[:2])

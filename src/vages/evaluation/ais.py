@@ -124,7 +124,7 @@ def _exact_samples(key: PRNGKeyArray, model: GRBM, samples: int) -> Float[Array,
     (h_dim,) = model.h.shape
     if h_dim > MAX_ENUMERATED:
         raise ValueError(
-            f"reverse_ais: exact samples take at most {MAX_ENUMERATED} latent units, got {h_dim}; "
+            f"reverse_ais: expected at most {MAX_ENUMERATED} latent units to draw exact samples, got {h_dim}; "
             "give samples of the model as v, e.g. gibbs_sample(key, model, chains).v"
         )
     for_h, for_v = jax.random.split(key)

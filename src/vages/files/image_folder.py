@@ -23,7 +23,7 @@ def image_files(folder: Path, count: int) -> list[Path]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"{folder}: expected a folder, found {'a file' if folder.exists() else 'none'}; check the path"
+            f"{folder}: expected a folder, got {'a file' if folder.exists() else 'none'}; check the path"
         )
     root, found, others = folder.resolve(), [], 0
     for place, folders, files in os.walk(folder, onerror=_raise):

@@ -5,9 +5,10 @@ import math
 from pathlib import Path
 from typing import Any, NoReturn
 
-from vages.storage.errors import BadFile, read_bytes
+from vages.storage.errors import BadFile, Unexpected, read_bytes
 
 _MAX_DEPTH = 64
+_MAX_DIGITS = 4300  # that Python converts
 
 
 def read_json(path: Path, limit: int) -> dict[str, Any]:
@@ -18,32 +19,55 @@ def read_json(path: Path, limit: int) -> dict[str, Any]:
 def parse_json(content: bytes, name: str) -> dict[str, Any]:
     """The one object in these bytes of UTF-8; `name` is for the error. Every text in it can be written again."""
     try:
-        value = json.loads(content.decode(), object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite)
+        value = json.loads(
+            content.decode(), object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite, parse_int=_whole
+        )
         _check(value)
     except (ValueError, RecursionError) as error:
-        reason = (
-            "nesting too deep" if isinstance(error, RecursionError) else str(error).replace("; ", ", ").splitlines()[0]
-        )
-        raise BadFile(f"{name}: expected a JSON object, got {reason}; is it the right file, and whole?") from None
+        raise BadFile(
+            f"{name}: expected a JSON object, got {_reason(error)}; is it the right file, and whole?"
+        ) from error
     if not isinstance(value, dict):
         raise BadFile(f"{name}: expected a JSON object, got {type(value).__name__}; is it the right file?")
     return value
 
 
+def _reason(error: Exception) -> str:
+    """What was found, in our words for what the parser says."""
+    match error:
+        case json.JSONDecodeError():
+            return f"text that is not JSON in line {error.lineno}, column {error.colno}"
+        case UnicodeDecodeError():
+            return f"bytes that are not UTF-8 at {error.start}"
+        case UnicodeEncodeError():
+            return "a text that is not Unicode"
+        case RecursionError():
+            return "nesting too deep"
+        case Unexpected():
+            return str(error)
+    return "something else"
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result := dict(pairs)) != len(pairs):
-        raise ValueError("a name that stands twice")
+        raise Unexpected("a name that stands twice")
     return result
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text}, which is no number of JSON")
+    raise Unexpected(f"{text}, which is no number of JSON")
 
 
 def _finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text:.40}, which is too large")
+        raise Unexpected(f"{text:.40}, which is too large")
     return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise Unexpected(f"a number of {len(text)} digits")
+    return int(text)
 
 
 def _check(value: Any) -> None:

@@ -63,8 +63,8 @@ class GRBM(TractableEBLVM):
         v_dim, h_dim = self.weight.shape
         if h_dim > MAX_ENUMERATED:
             raise ValueError(
-                f"log_partition: enumeration takes at most {MAX_ENUMERATED} latent units, got {h_dim}; "
-                "estimate log Z instead"
+                f"log_partition: expected at most {MAX_ENUMERATED} latent units to enumerate, got {h_dim}; "
+                "estimate log Z with ais"
             )
         sigma = jnp.exp(self.log_sigma)
 

@@ -91,7 +91,7 @@ class LinearGaussian(TractableEBLVM):
             smallest = float(np.linalg.eigvalsh(np.asarray(precision))[0])
             if not smallest > 0:
                 raise ValueError(
-                    "LinearGaussian: the parameters make the model improper: diag(σ⁻²) − W Wᵀ must be positive "
-                    f"definite, got smallest eigenvalue {smallest:.3g}; shrink W or σ"
+                    "LinearGaussian: expected diag(σ⁻²) − W Wᵀ to be positive definite (a proper model), got the "
+                    f"smallest eigenvalue {smallest:.3g}; shrink W or σ"
                 )
         return precision

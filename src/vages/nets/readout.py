@@ -23,7 +23,10 @@ class Readout(eqx.Module):
         """The result for one example."""
         wide = at_least_float32(x.dtype)
         assert self.linear.bias is not None
-        return jnp.matmul(self.linear.weight, x, preferred_element_type=wide) + self.linear.bias.astype(wide)
+        weight = self.linear.weight
+        if jax.default_backend() == "cpu":  # XLA has no product of bfloat16 matrices with a float32 result there
+            weight, x = weight.astype(wide), x.astype(wide)
+        return jnp.matmul(weight, x, preferred_element_type=wide) + self.linear.bias.astype(wide)
 
 
 class Quadratic(eqx.Module):

@@ -281,10 +281,10 @@ class Directory:
         """The handle of the folder, or -1 where the system has none; it is there, and no link but the user's own."""
         if self._handle is None or not HANDLES:
             if self._parent is not None and not self._parent.check_folder(self.path.name):
-                raise FileNotFoundError(f"{self.path}: expected a folder, found none; check the path")
+                raise FileNotFoundError(f"{self.path}: expected a folder, got none; check the path")
             if not HANDLES:
                 if not self.path.is_dir():
-                    raise FileNotFoundError(f"{self.path}: expected a folder, found none; check the path")
+                    raise FileNotFoundError(f"{self.path}: expected a folder, got none; check the path")
                 return -1
             where, above = (self.path, None) if self._parent is None else self._parent._at(self.path.name)
             self._handle = os.open(where, _FOLDER | (0 if above is None else os.O_NOFOLLOW), dir_fd=above)
@@ -299,7 +299,7 @@ class Directory:
         """The handle of a regular file: looked at before it is opened, as a device may act on that, and after it."""
         there = self.check_file(name, appended=appended)
         if not there and not flags & os.O_CREAT:
-            raise FileNotFoundError(f"{self.path / name}: expected a file, found none; check the path")
+            raise FileNotFoundError(f"{self.path / name}: expected a file, got none; check the path")
         where, handle = self._at(name)
         try:
             file = os.open(where, flags | _SAFE, 0o666, dir_fd=handle)

@@ -12,9 +12,16 @@ class BadFile(ValueError):
     """A file that cannot be used. The message names the file, what was expected, what was found and what to do."""
 
 
+class Unexpected(ValueError):
+    """What was found in a file. `reading` adds its name, what was expected and what to do."""
+
+
 @contextmanager
 def reading(name: str, expected: str) -> Iterator[None]:
-    """Turn whatever a library raises on a damaged file into a `BadFile` of one line; a disk's errors pass."""
+    """Turn whatever a library raises on a damaged file into a `BadFile` of one line; a disk's errors pass.
+
+    The library's own words are in the traceback.
+    """
     try:
         yield
     except BadFile:
@@ -22,18 +29,15 @@ def reading(name: str, expected: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL is a seek to before 0
             raise
-        reason = " ".join(str(error).split()).replace("; ", ", ")[:200] or type(error).__name__
-        reason = reason if reason.isprintable() else repr(reason)
-        raise BadFile(
-            f"{name}: expected {expected}, got something else or a damaged one ({reason}); get the file again"
-        ) from None
+        got = str(error) if isinstance(error, Unexpected) else "something else or a damaged one"
+        raise BadFile(f"{name}: expected {expected}, got {got}; get the file again") from error
 
 
 def check_file(path: Path) -> None:
     """Raise `FileNotFoundError` unless the path is a regular file, or a link to one."""
     if not path.is_file():
         found = "a folder" if path.is_dir() else "none" if not path.exists() else "something else"
-        raise FileNotFoundError(f"{path}: expected a file, found {found}; check the path")
+        raise FileNotFoundError(f"{path}: expected a file, got {found}; check the path")
 
 
 def read_bytes(path: Path, limit: int) -> bytes:

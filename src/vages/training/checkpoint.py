@@ -243,7 +243,9 @@ def _read_arrays(directory: Directory, body: dict[str, Any]) -> Checkpoint:
     try:
         stored = safetensors.numpy.load(content)
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise BadFile(f"{path / ARRAYS}: expected arrays in safetensors format, got {_line(error)}") from None
+        raise BadFile(
+            f"{path / ARRAYS}: expected arrays in safetensors format, got others; remove this checkpoint"
+        ) from error
     described = body["arrays"]
     if set(stored) != set(described):
         raise BadFile(

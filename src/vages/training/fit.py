@@ -4,6 +4,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import equinox as eqx
@@ -28,6 +29,8 @@ from vages.training.signals import StopSignals
 
 Evaluate = Callable[[LearnerState], dict[str, Any]]
 Callback = Callable[[dict[str, Any]], object]
+_LONG = 5.0  # seconds of compiled work, after which a signal should have been heard
+_MOST_PARTS = 64  # of a chunk; each doubling of their number is another compilation
 
 
 @dataclass(frozen=True)
@@ -115,8 +118,9 @@ def fit(
     with the highest value of that name are kept (their averages, if the learner has them).
 
     Ctrl-C, SIGTERM and SIGHUP end training after the chunk that is running, with a checkpoint; a second signal ends it
-    at once. `interrupted` is then true, and `signal` names the signal. A SIGTERM or SIGHUP for which the caller has a
-    handler is passed on to it once the checkpoint is written; the default action, to end the process, is not taken.
+    at once. A chunk that takes more than a few seconds is run in parts from then on, and a signal ends it after a part.
+    `interrupted` is then true, and `signal` names the signal. A SIGTERM or SIGHUP for which the caller has a handler is
+    passed on to it once the checkpoint is written; the default action, to end the process, is not taken.
 
     With a `folder` there is a log, and checkpoints from which `resume` continues as if nothing had happened: give the
     same learner, first state and data. `data_fingerprint` is `fingerprint(data)`, where that is known already. `guard`
@@ -175,26 +179,39 @@ def fit(
     cuts = [cut for cut in (chunk, evaluate_every, checkpoints.every, checkpoints.keep_every) if cut is not None]
     on_grid = lambda step: evaluate_every is not None and step % evaluate_every == 0
     best, looked, compared, began = run.best, None, False, time.perf_counter() - position.seconds
+    parts, lengths = 1, set[int]()
     with StopSignals() as stop:
         while position.step < steps and stop.in_any_process() is None:
             # the ends of chunks are a function of the step alone, wherever a run was interrupted
             end = min([steps, *((position.step // cut + 1) * cut for cut in cuts)])
-            indices = np.stack([one.indices(position.step, end - position.step) for one in order])
             keys = _keys(run.key, position.retries)
-            arguments: tuple[Any, ...] = (
-                run.state,
-                rows,
-                place(indices if many else indices[0], mesh, PartitionSpec(*[None] * (1 + many), BATCH)),
-                everywhere(keys if many else keys[0], mesh),
-                everywhere(jnp.asarray(position.step, jnp.uint32), mesh),
-            )
-            if not compared:
-                check_same(lambda: {"program": {"sha256": program.digest(*arguments)}})  # noqa: B023
-                compared = True
-            after, metrics = program(*arguments)
-            run = run._replace(state=after)
-            metrics = {name: np.asarray(values, np.float64) for name, values in here(metrics).items()}
-            sizes = largest_parameter(here(after), many=many)
+            made, slow = list[dict[str, np.ndarray]](), False
+            for start, until in _parts(position.step, end, parts):
+                indices = np.stack([one.indices(start, until - start) for one in order])
+                arguments: tuple[Any, ...] = (
+                    run.state,
+                    rows,
+                    place(indices if many else indices[0], mesh, PartitionSpec(*[None] * (1 + many), BATCH)),
+                    everywhere(keys if many else keys[0], mesh),
+                    everywhere(jnp.asarray(start, jnp.uint32), mesh),
+                )
+                if not compared:
+                    check_same(lambda: {"program": {"sha256": program.digest(*arguments)}})  # noqa: B023
+                    compared = True
+                clock = time.perf_counter()
+                after, metrics = program(*arguments)
+                run = run._replace(state=after)
+                made.append({name: np.asarray(values, np.float64) for name, values in here(metrics).items()})
+                # the first part of a length is compiled, which says nothing of the time of an iteration
+                slow |= until - start in lengths and time.perf_counter() - clock > _LONG
+                lengths.add(until - start)
+                if until < end and stop.in_any_process() is not None:
+                    end = until
+                    break
+            if parts < _MOST_PARTS and any_process(slow):
+                parts *= 2
+            metrics = {name: np.concatenate([part[name] for part in made], axis=-1) for name in made[0]}
+            sizes = largest_parameter(here(run.state), many=many)
             problem = guard.problem(position.step, metrics, sizes, start_size, history, seeds)
             if any_process(problem is not None):
                 run, position = _recovered(guard, problem or "another process saw it", keeper, first, position)
@@ -221,6 +238,13 @@ def fit(
         best = _better(run, select, evaluate(run.state)).best  # it was interrupted, or nothing was left to do
     seconds, name = time.perf_counter() - began, None if signal is None else signal.name
     return Fitted(run.state, position.step, seconds, name is not None, history, best, keeper.seconds, name)
+
+
+def _parts(start: int, end: int, parts: int) -> list[tuple[int, int]]:
+    """The iterations from `start` to `end` in nearly equal parts of two or more, as one alone costs as much as two."""
+    parts = max(1, min(parts, (end - start) // 2))
+    cuts = [start + (end - start) * i // parts for i in range(parts + 1)]
+    return list(pairwise(cuts))
 
 
 def _keys(bits: Array, retries: int) -> Array:

@@ -72,6 +72,7 @@ def evaluate(
         json: print one JSON object.
     """
     from vages.app.recipes.samples import check_seed
+    from vages.app.recipes.sources import is_image_set
     from vages.app.runs.assessment import Sizes, check_noise
 
     run = is_run(source)
@@ -81,10 +82,13 @@ def evaluate(
         check_noise(noise)
     if save is not None:
         _check_new(save)
-    if against is None and not run:
+    if not run and not is_image_set(source) and not os.path.exists(source):
         raise ValueError(
-            f"against: expected images to judge {source} by, where no run is, got none; mend the name or give --against"
+            f"source: expected a run, a set, a folder or a file of images, got {source!r}, which is not there; check "
+            "the path"
         )
+    if against is None and not run:
+        raise ValueError(f"against: expected images to judge {source} by, got none; name them with --against")
     left_out = why_unjudged(source, measure, grey)
     of_samples = {"protocol": None if protocol == "paper" else protocol, "sampling": sampling}
     of_images = {

@@ -2,11 +2,11 @@
 
 from importlib.util import find_spec
 
-from vages.app.cli.options import Run
+from vages.app.cli.options import Data, Run
 from vages.app.output.console import bar
 
 
-def explore(run: Run, /, port: int = 0, no_browser: bool = False, raw: bool = False) -> int:
+def explore(run: Run, /, port: int = 0, no_browser: bool = False, raw: bool = False, data: Data = None) -> int:
     """Play with a deep model in the browser: its latents, its chains, and images completed.
 
     The page is served to this machine alone, until Ctrl-C. It needs pip install 'vages[explore]'.
@@ -16,17 +16,18 @@ def explore(run: Run, /, port: int = 0, no_browser: bool = False, raw: bool = Fa
         port: of the page on 127.0.0.1; 0 is a free one.
         no_browser: open no window.
         raw: the weights themselves, not their averages over training.
+        data: the run's own data, if they were moved; others are refused.
     """
     from vages.bounds import Bounds, check_bounds
 
     check_bounds(port=(port, Bounds(0, 65535, "0 is a free one")))
     if find_spec("nicegui") is None:
-        raise ValueError("explore: expected NiceGUI, which is not installed; pip install 'vages[explore]'")
+        raise ValueError("explore: expected NiceGUI to be installed, got none; pip install 'vages[explore]'")
     from vages.app.explore.app import serve
     from vages.app.runs import load_run
     from vages.app.runs.playground import playground
 
-    loaded = load_run(run, raw=raw)
+    loaded = load_run(run, raw=raw, data=data)
     with bar() as progress:
         ready = playground(loaded, progress=progress)
     serve(ready, port, browser=not no_browser, say=lambda text: print(text, flush=True))

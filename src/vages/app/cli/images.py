@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from vages.app.cli.options import Run, Sampling, given, new
+from vages.app.cli.options import Data, Run, Sampling, given, new
 from vages.app.output.console import bar, print_json, say
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def sample(
     sampling: Sampling = None,
     seed: int = 0,
     raw: bool = False,
+    data: Data = None,
     out: Annotated[Path | None, new("samples")] = None,
     json: bool = False,
 ) -> int:
@@ -36,12 +37,13 @@ def sample(
         sampling: length of the schedule; 1 is the paper's 2,700 steps.
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
+        data: the run's own data, if they were moved; others are refused.
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
     from vages.app.runs import load_run, sample_images
 
-    loaded = load_run(run, raw=raw)
+    loaded = load_run(run, raw=raw, data=data)
     with bar() as progress:
         kept = sample_images(loaded, out, count=count, latents=latents, sampling=sampling, seed=seed, progress=progress)
     return _told(kept, json)
@@ -57,6 +59,7 @@ def interpolate(
     sampling: Sampling = None,
     seed: int = 0,
     raw: bool = False,
+    data: Data = None,
     out: Annotated[Path | None, new("interpolation")] = None,
     json: bool = False,
 ) -> int:
@@ -75,12 +78,13 @@ def interpolate(
         sampling: length of the schedule; 1 is the paper's 2,700 steps.
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
+        data: the run's own data, if they were moved; others are refused.
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
     from vages.app.runs import interpolate, load_run
 
-    loaded = load_run(run, raw=raw)
+    loaded = load_run(run, raw=raw, data=data)
     how: dict[str, Any] = {"image": image, "rows": rows, "columns": columns, "ratio": ratio}
     with bar() as progress:
         kept = interpolate(loaded, out, **how, sampling=sampling, seed=seed, progress=progress)
@@ -96,6 +100,7 @@ def inpaint(
     sampling: Sampling = None,
     seed: int = 0,
     raw: bool = False,
+    data: Data = None,
     out: Annotated[Path | None, new("inpainting")] = None,
     json: bool = False,
 ) -> int:
@@ -113,12 +118,13 @@ def inpaint(
         sampling: length of the schedule; 1 is the paper's 2,700 steps.
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
+        data: the run's own data, if they were moved; others are refused.
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
     from vages.app.runs import inpaint, load_run
 
-    loaded = load_run(run, raw=raw)
+    loaded = load_run(run, raw=raw, data=data)
     with bar() as progress:
         kept = inpaint(
             loaded, out, count=count, tries=tries, mask=mask, sampling=sampling, seed=seed, progress=progress
@@ -127,7 +133,12 @@ def inpaint(
 
 
 def embed(
-    run: Run, /, raw: bool = False, out: Annotated[Path | None, new("embedding")] = None, json: bool = False
+    run: Run,
+    /,
+    raw: bool = False,
+    data: Data = None,
+    out: Annotated[Path | None, new("embedding")] = None,
+    json: bool = False,
 ) -> int:
     """Write the posterior means of all images, and say how well they tell the classes apart.
 
@@ -138,12 +149,13 @@ def embed(
     Args:
         run: the folder of a run; its newest whole checkpoint is taken.
         raw: the weights themselves, not their averages over training.
+        data: the run's own data, if they were moved; others are refused.
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
     from vages.app.runs import embed, load_run
 
-    loaded = load_run(run, raw=raw)
+    loaded = load_run(run, raw=raw, data=data)
     with bar(then="linear classifiers") as progress:
         kept = embed(loaded, out, progress=progress)
     if json:

@@ -67,6 +67,7 @@ Real = Annotated[float | None, given("FLOAT")]
 # what several commands take is written the same way in each
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="")]
 Folder = Annotated[Path, tyro.conf.arg(metavar="DIR")]
+Data = Annotated[str | None, given("FILE|FOLDER", "where they were in training")]
 Sampling = Annotated[float | None, given("FLOAT", "the run's")]
 
 

@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from math import prod
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from vages.app.output.console import say, waiting
 from vages.app.recipes import DeepRecipe, Recipe
 from vages.app.recipes.deep import load_deep
 from vages.app.recipes.recipe import load_all_data
+from vages.app.recipes.selection import check_selection
 from vages.app.recipes.sizes import check_training_memory, training_sizes
 from vages.app.runs import config_of, recipe_of
 from vages.app.runs.config import check_resumable
@@ -25,10 +27,26 @@ from vages.training.checkpoint import last_step
 from vages.training.folder import check_new
 
 
-def plan_training(recipe: Recipe | DeepRecipe, folder: Path, *, resume: bool) -> dict[str, Any]:
-    """What `vages train` would do. `problem` is what would stop it at the start, or None."""
+def plan_training(
+    recipe: Recipe | DeepRecipe,
+    folder: Path,
+    *,
+    resume: bool,
+    where: str | None = None,
+    check: Callable[[], object] = lambda: None,
+) -> dict[str, Any]:
+    """What `vages train` would do. `problem` is what would stop it at the start, or None.
+
+    `where` is the place of a resumed run's data, if they were moved. `check` raises what is wrong with other options.
+    """
     plan: dict[str, Any] = {"folder": folder, "settings": config_of(recipe)}
     problems = []
+    for one in (check, lambda: isinstance(recipe, DeepRecipe) and check_selection(recipe)):
+        try:
+            one()
+        except (ValueError, OSError) as error:
+            problems.append(str(error))
+    resumable = resume
     if resume:
         plan["from step"] = last_step(Directory(folder) / "checkpoints")
         before = config_of(recipe_of(folder))
@@ -39,13 +57,14 @@ def plan_training(recipe: Recipe | DeepRecipe, folder: Path, *, resume: bool) ->
             check_resumable(recipe, folder)
         except (ValueError, OSError) as error:
             problems.append(str(error))
+            resumable = False
     else:
         try:
             check_new(folder)
         except (ValueError, OSError) as error:
             problems.append(str(error))
     with waiting("looking at the data"):
-        data, shape, problem = _data(recipe, folder if resume and not problems else None)
+        data, shape, problem = _data(recipe, folder if resumable else None, where)
     plan["data"] = data
     problems += [problem] if problem is not None else []
     if shape is not None:
@@ -90,31 +109,41 @@ def print_plan(plan: dict[str, Any]) -> None:
 
 
 def _data(
-    recipe: Recipe | DeepRecipe, resumed: Path | None
+    recipe: Recipe | DeepRecipe, resumed: Path | None, where: str | None
 ) -> tuple[dict[str, Any], tuple[int, ...] | None, str | None]:
-    """What is known of the data, the shape of an example, and what is wrong with them. Known sets are not read.
+    """What is known of the data, the shape of an example, and what is wrong with them.
 
-    `resumed` is the folder of a run that goes on: its data are then found, and told from others, as `train` does.
+    Known sets are not read for a new run. `resumed` is the folder of a run that is resumed: its data are then found,
+    and told from others, as `train` does. `where` is their place, if they were moved.
     """
     named = IMAGE_SETS if isinstance(recipe, DeepRecipe) else (*TOYS, "freyface")
-    if recipe.data in named:
+    place = recipe.data if where is None else where
+    about = {"name": recipe.data, "state": "missing", "where": Path(place), "examples": None}
+    if recipe.data in named and where is None:
         (row,) = [row for row in datasets() if row.name == recipe.data]
         about = {"name": row.name, "state": row.state, "where": row.where, "examples": row.counts and row.counts[0]}
         flat = row.shape if isinstance(recipe, DeepRecipe) else (prod(row.shape),)
-        return about, flat, _missing(row)
-    about = {"name": recipe.data, "state": "missing", "where": Path(recipe.data), "examples": None}
+        if resumed is None or _missing(row):
+            return about, flat, _missing(row)
     try:
         if isinstance(recipe, DeepRecipe):
-            read = _read(recipe, resumed, load_deep, read_deep).splits
+            train = _read(recipe, resumed, where, load_deep, read_deep).splits.train
         else:
-            read = _read(recipe, resumed, load_all_data, read_grbm)
+            train = _read(recipe, resumed, where, load_all_data, read_grbm).train
     except (ValueError, OSError) as error:
-        return about, None, str(error)
-    return about | {"state": "present", "examples": len(read.train)}, read.train.shape[1:], None
+        there = recipe.data in named or lexists(place)
+        return about | {"state": "unusable" if there else "missing"}, None, str(error)
+    if recipe.data in TOYS:  # one set of rows for each seed
+        train = train[0]
+    return about | {"state": "present", "examples": len(train)}, train.shape[1:], None
 
 
-def _read(recipe: Any, resumed: Path | None, load: Callable[[Any], Any], read: Callable[[Any], Any]) -> Any:
-    return load(recipe) if resumed is None else data_to_train_on(recipe, resumed, read, resume=True)[0]
+def _read(
+    recipe: Any, resumed: Path | None, where: str | None, load: Callable[[Any], Any], read: Callable[[Any], Any]
+) -> Any:
+    if resumed is None:
+        return load(recipe)
+    return data_to_train_on(recipe, resumed, read, resume=True, where=where)[0]
 
 
 def _missing(row: Dataset) -> str | None:

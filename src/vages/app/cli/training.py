@@ -110,7 +110,8 @@ def train(
         preset: settings of the paper to start from.
         method: how to learn; the last three are for deep models.
         data: checkerboard, two_moons, rings, eight_gaussians, pinwheel, swiss_roll, freyface, or a .npy or .npz file;
-            for deep models mnist, cifar10, celeba, digits, or a folder, archive or file of images.
+            for deep models mnist, cifar10, celeba, digits, or a folder, archive or file of images. With --resume, where
+            the run's own data are now, if they were moved; others are refused.
         out: the run's folder; it must be new or empty.
         resume: a run's folder, to go on with; settings are the run's own, and --steps may be more.
         steps: iterations.
@@ -173,6 +174,7 @@ def train(
 
     preset = preset or "checkerboard"
     start = recipe_of(resume) if resume is not None else {**PRESETS, **DEEP_PRESETS}[preset]
+    where = None if resume is None else settings.pop("data", None)
     recipe = _with(start, settings)
     name = f"{Path(data).stem if data else preset}-{recipe.method}"
     check_bounds(cluster_timeout=(cluster_timeout, SECONDS))
@@ -180,12 +182,15 @@ def train(
     check_bounds(**{option: (number, ITERATIONS) for option, number in rhythm.items() if number is not None})
     checkpoints = Checkpoints(checkpoint_every, keep_last=keep_last, keep_every=keep_every)
     if dry_run:
-        return _planned(recipe, resume or out or _next(name), resume is not None, json)
+        check = lambda: _check_start(devices, cluster, cluster_timeout, recipe.batch, tensorboard)
+        plan = {"resume": resume is not None, "where": where, "check": check}
+        return _planned(recipe, resume or out or _next(name), plan, json)
     how: dict[str, Any] = {
         "checkpoints": checkpoints,
         "guard": Guard(guard),
         "mesh": make_mesh(devices, cluster, cluster_timeout),
         "resume": resume is not None,
+        "where": where,
         "progress": True,
     }
     together = nullcontext() if cluster is None else membership(cluster_timeout)
@@ -299,20 +304,39 @@ def _told(fitted: Any, recipe: Any, folder: Path, json: bool, line: str) -> int:
     return status
 
 
-def _planned(recipe: Any, folder: Path, resume: bool, json: bool) -> int:
+def _check_start(devices: int, cluster: str | None, timeout: int, batch: int, tensorboard: bool) -> None:
+    """Raise what the start would raise of these options; no cluster is joined."""
+    from vages.training import check_batch
+
+    if cluster is not None:
+        parse_cluster(cluster, timeout)
+    else:
+        check_batch(batch, make_mesh(devices, None))
+    if tensorboard:
+        _check_tensorboard()
+
+
+def _planned(recipe: Any, folder: Path, how: dict[str, Any], json: bool) -> int:
     from vages.app.cli.planning import plan_training, print_plan
 
-    plan = plan_training(recipe, folder, resume=resume)
+    plan = plan_training(recipe, folder, **how)
     print_json(plan) if json else print_plan(plan)
     return Status.DONE if plan["problem"] is None else Status.REFUSED
 
 
-def _tensorboard(folder: Path) -> Any:
-    """A log for TensorBoard, where the library that writes it is there."""
+def _check_tensorboard() -> None:
+    """Raise unless the library that writes the log is installed."""
     from importlib.util import find_spec
 
     if find_spec("tensorboardX") is None:
-        raise ValueError("tensorboard: expected tensorboardX, which is not installed; pip install 'vages[tensorboard]'")
+        raise ValueError(
+            "tensorboard: expected tensorboardX to be installed, got none; pip install 'vages[tensorboard]'"
+        )
+
+
+def _tensorboard(folder: Path) -> Any:
+    """A log for TensorBoard."""
+    _check_tensorboard()
     from vages.app.output.tensorboard import EventLog
     from vages.storage.directory import Directory
 
@@ -329,7 +353,9 @@ def parse_cluster(cluster: str, timeout: int) -> tuple[str | None, int | None, i
     address, *numbers = cluster.split(",")
     host, _, port = address.rpartition(":")
     if not host or not _is_port(port) or len(numbers) != 2 or not all(map(str.isdecimal, numbers)):
-        raise ValueError(f"cluster: expected auto or HOST:PORT,PROCESSES,INDEX, got {cluster!r}")
+        raise ValueError(
+            f"cluster: expected auto or HOST:PORT,PROCESSES,INDEX, got {cluster!r}; write 10.0.0.1:4000,2,0, say"
+        )
     processes, index = (int(number[:9]) for number in numbers)
     check_bounds(cluster=(processes, PROCESSES))
     if index >= processes:

@@ -84,6 +84,8 @@ def listening(port: int) -> socket.socket:
         own.bind(("127.0.0.1", port))
     except OSError as error:
         own.close()
-        raise OSError(f"port: {port} cannot be had ({error.strerror}); give another, or 0 for a free one") from None
+        raise OSError(
+            f"port: expected one that is free, got {port} ({error.strerror}); choose another, or 0 for a free one"
+        ) from None
     own.listen(128)
     return own

@@ -75,7 +75,9 @@ class DeepRecipe:
         if not 0 < self.sampling <= 10:
             raise ValueError(f"sampling: expected a length above 0, up to 10, got {self.sampling}; 1 is the paper's")
         if self.fid_every and self.steps % self.fid_every:
-            raise ValueError(f"fid_every: expected a divisor of the {self.steps} iterations, got {self.fid_every}")
+            raise ValueError(
+                f"fid_every: expected a divisor of the {self.steps} iterations, got {self.fid_every}; change either"
+            )
 
     @property
     def levels(self) -> NoiseRange:

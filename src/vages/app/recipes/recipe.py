@@ -67,9 +67,13 @@ class Recipe:
         check_fields(self)
         check_counts(self)
         if self.seed + self.seeds > 2**32:
-            raise ValueError(f"seed: expected seeds below 2**32, got {self.seed} and {self.seeds - 1} after it")
+            raise ValueError(
+                f"seed: expected seeds below 2**32, got {self.seed} and {self.seeds - 1} after it; choose another"
+            )
         if self.control_variate and not self.method.startswith("vages"):
-            raise ValueError(f"control_variate: expected a method vages-dsm or vages-ksd, got {self.method}")
+            raise ValueError(
+                f"control_variate: expected a method vages-dsm or vages-ksd, got {self.method}; leave it out"
+            )
         if self.method in ("dsm", "ksd") and self.latents > MAX_ENUMERATED:
             raise ValueError(
                 f"latents: expected at most {MAX_ENUMERATED} for the exact method {self.method}, which sums over all "

@@ -12,6 +12,12 @@ from vages.evaluation import Grey, Inception, as_pixels, feature_moments, fid, l
 from vages.training.learner import Averages, LearnerState
 
 
+def check_selection(recipe: DeepRecipe) -> None:
+    """Raise unless the network is there that a recipe selects by, if it selects."""
+    if recipe.fid_every:
+        load_inception()
+
+
 def fid_selection(
     recipe: DeepRecipe,
     train: np.ndarray,

@@ -116,7 +116,7 @@ def _folder(folder: Path, grey: Grey) -> ImageSet:
         image = read_image(path)
         if image.shape[1:] != first:
             sizes = " and ".join(f"{width} × {height}" for height, width in (first, image.shape[1:]))
-            raise BadFile(f"{path}: expected all images of one size, got {sizes}; resize them, and say how")
+            raise BadFile(f"{path}: expected all images of one size, got {sizes}; resize them")
         return as_pixels(image[None], str(path), grey)
 
     def read(rows: np.ndarray) -> np.ndarray:

@@ -38,7 +38,9 @@ def _recipe(config: dict[str, Any], name: str) -> Recipe | DeepRecipe:
     try:
         return kind(**config)
     except TypeError as error:
-        raise ValueError(f"{name}: expected the settings of a recipe, got {error}") from None
+        raise ValueError(
+            f"{name}: expected the settings of a recipe, got values of other types; is it a run of vages?"
+        ) from error
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
@@ -106,9 +108,9 @@ def reopened(recipe: Recipe | DeepRecipe, path: Path, dataset: dict[str, Any] | 
 
 def _free_settings(earlier: Recipe | DeepRecipe, now: Recipe | DeepRecipe) -> set[str]:
     """The settings that may differ between two recipes of one run."""
-    return {"sampling"} if any(map(_rate_depends_on_steps, (earlier, now))) else {"sampling", "steps"}
+    return {"sampling"} if any(map(rate_depends_on_steps, (earlier, now))) else {"sampling", "steps"}
 
 
-def _rate_depends_on_steps(recipe: Recipe | DeepRecipe) -> bool:
+def rate_depends_on_steps(recipe: Recipe | DeepRecipe) -> bool:
     """Whether the learning rate of an iteration depends on how many there are: as it decays, or in a cut warm-up."""
     return recipe.decay != "constant" or (isinstance(recipe, DeepRecipe) and recipe.warmup > recipe.steps // 10)

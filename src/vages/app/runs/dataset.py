@@ -16,6 +16,7 @@ import numpy as np
 from vages.app.recipes.deep import DeepRecipe, load_deep, training_parts
 from vages.app.recipes.recipe import Recipe, load_all_data
 from vages.data import IMAGE_SETS, TOYS, Images, Splits, load_images
+from vages.terminal import printable
 from vages.training.digests import fingerprint
 
 AnyRecipe = TypeVar("AnyRecipe", Recipe, DeepRecipe)
@@ -34,7 +35,7 @@ class RunData(Generic[Data]):
 
     def about(self) -> dict[str, Any]:
         """Plain values, for a result."""
-        return {"name": self.name, "own": self.own, **self.fingerprints}
+        return {"name": printable(self.name), "own": self.own, **self.fingerprints}
 
 
 def told_of_data(about: dict[str, Any]) -> str:
@@ -82,19 +83,25 @@ def own_data(
     recipe: AnyRecipe,
     about: dict[str, Any],
     read: Callable[[AnyRecipe], tuple[Data, Fingerprints]],
+    where: str | None = None,
 ) -> RunData[Data]:
-    """The data that the run was trained on; `about` is what its checkpoint is about."""
+    """The data that the run was trained on; `about` is what its checkpoint is about.
+
+    `where` is the place of data that were moved. No other place is tried then.
+    """
     expected = expected_fingerprints(about)
     if not expected:
         raise ValueError(
-            f"{run}: expected a fingerprint of the data in its checkpoint, got none; evaluate it with --data FILE"
+            f"{run}: expected a fingerprint of the data in its checkpoint, got none; 'vages evaluate {run} --data "
+            "FILE' takes any data"
         )
-    problem, advice = None, f"put the old ones back ('vages evaluate {run} --data FILE' takes others)"
-    for place in places(run, recipe, about):
-        if not _has_name(recipe) and not os.path.exists(place):
-            raise ValueError(f"{place}: expected the data that {run} was trained on, found nothing there; {advice}")
+    problem, advice = None, f"say where they are now with --data ('vages evaluate {run} --data FILE' takes others)"
+    for place in places(run, recipe, about) if where is None else [where]:
+        here = replace(recipe, data=place)
+        if not _has_name(here) and not os.path.exists(place):
+            raise ValueError(f"{place}: expected the data that {run} was trained on, got nothing there; {advice}")
         try:
-            value, got = read(replace(recipe, data=place))
+            value, got = read(here)
         except (ValueError, OSError) as error:
             reason = str(error).split("; ")[0]
             problem = problem or (

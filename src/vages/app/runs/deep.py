@@ -12,6 +12,7 @@ from vages.app.output.progress import ProgressBar
 from vages.app.recipes.chains import chains_of
 from vages.app.recipes.deep import DeepRecipe
 from vages.app.recipes.deep_training import DeepTrained, train_deep
+from vages.app.recipes.selection import check_selection
 from vages.app.recipes.sizes import check_training_memory, training_sizes
 from vages.app.report import curves_figure, figure_png, sheet_png
 from vages.app.runs.config import config_of, reopened
@@ -32,17 +33,20 @@ def run_deep(
     path: Path,
     *,
     resume: bool = False,
+    where: str | None = None,
     progress: bool = False,
     callbacks: Sequence[Callback] = (),
     **how: Any,
 ) -> DeepTrained:
     """Train in a new folder, or resume a run by this recipe; draw its loss and a hundred samples.
 
-    `progress` shows bars. `callbacks` and `how` are passed on to `fit`.
+    `where` is the place of a resumed run's data, if they were moved. `progress` shows bars. `callbacks` and `how` are
+    passed on to `fit`.
     """
-    images, dataset = data_to_train_on(recipe, path, read_deep, resume=resume)
+    images, dataset = data_to_train_on(recipe, path, read_deep, resume=resume, where=where)
     train = images.splits.train
     check_training_memory(training_sizes(recipe, train.shape[1:], len(train)))
+    check_selection(recipe)
     check_batch(recipe.batch, how.get("mesh"))
     check_same(lambda: {"settings": {**config_of(recipe), "resume": resume}, "data": data_digests(dataset)})
     how |= {"resume": resume, "data_fingerprint": dataset["train"]}

@@ -21,6 +21,7 @@ from vages.models import EBLVM
 from vages.posteriors import posterior_means
 from vages.samplers import LangevinSamples, Schedule, sample_joint, sample_v
 from vages.samplers.program import Progress
+from vages.terminal import printable
 from vages.training import seed_keys
 
 Latents = Literal["posterior", "joint"]
@@ -103,7 +104,9 @@ def interpolate(
     train = run.images.splits.train
     row = int(np.random.default_rng(seed).integers(len(train))) if image is None else image
     if not 0 <= row < len(train):
-        raise ValueError(f"image: expected the number of a training image, 0 to {len(train) - 1}, got {row}")
+        raise ValueError(
+            f"image: expected the number of a training image, 0 to {len(train) - 1}, got {row}; choose one"
+        )
     ratio = RATIOS.get(run.recipe.data, 1.0) if ratio is None else ratio
     check_number("ratio", ratio, _RATIO)
     factors = np.linspace(ratio, -ratio, rows, dtype=np.float32)
@@ -146,7 +149,7 @@ def inpaint(
     images = getattr(splits, source)
     hidden = hidden_pixels(mask, images.shape[1:])
     if count > len(images):
-        raise ValueError(f"count: expected at most the {len(images)} {source} images, got {count}")
+        raise ValueError(f"count: expected at most the {len(images)} {source} images, got {count}; ask for fewer")
     with new_folder(run, "inpainting", out) as folder:
         began = time.perf_counter()
         rows = np.sort(np.random.default_rng(seed).permutation(len(images))[:count])
@@ -157,7 +160,7 @@ def inpaint(
         arrays = {name: array.reshape(tries, count, *array.shape[1:]) for name, array in _arrays(samples).items()}
         arrays |= {"originals": originals, "hidden": hidden, f"{source}_rows": rows}
         protocol = f"hidden pixels {'and h jointly, ' if run.has_latents else ''}given the known pixels"
-        about = {"mask": mask, "images": source, "tries": tries}
+        about = {"mask": printable(mask), "images": source, "tries": tries}
         kept = keep(folder, "inpainting", run, arrays, about | _about(protocol, seed, schedule, arrays, began))
         sheet = np.stack([originals, masked, *arrays["v"]])[:SHOWN, : max(1, SHOWN // (2 + tries))]
         sheet, columns = sheet.reshape(-1, *originals.shape[1:]), sheet.shape[1]

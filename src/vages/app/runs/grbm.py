@@ -25,19 +25,20 @@ def run_recipe(
     path: Path,
     *,
     resume: bool = False,
+    where: str | None = None,
     progress: bool = False,
     callbacks: Sequence[Callback] = (),
     **how: Any,
 ) -> Trained:
     """Train in a new folder, which holds config, environment, metrics, checkpoints, result, pictures and a page.
 
-    With `resume`, the folder is that of a run by this recipe, or by one of fewer steps, which is continued. `progress`
-    shows a bar. `callbacks` and `how` are passed on to `fit`.
+    With `resume`, the folder is that of a run by this recipe, or by one of fewer steps, which is continued; `where` is
+    the place of its data, if they were moved. `progress` shows a bar. `callbacks` and `how` are passed on to `fit`.
     """
     drawn = recipe.data in TOYS
     if drawn:  # one dataset per seed: their memory is estimated before they are drawn
         check_recipe(recipe)
-    data, dataset = data_to_train_on(recipe, path, read_grbm, resume=resume)
+    data, dataset = data_to_train_on(recipe, path, read_grbm, resume=resume, where=where)
     if not drawn:
         check_recipe(recipe, data)
     check_batch(recipe.batch, how.get("mesh"))

@@ -44,6 +44,8 @@ class LoadedRun:
     """Where these were, and the fingerprint of each split."""
     other: str | None = None
     """Images that take their place, if any; see `on`."""
+    where: str | None = None
+    """Where its own images are now, if they were moved."""
 
     @property
     def has_latents(self) -> bool:
@@ -69,7 +71,7 @@ class LoadedRun:
         """The same with their fingerprints."""
         about = {"data": self.data, "dataset": self.dataset}
         if self.other is None:
-            return own_data(self.path, self.recipe, about, read_deep)
+            return own_data(self.path, self.recipe, about, read_deep, self.where)
         return other_data(self.path, self.recipe, about, read_other_images, self.other, self.model.v.shape)
 
     @property
@@ -83,12 +85,14 @@ def load_run(
     path: Path,
     *,
     raw: bool = False,
+    data: str | None = None,
     refused: Callable[[str], None] = lambda why: print(f"vages: checkpoint refused: {printable(why)}", file=sys.stderr),
 ) -> LoadedRun:
     """The newest checkpoint of a deep run that can be verified; `refused` is told of each newer one that cannot.
 
     Model and posterior are the selected ones where the run has selected some, else the averages where it keeps them,
-    unless they are to be `raw`.
+    unless they are to be `raw`. `data` is the place of the run's images, if they were moved: they are read at once, and
+    refused if they are others.
     """
     recipe = recipe_of(path)
     if not isinstance(recipe, DeepRecipe):
@@ -107,7 +111,11 @@ def load_run(
     prefixes: dict[Weights, str] = {"raw": "state/", "averages": "state/averages/", "selected by FID": "best/"}
     parts = _restored(recipe, found, prefixes[kind])
     about = found.about
-    return LoadedRun(path, recipe, parts.model, parts.posterior, found.step, kind, about["data"], about.get("dataset"))
+    run = LoadedRun(path, recipe, parts.model, parts.posterior, found.step, kind, about["data"], about.get("dataset"))
+    if data is not None:
+        run = replace(run, where=data)
+        run.read  # noqa: B018
+    return run
 
 
 def _restored(recipe: DeepRecipe, found: Checkpoint, prefix: str) -> Averages:

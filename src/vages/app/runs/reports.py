@@ -18,11 +18,13 @@ from vages.app.report.page.summaries import run_figures, run_status
 from vages.app.report.page.svg_curves import Panel, curve_figure
 from vages.app.report.page.tables import claims_list, events_list, key_figures, records_table, settings_table
 from vages.app.runs.commands import reproduce_command, train_command
-from vages.app.runs.config import recipe_of
+from vages.app.runs.config import rate_depends_on_steps, recipe_of
 from vages.app.runs.reported_galleries import gallery_sections
 from vages.app.runs.saved import saved_progress
+from vages.bounds import ITERATIONS
 from vages.storage.directory import Directory
 from vages.storage.durable import NotWritten
+from vages.terminal import printable
 from vages.training import Diverged, RunFolder
 from vages.training.checkpoint import last_step, newest_about
 from vages.training.digests import canonical
@@ -110,7 +112,8 @@ def _run_page(reader: Reader) -> str:
     sections += gallery_sections(reader)
     if events:
         sections.append(Section("Events", events_list(events, ALARMING)))
-    sections.append(Section("Run it again", _commands(reader.folder, config)))
+    status = run_status(events, result, rows)
+    sections.append(Section("Run it again", _commands(reader.folder, config, finished=status[0] == "finished")))
     sections += _folded({"Result": result, "Settings": config, "Environment": environment})
     data, method = (str(config.get(name, "")) for name in ("data", "method"))
     named = [part[:80] for part in (Path(data).name, method) if part]
@@ -118,7 +121,7 @@ def _run_page(reader: Reader) -> str:
     header = Header(
         kind,
         "\N{NO-BREAK SPACE}· ".join(named) or reader.folder.resolve().name,
-        *run_status(events, result, rows),
+        *status,
         key_figures(run_figures(config, result, rows, events)),
     )
     return page(header, sections, reader.problems)
@@ -132,7 +135,7 @@ def _edited(folder: Path, config: dict[str, Any]) -> list[str]:
     try:
         recipe_of(folder)
     except (ValueError, OSError) as error:
-        return [str(error).replace(f"{folder}/", "")]
+        return [printable(str(error).replace(f"{folder}/", ""))]
     return []
 
 
@@ -193,7 +196,7 @@ def _pictures(reader: Reader, title: str, *, pixels: bool = False) -> list[Secti
     return [*sections, Section(title, joined(others))] if others else sections
 
 
-def _commands(folder: Path, config: dict[str, Any]) -> Markup:
+def _commands(folder: Path, config: dict[str, Any], *, finished: bool) -> Markup:
     where, found, parts = shlex.quote(str(folder)), train_command(config), []
     if found is None:
         parts.append(element("p", "The settings are not those of a recipe: there is no command for the same run."))
@@ -202,11 +205,25 @@ def _commands(folder: Path, config: dict[str, Any]) -> Markup:
         parts += [element("p", "The same run anew, in a new folder:"), _block(command)]
         if lost:
             parts.append(element("p", f"No option of the command sets {', '.join(lost)} as this run had it."))
-    parts += [element("p", "To go on where it stopped:"), _block(f"vages train --resume {where}")]
+    goes_on = [element("p", "To go on where it stopped:"), _block(f"vages train --resume {where}")]
+    parts += _longer(folder) if finished else goes_on
     more = ("sample", "interpolate", "inpaint", "embed") if config.get("model") == "deep" else ()
     lines = "\n".join(f"vages {verb} {where}" for verb in (*more, "report"))
     told = "More of what it learnt, and this page again:" if more else "This page again:"
     return joined([*parts, element("p", told), _block(lines)])
+
+
+def _longer(folder: Path) -> list[Markup]:
+    """How a finished run is made longer, if it can be; nothing where its settings cannot be read."""
+    try:
+        recipe = recipe_of(folder)
+    except (ValueError, OSError):
+        return []
+    if rate_depends_on_steps(recipe):
+        return [element("p", "More iterations need a new run: this run’s learning rate depends on their number.")]
+    steps = min(2 * recipe.steps, ITERATIONS.high)
+    command = f"vages train --resume {shlex.quote(str(folder))} --steps {steps}"
+    return [element("p", "To train it for longer:"), _block(command)]
 
 
 def _block(command: str) -> Markup:

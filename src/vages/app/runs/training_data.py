@@ -1,6 +1,7 @@
 """The data of a run that is started or resumed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +13,32 @@ from vages.training.checkpoint import newest_about
 
 
 def data_to_train_on(
-    recipe: AnyRecipe, path: Path, read: Callable[[AnyRecipe], tuple[Data, Fingerprints]], *, resume: bool
+    recipe: AnyRecipe,
+    path: Path,
+    read: Callable[[AnyRecipe], tuple[Data, Fingerprints]],
+    *,
+    resume: bool,
+    where: str | None = None,
 ) -> tuple[Data, dict[str, Any]]:
     """The data of a run in this folder, and what it records of them; nothing is written.
 
-    A run that goes on has the data that it was started with, wherever they are now; others are refused. In a cluster
-    this is left to the first process, where the others do not have the folder.
+    A resumed run has the data that it was started with; others are refused. `where` is their place, if they were moved,
+    and is recorded from now on. In a cluster the first process checks this, where the others do not have the folder.
     """
+    here = recipe if where is None else replace(recipe, data=where)
     about: dict[str, Any] = {}
-    if resume and (is_writer() or path.is_dir()):
+    with_folder = resume and (is_writer() or path.is_dir())
+    if with_folder:
         check_resumable(recipe, path)
         about = newest_about(Directory(path) / "checkpoints") or _started(path)
-    if not expected_fingerprints(about):  # a new run, or an early one that was killed before its first checkpoint
-        value, fingerprints = read(recipe)
-        return value, dataset_record(recipe, path, fingerprints)
-    found = own_data(path, recipe, about, read)
+    # a new run, or an early one that was killed before its first checkpoint
+    if not expected_fingerprints(about) and not (with_folder and where is not None):
+        value, fingerprints = read(here)
+        return value, dataset_record(here, path, fingerprints)
+    found = own_data(path, recipe, about, read, where)
     record = about.get("dataset")
-    record = record if isinstance(record, dict) else dataset_record(recipe, path, found.fingerprints)
+    if where is not None or not isinstance(record, dict):
+        record = dataset_record(here, path, found.fingerprints)
     return found.value, {**record, **found.fingerprints}
 
 

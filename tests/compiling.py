@@ -8,10 +8,11 @@ import jax
 
 try:  # options of one program are public, options of all that follow are not: without them tests only take longer
     from jax._src import compiler
+    from jax._src.interpreters import mlir
 
-    _options = compiler.get_compile_options
+    _options, _make_context = compiler.get_compile_options, mlir.make_ir_context
 except (ImportError, AttributeError):
-    compiler = None
+    compiler = mlir = None
 
 # Kernels by the plain emitter, in one piece: a fifth of the time that a CPU's programs wait for the compiler.
 HASTE = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
@@ -39,8 +40,9 @@ def compile_in_haste(yes: bool = True):
     """What is compiled from now on is so, or as for users. What was compiled before is forgotten."""
     global _hasty
     _hasty = yes
-    if compiler is not None:
+    if compiler is not None and mlir is not None:
         compiler.get_compile_options = _options_in_haste
+        mlir.make_ir_context = cache(_make_context)  # one for all programs: each would load every dialect again
     jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", yes)
 

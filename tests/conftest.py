@@ -22,7 +22,7 @@ if _WORKER is not None and hasattr(os, "sched_setaffinity"):
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
+from jaxtyping import config, install_import_hook  # noqa: E402
 
 os.environ.setdefault("MPLBACKEND", "agg")
 install_import_hook("vages", "beartype.beartype")
@@ -32,6 +32,7 @@ from vages.samplers import gibbs_sample  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+compile_in_haste()  # what test files compute as they are collected, too
 
 
 _compiled_for = None
@@ -69,6 +70,15 @@ def pytest_unconfigure():
 def short_chains(monkeypatch):
     """Pictures of what a run learnt with Gibbs chains of a few steps: drawn all the same, and sooner."""
     monkeypatch.setattr(import_module("vages.app.recipes.pictures"), "gibbs_sample", partial(gibbs_sample, steps=10))
+
+
+@pytest.fixture
+def as_users_have_it():
+    """Without the run-time type checks of the tests."""
+    before = config.jaxtyping_disable
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture

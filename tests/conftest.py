@@ -8,11 +8,12 @@ from functools import partial
 from importlib import import_module
 
 # What one worker or process has compiled, the others need not: one cache for the session, from its first process on.
+# A folder that is given is kept, and the next session compiles next to nothing.
 _CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="vages-tests-")
 if _CACHE is not None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 # Workers that share all cores wait for each other's threads: each has one, where there is one for each.
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER")

@@ -8,11 +8,12 @@ from functools import partial
 from importlib import import_module
 
 # What one worker or process has compiled, the others need not: one cache for the session, from its first process on.
+# A folder that is given is kept, and the next session compiles next to nothing.
 _CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="vages-tests-")
 if _CACHE is not None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 # Workers that share all cores wait for each other's threads: each has one, where there is one for each.
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER")
@@ -22,7 +23,7 @@ if _WORKER is not None and hasattr(os, "sched_setaffinity"):
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
+from jaxtyping import config, install_import_hook  # noqa: E402
 
 os.environ.setdefault("MPLBACKEND", "agg")
 install_import_hook("vages", "beartype.beartype")
@@ -32,6 +33,7 @@ from vages.samplers import gibbs_sample  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+compile_in_haste()  # what test files compute as they are collected, too
 
 
 _compiled_for = None
@@ -69,6 +71,15 @@ def pytest_unconfigure():
 def short_chains(monkeypatch):
     """Pictures of what a run learnt with Gibbs chains of a few steps: drawn all the same, and sooner."""
     monkeypatch.setattr(import_module("vages.app.recipes.pictures"), "gibbs_sample", partial(gibbs_sample, steps=10))
+
+
+@pytest.fixture
+def as_users_have_it():
+    """Without the run-time type checks of the tests."""
+    before = config.jaxtyping_disable
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture

@@ -38,8 +38,10 @@ def _options_in_haste(*args, env_options_overrides=None, **how):
     return _options(*args, env_options_overrides=env_options_overrides, **how)
 
 
-def _shared_context():
+def _shared_context(*args, **how):
     """One context for all programs of a thread. JAX makes one for each program, and loads every dialect into it."""
+    if args or how:  # not as it was called in the version of JAX that this was written for
+        return _make_context(*args, **how)
     if not hasattr(_of_thread, "context"):
         _of_thread.context = _make_context()
     return _of_thread.context

@@ -43,6 +43,16 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "optimised: compiled as for users, which tests of bits and of speed need")
 
 
+def _optimised(item):
+    return item.get_closest_marker("optimised") is not None
+
+
+def pytest_collection_modifyitems(items):
+    """pytest-randomly has shuffled the files, and the tests of each. Those that are compiled alike stay together."""
+    places = {path: place for place, path in enumerate(dict.fromkeys(item.path for item in items))}
+    items.sort(key=lambda item: (places[item.path], _optimised(item)))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Most programs of a test run once, and compiling is their cost: XLA is told to take it lightly.
@@ -50,7 +60,7 @@ def pytest_runtest_setup(item):
     What was compiled otherwise is forgotten; so is what other files needed, or a process would hold thousands.
     """
     global _compiled_for
-    optimised = item.get_closest_marker("optimised") is not None
+    optimised = _optimised(item)
     if (item.path, optimised) != _compiled_for:
         _compiled_for = item.path, optimised
         compile_in_haste(not optimised)

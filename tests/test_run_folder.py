@@ -391,6 +391,7 @@ def test_a_resume_of_a_run_in_use_changes_nothing(run):
     other.close()
 
 
+@pytest.mark.usefixtures("short_chains")
 @pytest.mark.parametrize(
     "row", ['{"step": 20, "loss": "x"}', '{"step": 20, "loss": {"a": 1}}', '{"step": NaN}', "[20]"]
 )

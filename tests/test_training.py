@@ -261,13 +261,16 @@ def test_users_own_arrays_train_and_large_models_are_validated(tmp_path):
     assert np.isfinite(trained.test_log_likelihood).all()
 
 
+TINY = ("train", "--posterior-steps", "1", "--latents", "2", "--batch", "10")
+
+
 def command(*args):
     return [sys.executable, "-c", "from vages.app.cli import main; main()", *args]
 
 
 def test_ctrl_c_ends_cleanly_and_says_where_the_results_are(tmp_path):
     run = subprocess.Popen(
-        command("train", "--steps", "10000000", "--out", str(tmp_path / "run")),
+        command(*TINY, "--steps", "10000000", "--out", str(tmp_path / "run")),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -290,7 +293,7 @@ def test_ctrl_c_ends_cleanly_and_says_where_the_results_are(tmp_path):
 
 def test_a_diverging_run_stops_with_one_line_and_a_status(tmp_path):
     done = subprocess.run(
-        command("train", "--steps", "2000", "--learning-rate", "1e6", "--out", str(tmp_path / "run")),
+        command(*TINY, "--steps", "2000", "--learning-rate", "1e6", "--out", str(tmp_path / "run")),
         env=environment(),
         capture_output=True,
         text=True,

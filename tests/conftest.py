@@ -22,6 +22,7 @@ if _WORKER is not None and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {_CORES[int(_WORKER.removeprefix("gw")) % len(_CORES)]})
 
 import jax  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from jaxtyping import config, install_import_hook  # noqa: E402
 
@@ -75,6 +76,13 @@ def pytest_collection_finish():
 def pytest_unconfigure():
     if _CACHE is not None:
         shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def own_numbers(request, monkeypatch):
+    """Each test of a file draws the same numbers from the file's generator, whatever ran before it."""
+    if hasattr(request.module, "RNG"):
+        monkeypatch.setattr(request.module, "RNG", np.random.default_rng(0))
 
 
 @pytest.fixture

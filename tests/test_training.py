@@ -203,6 +203,7 @@ def test_blocks_of_noise_add_up_and_none_is_of_one():
             assert all(length == 1 for _, length in blocks) if fitting < 2 else all(length > 1 for _, length in blocks)
 
 
+@pytest.mark.optimised
 def test_the_same_recipe_gives_the_same_bits():
     first, second = (train(SMALL) for _ in range(2))
     np.testing.assert_array_equal(first.models.weight, second.models.weight)

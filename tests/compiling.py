@@ -1,6 +1,7 @@
 """How the tests' programs are compiled: in haste where each runs once, and as for users where bits or speed count."""
 
 import os
+import threading
 from functools import cache
 from typing import Any
 
@@ -8,15 +9,17 @@ import jax
 
 try:  # options of one program are public, options of all that follow are not: without them tests only take longer
     from jax._src import compiler
+    from jax._src.interpreters import mlir
 
-    _options = compiler.get_compile_options
+    _options, _make_context = compiler.get_compile_options, mlir.make_ir_context
 except (ImportError, AttributeError):
-    compiler = None
+    compiler = mlir = None
 
 # Kernels by the plain emitter, in one piece: a fifth of the time that a CPU's programs wait for the compiler.
 HASTE = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 
 _hasty = False
+_of_thread = threading.local()
 
 
 @cache
@@ -35,12 +38,22 @@ def _options_in_haste(*args, env_options_overrides=None, **how):
     return _options(*args, env_options_overrides=env_options_overrides, **how)
 
 
+def _shared_context(*args, **how):
+    """One context for all programs of a thread. JAX makes one for each program, and loads every dialect into it."""
+    if args or how:  # not as it was called in the version of JAX that this was written for
+        return _make_context(*args, **how)
+    if not hasattr(_of_thread, "context"):
+        _of_thread.context = _make_context()
+    return _of_thread.context
+
+
 def compile_in_haste(yes: bool = True):
     """What is compiled from now on is so, or as for users. What was compiled before is forgotten."""
     global _hasty
     _hasty = yes
-    if compiler is not None:
+    if compiler is not None and mlir is not None:
         compiler.get_compile_options = _options_in_haste
+        mlir.make_ir_context = _shared_context
     jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", yes)
 

@@ -8,11 +8,12 @@ from functools import partial
 from importlib import import_module
 
 # What one worker or process has compiled, the others need not: one cache for the session, from its first process on.
+# A folder that is given is kept, and the next session compiles next to nothing.
 _CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="vages-tests-")
 if _CACHE is not None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 # Workers that share all cores wait for each other's threads: each has one, where there is one for each.
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER")
@@ -21,8 +22,9 @@ if _WORKER is not None and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {_CORES[int(_WORKER.removeprefix("gw")) % len(_CORES)]})
 
 import jax  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
+from jaxtyping import config, install_import_hook  # noqa: E402
 
 os.environ.setdefault("MPLBACKEND", "agg")
 install_import_hook("vages", "beartype.beartype")
@@ -32,6 +34,7 @@ from vages.samplers import gibbs_sample  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+compile_in_haste()  # what test files compute as they are collected, too
 
 
 _compiled_for = None
@@ -41,6 +44,16 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "optimised: compiled as for users, which tests of bits and of speed need")
 
 
+def _optimised(item):
+    return item.get_closest_marker("optimised") is not None
+
+
+def pytest_collection_modifyitems(items):
+    """pytest-randomly has shuffled the files, and the tests of each. Those that are compiled alike stay together."""
+    places = {path: place for place, path in enumerate(dict.fromkeys(item.path for item in items))}
+    items.sort(key=lambda item: (places[item.path], _optimised(item)))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Most programs of a test run once, and compiling is their cost: XLA is told to take it lightly.
@@ -48,7 +61,7 @@ def pytest_runtest_setup(item):
     What was compiled otherwise is forgotten; so is what other files needed, or a process would hold thousands.
     """
     global _compiled_for
-    optimised = item.get_closest_marker("optimised") is not None
+    optimised = _optimised(item)
     if (item.path, optimised) != _compiled_for:
         _compiled_for = item.path, optimised
         compile_in_haste(not optimised)
@@ -65,10 +78,26 @@ def pytest_unconfigure():
         shutil.rmtree(_CACHE, ignore_errors=True)
 
 
+@pytest.fixture(autouse=True)
+def own_numbers(request, monkeypatch):
+    """Each test of a file draws the same numbers from the file's generator, whatever ran before it."""
+    if hasattr(request.module, "RNG"):
+        monkeypatch.setattr(request.module, "RNG", np.random.default_rng(0))
+
+
 @pytest.fixture
 def short_chains(monkeypatch):
     """Pictures of what a run learnt with Gibbs chains of a few steps: drawn all the same, and sooner."""
     monkeypatch.setattr(import_module("vages.app.recipes.pictures"), "gibbs_sample", partial(gibbs_sample, steps=10))
+
+
+@pytest.fixture
+def as_users_have_it():
+    """Without the run-time type checks of the tests."""
+    before = config.jaxtyping_disable
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 import jax
 import numpy as np
 import pytest
-from jaxtyping import config
 
 from errors import refused
 from test_resume import server  # noqa: F401
@@ -39,13 +38,7 @@ REAL = (-math.inf, -1e308, -1.0, 0.0, 1e-320, 1e-30, 1.0, 1e30, 1e308, math.inf,
 TEXTS = ("x" * 5000, "a/" * 3000, "\x1b]0;title\x07\x1b[2J", "no\nsuch\rfile", "[red]name", "\udcff", "/dev/null")
 
 
-@pytest.fixture(autouse=True)
-def as_users_have_it():
-    """Without the run-time type checks of the tests, which would speak first."""
-    before = config.jaxtyping_disable
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", before)
+pytestmark = pytest.mark.usefixtures("as_users_have_it")  # whose type checks would speak first
 
 
 class Began(Exception):

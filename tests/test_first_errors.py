@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.core import Tracer
-from jaxtyping import config
 
 from vages import (
     DSM,
@@ -55,12 +54,7 @@ IMAGE = (1, 8, 8)
 V_DSM = DSM(0.1, Variational(2))
 
 
-@pytest.fixture(autouse=True)
-def as_users_have_it():
-    """Without the run-time type checks of the tests, which would speak first."""
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", False)
+pytestmark = pytest.mark.usefixtures("as_users_have_it")  # whose type checks would speak first
 
 
 def refused(error, says, go):

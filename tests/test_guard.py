@@ -25,15 +25,18 @@ def parts():
     return learner, init_seeds(learner, SEEDS, parts_of(RECIPE, 2), 20)
 
 
-def broken(spoil):
-    """The learner with `spoil(state, metrics)` after each step; the second seed is left alone."""
-    learner, _ = parts()
+def count(key, state, batch):
+    """A step that is compiled quickly: it counts, and its loss is its noise."""
+    return state._replace(step=state.step + 1), {"loss": 1 + jax.random.uniform(key), "gradient_norm": jnp.ones(())}
 
-    def step(key, state, batch):
-        after, metrics = learner.step(key, state, batch)
-        return spoil(after, metrics)
 
-    return learner._replace(step=step)
+def broken(spoil, step=count):
+    """The learner with `spoil(state, metrics)` after each step."""
+
+    def spoilt(key, state, batch):
+        return spoil(*step(key, state, batch))
+
+    return parts()[0]._replace(step=spoilt)
 
 
 def nan_loss(at):
@@ -67,8 +70,8 @@ def test_recovering_goes_back_takes_other_noise_and_slows_down(tmp_path):
         bad = (after.step == 28) & (after.rate > 0.3)
         return after, metrics | {"gradient_norm": jnp.where(bad, jnp.inf, metrics["gradient_norm"])}
 
-    folder = RunFolder(tmp_path / "run", {})
-    fitted = run(broken(spoil), folder=folder, guard=Guard("recover"))
+    folder, learner = RunFolder(tmp_path / "run", {}), broken(spoil, parts()[0].step)
+    fitted = run(learner, folder=folder, guard=Guard("recover"))
     assert fitted.step == 40
     assert fitted.state.rate.tolist() == [0.25, 0.25]
     told = [event for event in events(folder) if event["event"] == "recovered"]
@@ -81,15 +84,15 @@ def test_recovering_goes_back_takes_other_noise_and_slows_down(tmp_path):
 
     folder.close()
     reopened = RunFolder.reopen(tmp_path / "run")
-    again = run(broken(spoil), folder=reopened, guard=Guard("recover"), steps=50, resume=True)
+    again = run(learner, folder=reopened, guard=Guard("recover"), steps=50, resume=True)
     reopened.close()
 
     other = RunFolder(tmp_path / "other", {})
-    straight = run(broken(spoil), folder=other, guard=Guard("recover"), steps=50)
+    straight = run(learner, folder=other, guard=Guard("recover"), steps=50)
     for x, y in zip(jax.tree.leaves(again.state), jax.tree.leaves(straight.state), strict=True):
         np.testing.assert_array_equal(x, y)
 
-    calm = run(broken(lambda after, metrics: (after, metrics)), steps=40)
+    calm = run(parts()[0], steps=40)
     early, late = (np.asarray(one.curve("loss")[1]) for one in (calm, fitted))
     np.testing.assert_array_equal(early[:4], late[:4])  # up to where it went back
     assert (early[4:] != late[4:]).all()  # and other noise after it
@@ -137,9 +140,10 @@ def test_exploding_parameters_stop_the_run():
         model = eqx.tree_at(lambda model: model.weight, after.model, after.model.weight + grow)
         return after._replace(model=model), {"loss": jnp.ones(())}
 
+    learner = broken(spoil)
     with pytest.raises(Diverged, match=r"\bparameters .*0\.\d+ .*got"):
-        run(broken(spoil))
-    assert run(broken(spoil), guard=Guard(explosion=1e30)).step == 40
+        run(learner)
+    assert run(learner, guard=Guard(explosion=1e30)).step == 40
 
 
 def test_the_largest_parameter_is_found_seed_by_seed():

@@ -48,9 +48,9 @@ def teacher():
 
 
 @cache
-def student(method):
+def student(method, **settings):
     """The method's learner, and its state with the teacher's perturbed copy as the starting model."""
-    recipe = replace(SMALL, method=method, learning_rate=0.01, sigma=0.2, bandwidth=0.5)
+    recipe = replace(SMALL, method=method, learning_rate=0.01, sigma=0.2, bandwidth=0.5, **settings)
     learner = learner_of(recipe)
     model, _ = teacher()
     _, posterior = parts_of(recipe, 2)(jax.random.key(1))
@@ -121,7 +121,7 @@ def test_nor_on_how_long_the_chunks_are():
 @pytest.mark.optimised
 @pytest.mark.parametrize("method", ["dsm", "bidsm", "vnce"])  # which rounded differently in a loop of one
 def test_nor_do_the_results_of_several_seeds(method):
-    learner, state = student(method)
+    learner, state = student(method, posterior_steps=1, unrolled=1)  # more are compiled for a minute
     states = jax.tree.map(lambda x: jnp.stack([x, x]) if eqx.is_array(x) else x, state)
     whole, single = (
         fit(learner, states, teacher()[1], steps=4, batch=BATCH, seed=(1, 2), chunk=chunk).state for chunk in (4, 1)

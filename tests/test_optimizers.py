@@ -15,8 +15,6 @@ from vages.optimizers import adam, apply, learning_rate
 from vages.posteriors import GaussianPosterior
 from vages.training.learner import make_learner
 
-pytestmark = pytest.mark.optimised
-
 
 def rates(schedule, steps):
     with jax.numpy_dtype_promotion("standard"):
@@ -90,9 +88,8 @@ def test_options_that_make_no_sense_are_refused(name, value):
         make_learner(DSM(0.3, Variational(2)), learning_rate=0.1, **{name: value})
 
 
-@cache
-def history(steps=4, **options):
-    """The states of a few iterations of a linear-Gaussian model."""
+def trained(steps=4, **options):
+    """The states and metrics of a few iterations of a linear-Gaussian model."""
     keys = jax.random.split(jax.random.key(0), 4)
     model, posterior = LinearGaussian.init(keys[0], 3, 2), GaussianPosterior.linear(keys[1], 3, 2)
     learner = make_learner(DSM(0.5, Variational(2)), learning_rate=0.05, posterior_steps=2, **options)
@@ -103,6 +100,9 @@ def history(steps=4, **options):
         states.append(state)
         metrics.append(numbers)
     return states, metrics
+
+
+history = cache(trained)
 
 
 def test_averages_are_of_model_and_posterior_and_forget_the_start_quickly():
@@ -118,8 +118,9 @@ def test_averages_are_of_model_and_posterior_and_forget_the_start_quickly():
                 np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.optimised
 def test_averages_change_no_bit_of_training():
-    (with_averages, _), (without, _) = history(ema=0.2), history()
+    (with_averages, _), (without, _) = trained(ema=0.2), trained()  # compiled anew
     for a, b in zip(jax.tree.leaves(with_averages[-1].model), jax.tree.leaves(without[-1].model), strict=True):
         np.testing.assert_array_equal(a, b)
 

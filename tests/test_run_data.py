@@ -51,6 +51,8 @@ DEEP = replace(
     flips=True,
 )
 
+pytestmark = pytest.mark.usefixtures("short_chains")
+
 
 def rows(seed):
     return np.random.default_rng(seed).uniform(size=(50, 2)).astype(np.float32)

@@ -425,6 +425,7 @@ def test_a_resume_of_a_run_in_use_changes_nothing(run):
     other.close()
 
 
+@pytest.mark.usefixtures("short_chains")
 @pytest.mark.parametrize(
     "row",
     [

@@ -22,6 +22,7 @@ from vages.training.digests import settings_digest
 
 SMALL = replace(CHECKERBOARD, steps=20, evaluate_every=10, posterior_steps=1)
 DIGITS = DEEP_PRESETS["digits"]
+pytestmark = pytest.mark.usefixtures("short_chains")
 
 
 def folder_of(recipe, path, *, first_edition=False):

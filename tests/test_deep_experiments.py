@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vages import Batch
 from vages.app.bench.deep import features_flops
 from vages.app.experiments import fig_interpolation, fig_samples, reproduce, sensitivity, table1, table_time_memory
 from vages.app.experiments.catalogue import EXPERIMENTS
@@ -42,7 +43,7 @@ def test_the_posterior_may_have_a_learning_rate_of_its_own(own):
     """The first step of Adam moves each parameter by its learning rate."""
     recipe = replace(TINY, learning_rate=1e-3, posterior_learning_rate=own, decay="constant", warmup=0)
     learner, state = start_deep(recipe, (1, 8, 8))
-    after, _ = jax.jit(learner.step)(state, jnp.full((10, 1, 8, 8), 0.3), jax.random.key(1))
+    after, _ = jax.jit(learner.step)(jax.random.key(1), state, Batch(jnp.full((10, 1, 8, 8), 0.3)))
     for part, rate in (("model", 1e-3), ("posterior", own or 1e-3)):
         pairs = zip(*(jax.tree.leaves(getattr(tree, part)) for tree in (state, after)), strict=True)
         moved = max(float(jnp.max(jnp.abs(y - x))) for x, y in pairs)

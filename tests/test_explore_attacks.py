@@ -41,6 +41,7 @@ with suppress(KeyboardInterrupt):
     serve(playground(run), browser=False, say=lambda text: print(text, flush=True))
 """
 MEBIBYTE = 2**20
+pytestmark = pytest.mark.in_order
 
 
 def found(pattern, text):
@@ -414,6 +415,7 @@ def test_a_fast_mouse_is_heard(server):
 
 def test_the_number_of_pages_is_limited(server, witness):
     with ExitStack() as pages:
+        pages.callback(wait_for_room, server)  # whatever happens: other tests need pages, too
         for _ in range(15):
             pages.enter_context(opened(server))
         with pytest.raises(Refused):
@@ -423,7 +425,6 @@ def test_the_number_of_pages_is_limited(server, witness):
         assert opened_in_all <= 32
         assert server.memory() - before < 48 * MEBIBYTE
         witness.answers()
-    wait_for_room(server)
     with opened(server) as page:
         page.answers()
 

@@ -136,7 +136,7 @@ class Listed(EBLVM):
     v: Any = eqx.field(static=True)
     h: Any = Real(1)
 
-    def features(self, v):
+    def features(self, v):  # pyright: ignore[reportIncompatibleMethodOverride]
         return v
 
     def log_joint(self, features, h):
@@ -157,15 +157,15 @@ class Given(Posterior):
 
     q: Callable = eqx.field(static=True)
 
-    def __call__(self, model, features, v):
+    def __call__(self, model, features, v):  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.q(v)
 
 
 class Unsummed(Gaussian):
     """A Gaussian that does not add up its log-density."""
 
-    def log_prob(self, x):
-        return -(x**2)
+    def log_prob(self, h):
+        return -(h**2)
 
 
 class Longer(Gaussian):

@@ -49,7 +49,7 @@ def check_split(step, *arguments):
 
 
 def same(tree, other):
-    bits = lambda x: jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+    bits = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
     assert jax.tree.structure(tree) == jax.tree.structure(other)
     for a, b in zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True):
         assert a.dtype == b.dtype

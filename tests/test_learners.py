@@ -77,7 +77,7 @@ def trained(method):
 
     def run(state, start, steps):
         rows = jnp.asarray(batches.indices(start, steps))
-        return chunk(state, data, rows, key, jnp.asarray(start, jnp.uint32))
+        return chunk(state, Batch(data), rows, key, jnp.asarray(start, jnp.uint32))
 
     return state, run, run(state, 0, CHUNK)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from errors import refused
+from vages import Batch
 from vages.models import LinearGaussian
 from vages.objectives import DSM, Variational
 from vages.optimizers import adam, apply, learning_rate
@@ -96,7 +97,9 @@ def trained(steps=4, **options):
     state = learner.init(keys[2], model, posterior, batch=8)
     step, states, metrics = eqx.filter_jit(learner.step), [state], []
     for i in range(steps):
-        state, numbers = step(state, jax.random.normal(jax.random.fold_in(keys[3], i), (8, 3)), jax.random.key(i))
+        state, numbers = step(
+            jax.random.key(i), state, Batch(jax.random.normal(jax.random.fold_in(keys[3], i), (8, 3)))
+        )
         states.append(state)
         metrics.append(numbers)
     return states, metrics

@@ -5,7 +5,7 @@ one call.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -137,9 +137,7 @@ def terms_of(
 
 
 def _with_posterior(score: VariationalScore | FunctionScore, posterior: Posterior | None):
-    if not isinstance(score, VariationalScore) or posterior is None:
-        return score
-    return VariationalScore(score.model, posterior, score.samples, score.corrector)
+    return replace(score, posterior=posterior) if isinstance(score, VariationalScore) else score
 
 
 def _probe(key: PRNGKeyArray, v: Array, hutchinson: Hutchinson) -> Array:
@@ -156,14 +154,14 @@ def _step(
     optimizer, posterior_optimizer = _optimizers(how)
     critic, posterior, critic_state, posterior_state = state
     factor = jnp.ones((), jnp.float32)
-    if isinstance(score, VariationalScore):
+    if isinstance(score, VariationalScore) and posterior is not None:
         model, encoding = score.model, encode(score.model, v)
         gap = lambda posterior, key: jnp.mean(kl(key, model, posterior, encoding))
         steps = how.posterior_steps if has_parameters(posterior) else 0
         for key in jax.random.split(for_posterior, steps):
             gradient = eqx.filter_grad(gap)(posterior, key)
             posterior, posterior_state = apply(posterior_optimizer, gradient, posterior_state, posterior, factor)
-        scores = _with_posterior(score, posterior)(for_score, encoding)
+        scores = replace(score, posterior=posterior)(for_score, encoding)
     else:
         scores = score(for_score, v)
 

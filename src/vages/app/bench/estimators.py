@@ -35,7 +35,7 @@ class MLPEnergy(EBLVM):
     def h(self) -> Real:
         return Real(H_DIM)
 
-    def features(self, v: Array) -> Array:
+    def features(self, v: Array) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.network(v)
 
     def log_joint(self, features: Array, h: Array) -> Float[Array, ""]:

@@ -43,8 +43,8 @@ def training_sizes(recipe: Recipe | DeepRecipe, shape: tuple[int, ...], examples
     key = jax.random.key(0)
     model, posterior = parts = eqx.filter_eval_shape(make, key)
     state = eqx.filter_eval_shape(lambda key, parts: learner.init(key, *parts, batch=recipe.batch), key, parts)
-    batch = Batch(jax.ShapeDtypeStruct((recipe.batch, *shape), jnp.float32))
-    draw, _ = split_step(learner, state, batch, key)
+    v: Any = jax.ShapeDtypeStruct((recipe.batch, *shape), jnp.float32)
+    draw, _ = split_step(learner, state, Batch(v), key)
     noise = jax.eval_shape(draw, key)
     data = {} if examples is None else {"data": 4 * copies * examples * prod(shape)}
     return Sizes(

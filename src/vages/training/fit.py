@@ -158,7 +158,7 @@ def fit(
     _check_callbacks(callbacks)
     if (resume or guard.policy == "recover") and folder is None and is_writer():
         raise ValueError("folder: expected a run folder, to resume from or to recover with, got none; give one")
-    check_step(learner, state, rows, batch, many=many, own_data=own_data)
+    check_step(learner, state, rows, batch, many=many, own_data=own_data, whole=folder is not None)
     order = [Batches(rows.v.shape[1 if own_data else 0], batch, one) for one in seeds]
     about: dict[str, Any] = {"seeds": list(seeds), "many": many, "batch": batch}
     if folder is not None:

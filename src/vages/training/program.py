@@ -89,14 +89,21 @@ def compile_chunk(
     return Chunk(program)
 
 
-def check_step(learner: Learner, state: LearnerState, data: Batch, size: int, *, many: bool, own_data: bool) -> None:
-    """Raise what a step on batches of `size` would raise, from shapes alone, before anything is computed."""
+def check_step(
+    learner: Learner, state: LearnerState, data: Batch, size: int, *, many: bool, own_data: bool, whole: bool
+) -> None:
+    """Raise, from shapes alone, where the context does not fit model and posterior.
+
+    With `whole`, raise all that a step on batches of `size` would raise: it is traced, as the first chunk is again.
+    That is worth it where a folder is about to be written.
+    """
     cut = lambda drop: lambda x: jax.ShapeDtypeStruct(x.shape[drop:], x.dtype) if eqx.is_array(x) else x
     state = jax.tree.map(cut(int(many)), state)
     if data.context is not None:
         check_contract(state.model, state.posterior, jax.tree.map(cut(1 + own_data), data.context))
-    batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((size, *x.shape[1 + own_data :]), x.dtype), data)
-    eqx.filter_eval_shape(learner.step, jax.random.key(0), state, batch)
+    if whole:
+        batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((size, *x.shape[1 + own_data :]), x.dtype), data)
+        eqx.filter_eval_shape(learner.step, jax.random.key(0), state, batch)
 
 
 def split_step(learner: Learner, state: LearnerState, batch: Any, key: PRNGKeyArray) -> tuple[Any, Any]:

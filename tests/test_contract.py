@@ -45,8 +45,10 @@ from vages import (
     vaes,
     vaes_cv,
 )
+from vages.data import load_labels, load_splits
 from vages.domains import Product
 from vages.models import log_marginal
+from vages.training.trees import named_arrays, with_arrays
 
 KEY = jax.random.key(0)
 normal = lambda seed, *shape: jax.random.normal(jax.random.key(seed), shape)
@@ -273,9 +275,10 @@ class Conditioned(Posterior):
     """A Gaussian q that looks at the context."""
 
     inner: GaussianPosterior
+    shift: float | None = None  # in the place of a context
 
-    def __call__(self, model, features, v, context=None):
-        return self.inner(model, features, v - 0.5 if context is None else v - context["shift"])
+    def __call__(self, model, features, v, context: Any = None):
+        return self.inner(model, features, v - (context["shift"] if self.shift is None else self.shift))
 
 
 @pytest.mark.parametrize(
@@ -285,18 +288,19 @@ def test_a_context_reaches_energy_and_posterior(objective):
     """A constant context gives what the constant gives, written into energy and posterior."""
     params, data = {"w": normal(1, 3, 2)}, normal(2, 6, 3)
     plain = lambda params, v, h: shifted(params, v, h, {"shift": 0.5})
-    posterior = Conditioned(GaussianPosterior.linear(KEY, 3, 2))
+    inner = GaussianPosterior.linear(KEY, 3, 2)
     learner = make_learner(objective, learning_rate=1e-2, posterior_steps=2)
     results = []
     for energy, batch in ((plain, Batch(data)), (shifted, Batch(data, {"shift": jnp.full((6, 1), 0.5)}))):
         model = EnergyModel(energy, params, v=Real(3), h=Real(2))
+        posterior = Conditioned(inner, 0.5 if batch.context is None else None)
         state = learner.init(KEY, model, posterior, batch=6, context=batch.context)
         results.append(quick(learner.step)(KEY, state, batch))
     (one, metrics), (other, expected) = results
     for name in metrics:
         np.testing.assert_allclose(metrics[name], expected[name], rtol=1e-4)
     np.testing.assert_allclose(one.model.params["w"], other.model.params["w"], rtol=1e-4, atol=1e-5)
-    leaves = lambda state: jax.tree.leaves(eqx.filter(state.posterior, eqx.is_array))
+    leaves = lambda state: jax.tree.leaves(eqx.filter(state.posterior.inner, eqx.is_array))
     for a, b in zip(leaves(one), leaves(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
@@ -360,3 +364,32 @@ def test_a_refused_objective_leaves_no_run(tmp_path):
         fit(own, state, normal(1, 20, 3), steps=2, batch=4, folder=folder)
     folder.close()
     assert not list((tmp_path / "run").rglob("*.safetensors"))
+
+
+def test_names_of_an_older_state_are_known():
+    learner = make_learner(VNCE(2), learning_rate=1e-2)
+    state = learner.init(KEY, GRBM.init(KEY, 3, 2), BernoulliPosterior.linear(KEY, 3, 2), batch=4)
+    old = {"extras": "extra", "optimizer": "optimiser", "posterior_optimizer": "posterior_optimiser"}
+    arrays = {"/".join(old.get(part, part) for part in name.split("/")): x for name, x in named_arrays(state).items()}
+    assert {name.split("/")[0] for name in arrays} > set(old.values())
+    for a, b in zip(jax.tree.leaves(with_arrays(state, arrays)), jax.tree.leaves(state), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_labels_are_divided_as_the_examples_are(tmp_path):
+    examples, labels = np.arange(40.0).reshape(20, 2), np.arange(20)
+    np.savez(tmp_path / "one.npz", examples=examples, labels=labels)
+    found = load_labels(tmp_path / "one.npz", seed=3)
+    for rows, own in zip(load_splits(tmp_path / "one.npz", seed=3), found, strict=True):
+        np.testing.assert_array_equal(rows[:, 0], 2 * own)
+    three = {"train": examples, "validation": examples[:3], "test": examples[:2]}
+    both: Any = three | {f"{name}_labels": np.arange(len(x)) for name, x in three.items()}
+    np.savez(tmp_path / "three.npz", **both)
+    assert [len(part) for part in load_labels(tmp_path / "three.npz", seed=0)] == [20, 3, 2]
+    for wrong in (labels[:5], labels - 1, labels / 2):
+        np.savez(tmp_path / "wrong.npz", examples=examples, labels=wrong)
+        with pytest.raises(ValueError, match="array 'labels': expected 20 whole numbers from 0, got "):
+            load_labels(tmp_path / "wrong.npz", seed=0)
+    np.savez(tmp_path / "none.npz", examples=examples)
+    with pytest.raises(ValueError, match="expected labels in 'labels', got none"):
+        load_labels(tmp_path / "none.npz", seed=0)

@@ -125,10 +125,9 @@ class Real(_Arrays):
         return None
 
     def _state(self, numbers: Array) -> Array:
-        raise NotImplementedError
-
-    def _index(self, x: Array) -> Array:
         raise ValueError(f"{self!r}: expected a discrete domain, whose states have places, got real numbers")
+
+    _index = _state
 
 
 class Binary(_Arrays):

@@ -127,7 +127,8 @@ class Real(_Arrays):
     def _state(self, numbers: Array) -> Array:
         raise ValueError(f"{self!r}: expected a discrete domain, whose states have places, got real numbers")
 
-    _index = _state
+    def _index(self, x: Array) -> Array:
+        return self._state(x)
 
 
 class Binary(_Arrays):

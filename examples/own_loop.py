@@ -53,7 +53,7 @@ for block, key in enumerate(jax.random.split(keys[3], STEPS // BLOCK)):
 
 # %%
 noised = data + SIGMA * jnp.asarray(generator.normal(size=data.shape).astype(np.float32))
-learnt = vages.log_likelihood(state.model, noised)
+learnt = vages.log_likelihood(keys[3], state.model, None, noised)
 covariance = np.cov(np.asarray(noised, np.float64).T)
 best = -0.5 * (np.linalg.slogdet(2 * np.pi * covariance)[1] + 6)
 print(f"log-likelihood {learnt.mean:.3f}; of the best Gaussian {best:.3f}")

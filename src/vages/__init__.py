@@ -15,7 +15,6 @@ _MOVED = {"learners": "training.learner", "optimisers": "optimizers"} | {
 _REMOVED = {
     "NoPosterior": "ExactPosterior",
     "encoded_vaes": "vaes, which takes an encoding in the place of v",
-    "sample": "a method: infer(model, posterior, v).sample(key, n)",
     "vages": "gradient_estimate",
     "vages_surrogate": "surrogate",
 }

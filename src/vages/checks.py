@@ -117,6 +117,17 @@ def check_values(name: str, array: Any, domain: Any) -> None:
         raise ValueError(f"{name}: expected {domain!r}, values from 0 to 1, got {outside:g}; is it {domain!r} indeed?")
 
 
+def check_states(name: str, array: Any, domain: Any) -> None:
+    """Raise if concrete values of a discrete variable are not 0 or 1, or a choice has not exactly one 1."""
+    if domain.continuous or isinstance(array, Tracer):
+        return
+    values = np.asarray(array)
+    chosen = type(domain).__name__ == "Categorical"
+    if not np.all((values == 0) | (values == 1)) or (chosen and not np.all(values.sum(axis=-1) == 1)):
+        kind = "one 1 in each row, and zeros" if chosen else "zeros and ones"
+        raise ValueError(f"{name}: expected {domain!r}, {kind}, got {told(values)}; round or redraw it")
+
+
 def check_numbers(name: str, array: Any, *, floating: bool = True) -> None:
     """Raise unless it is an array of floating numbers, or of any real ones."""
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):

@@ -10,6 +10,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -49,6 +50,10 @@ class Distribution(eqx.Module):
     def log_prob(self, h: Any) -> Float[Array, ""]:
         """Log-mass or log-density at h, of one example."""
 
+    def hard(self) -> "Distribution":
+        """The same with samples that are states of the variable, not relaxed ones."""
+        return self
+
     def draw(self, key: PRNGKeyArray) -> Any:
         """One draw from each member of a batch, shaped like the mean."""
         return jax.tree.map(lambda x: x[:, 0], self.sample(key, 1))
@@ -86,6 +91,9 @@ class Bernoulli(Distribution):
             return jax.nn.sigmoid(noisy / self.temperature)
         return (noisy > 0).astype(self.logits.dtype)
 
+    def hard(self) -> "Bernoulli":
+        return replace(self, temperature=0.0)
+
     def log_prob(self, h: Array) -> Float[Array, ""]:
         return jnp.sum(h * self.logits - jax.nn.softplus(self.logits))
 
@@ -121,6 +129,9 @@ class OneHot(Distribution):
         if self.temperature > 0:
             return jax.nn.softmax(noisy / self.temperature)
         return jax.nn.one_hot(jnp.argmax(noisy, axis=-1), self.logits.shape[-1], dtype=self.logits.dtype)
+
+    def hard(self) -> "OneHot":
+        return replace(self, temperature=0.0)
 
     def log_prob(self, h: Array) -> Float[Array, ""]:
         return jnp.sum(h * jax.nn.log_softmax(self.logits))
@@ -180,6 +191,9 @@ class Joint(Distribution):
     def sample(self, key: PRNGKeyArray, n: int) -> dict[str, Any]:
         keys = jax.random.split(key, len(self.parts))
         return {name: part.sample(key, n) for key, (name, part) in zip(keys, self.parts.items(), strict=True)}
+
+    def hard(self) -> "Joint":
+        return Joint({name: part.hard() for name, part in self.parts.items()})
 
     def log_prob(self, h: dict[str, Any]) -> Float[Array, ""]:
         return jnp.sum(jnp.stack([part.log_prob(h[name]) for name, part in self.parts.items()]))

@@ -1,20 +1,23 @@
 """How good a model is: likelihood, score matching loss, Fisher divergence, Stein tests, the posterior's gap, FID."""
 
-from vages.evaluation.ais import LogPartition, ais, reverse_ais
+from vages.evaluation.ais import LogEstimate, ais, reverse_ais
 from vages.evaluation.critic import LatentCritic, MLPCritic
 from vages.evaluation.critic_training import CriticTraining
+from vages.evaluation.densities import Density, log_density
+from vages.evaluation.estimate import Estimate
 from vages.evaluation.features import Moments, feature_moments, images_digest
 from vages.evaluation.fid import KID, Extrapolation, extrapolate, extrapolated_fid, fid, kid, metric_name
 from vages.evaluation.fisher import FisherDivergence, fisher_divergence
 from vages.evaluation.inception import Inception, inception_file, install_inception, load_inception
 from vages.evaluation.kernels import IMQ, RBF, median_distance
 from vages.evaluation.learned_stein import learned_stein_test
-from vages.evaluation.likelihood import Estimate, log_likelihood
+from vages.evaluation.likelihood import Likelihood, log_likelihood
+from vages.evaluation.partition import LogPartition, log_partition
 from vages.evaluation.pixels import Grey, as_pixels
 from vages.evaluation.posterior_gap import PosteriorGap, kl_divergence, posterior_gap
 from vages.evaluation.probe import Probe, linear_probe, logistic_regression, majority_rate
 from vages.evaluation.score_matching import score_matching_loss, sliced_score_matching_loss
-from vages.evaluation.scores import Score, VariationalScore, score_batch
+from vages.evaluation.scores import ExactScore, Score, VariationalScore, score, score_batch
 from vages.evaluation.statistics import PREPROCESSING, Statistics, cache_key, load_statistics
 from vages.evaluation.stein import SteinTest, ksd_test
 
@@ -24,12 +27,16 @@ __all__ = [
     "PREPROCESSING",
     "RBF",
     "CriticTraining",
+    "Density",
     "Estimate",
+    "ExactScore",
     "Extrapolation",
     "FisherDivergence",
     "Grey",
     "Inception",
     "LatentCritic",
+    "Likelihood",
+    "LogEstimate",
     "LogPartition",
     "MLPCritic",
     "Moments",
@@ -57,13 +64,16 @@ __all__ = [
     "linear_probe",
     "load_inception",
     "load_statistics",
+    "log_density",
     "log_likelihood",
+    "log_partition",
     "logistic_regression",
     "majority_rate",
     "median_distance",
     "metric_name",
     "posterior_gap",
     "reverse_ais",
+    "score",
     "score_batch",
     "score_matching_loss",
     "sliced_score_matching_loss",

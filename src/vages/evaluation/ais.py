@@ -20,13 +20,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.checks import check_count, check_inputs
 from vages.distributions import Bernoulli
 from vages.models import GRBM
-from vages.models.grbm import MAX_ENUMERATED
+from vages.samplers.exact import can_list, sample_exactly
 
 _full_precision = jax.default_matmul_precision("float32")  # by default, GPUs and TPUs may multiply with far fewer bits
-_BLOCK = 2**12  # latent states whose mass is computed together, which bounds the memory
 
 
-class LogPartition(NamedTuple):
+class LogEstimate(NamedTuple):
     """An estimate of log Z, its standard error (delta method), and the ends of Ẑ ± 3 standard errors on a log scale.
 
     An end is infinite where three standard errors swallow the estimate: use more chains or temperatures.
@@ -39,20 +38,20 @@ class LogPartition(NamedTuple):
 
 
 @_full_precision
-def ais(key: PRNGKeyArray, model: GRBM, chains: int = 2000, temperatures: int = 2000) -> LogPartition:
+def ais(key: PRNGKeyArray, model: GRBM, chains: int = 2000, temperatures: int = 2000) -> LogEstimate:
     """log Z from chains that go from the base to the model, one Gibbs transition at each temperature.
 
     Z is estimated without bias, hence log Z is a stochastic lower bound: its mean is at most the truth.
     """
-    _check_run(chains, temperatures)
+    check_run(chains, temperatures)
     start = jnp.broadcast_to(model.visible_bias, (chains, *model.v.shape))  # forgotten by the transition at β = 0
-    return _estimate(model, _anneal(key, model, start, _betas(model, temperatures)), sign=1)
+    return log_mean(_anneal(key, model, start, _betas(model, temperatures)), _log_partition_of_base(model), sign=1)
 
 
 @_full_precision
 def reverse_ais(
     key: PRNGKeyArray, model: GRBM, v: Array | None = None, chains: int = 2000, temperatures: int = 2000
-) -> LogPartition:
+) -> LogEstimate:
     """log Z from chains that go from samples of the model to the base (Grosse, Ghahramani & Adams 2015).
 
     1/Z is estimated without bias, hence log Z is a stochastic upper bound, which closes the bracket that `ais` opens.
@@ -61,12 +60,18 @@ def reverse_ais(
     """
     for_start, for_chains = jax.random.split(key)
     if v is None:
-        _check_run(chains, temperatures)
-        v = _exact_samples(for_start, model, chains)
+        check_run(chains, temperatures)
+        if not can_list(model):
+            raise ValueError(
+                f"reverse_ais: expected few enough latent units to draw exact samples, got {model.h!r}; "
+                "give samples of the model as v, e.g. sample(key, model, chains).v"
+            )
+        v = sample_exactly(for_start, model, chains)[0]
     else:
         check_inputs(model, v)
-        _check_run(len(v), temperatures)
-    return _estimate(model, _anneal(for_chains, model, v, _betas(model, temperatures)[::-1]), sign=-1)
+        check_run(len(v), temperatures)
+    weights = _anneal(for_chains, model, v, _betas(model, temperatures)[::-1])
+    return log_mean(weights, _log_partition_of_base(model), sign=-1)
 
 
 @eqx.filter_jit
@@ -103,14 +108,14 @@ def _betas(model: GRBM, temperatures: int) -> Float[Array, "temperatures"]:
     return jnp.linspace(0, 1, temperatures, dtype=model.weight.dtype)
 
 
-def _estimate(model: GRBM, log_weights: Float[Array, "chains"], sign: int) -> LogPartition:
-    """log Z = log Z of the base + sign · log of the mean weight; in float64, in which small errors are not lost."""
+def log_mean(log_weights: Float[Array, "chains"], base: float, sign: int) -> LogEstimate:
+    """base + sign · log of the mean weight; in float64, in which small errors are not lost."""
     logs = np.asarray(log_weights, np.float64)
     weights = np.exp(logs - logs.max())
     error = float(weights.std(ddof=1) / weights.mean() / math.sqrt(len(weights)))
-    value = _log_partition_of_base(model) + sign * float(logs.max() + np.log(weights.mean()))
+    value = base + sign * float(logs.max() + np.log(weights.mean()))
     ends = (value + sign * (math.log1p(side) if side > -1 else -math.inf) for side in (-3 * error, 3 * error))
-    return LogPartition(value, error, *sorted(ends))
+    return LogEstimate(value, error, *sorted(ends))
 
 
 def _log_partition_of_base(model: GRBM) -> float:
@@ -119,49 +124,8 @@ def _log_partition_of_base(model: GRBM) -> float:
     return float(log_sigma.sum()) + 0.5 * v_dim * math.log(2 * math.pi) + h_dim * math.log(2)
 
 
-def _exact_samples(key: PRNGKeyArray, model: GRBM, samples: int) -> Float[Array, "samples v"]:
-    """v ~ p(v): h from its enumerated marginal, then v given h."""
-    (h_dim,) = model.h.shape
-    if h_dim > MAX_ENUMERATED:
-        raise ValueError(
-            f"reverse_ais: expected at most {MAX_ENUMERATED} latent units to draw exact samples, got {h_dim}; "
-            "give samples of the model as v, e.g. gibbs_sample(key, model, chains).v"
-        )
-    for_h, for_v = jax.random.split(key)
-    log_mass = np.asarray(_log_mass(model), np.float64)
-    cumulative = np.cumsum(np.exp(log_mass - log_mass.max()))
-    bits = np.asarray(jax.random.bits(for_h, (2, samples), jnp.uint32), np.float64)
-    uniform = (bits[0] + bits[1] / 2**32) / 2**32  # float32 would be too coarse for 2²⁰ states
-    codes = np.searchsorted(cumulative, uniform * cumulative[-1], side="right")
-    return _given_latents(for_v, model, jnp.asarray(codes, jnp.uint32))
-
-
-@eqx.filter_jit
-def _log_mass(model: GRBM) -> Float[Array, "states"]:
-    """log p̃(h) of every latent state: log p̃(v, h) − log p(v | h), which is the same at any v."""
-    v = model.visible_bias
-    features = model.features(v)
-
-    def log_mass(code):
-        h = _latents(model, code)
-        return model.log_joint(features, h) - model.conditional(h).log_prob(v)
-
-    codes = jnp.arange(2 ** model.h.shape[0], dtype=jnp.uint32)
-    return jax.lax.map(log_mass, codes, batch_size=min(_BLOCK, len(codes)))
-
-
-@eqx.filter_jit
-def _given_latents(key: PRNGKeyArray, model: GRBM, codes: Array) -> Float[Array, "samples v"]:
-    return jax.vmap(lambda code: model.conditional(_latents(model, code)))(codes).draw(key)
-
-
-def _latents(model: GRBM, code: Array) -> Float[Array, "h"]:
-    """The binary vector that an integer spells."""
-    shifts = jnp.arange(model.h.shape[0], dtype=jnp.uint32)
-    return ((code >> shifts) & 1).astype(model.weight.dtype)
-
-
-def _check_run(chains: int, temperatures: int) -> None:
+def check_run(chains: int, temperatures: int) -> None:
+    """Raise unless there are enough of both."""
     for name, value, why in (
         ("chains", chains, "a standard error"),
         ("temperatures", temperatures, "a path from the base to the model"),

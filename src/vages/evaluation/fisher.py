@@ -29,7 +29,7 @@ from vages.evaluation.critic_training import (
     start_critic,
     terms_of,
 )
-from vages.evaluation.likelihood import Estimate
+from vages.evaluation.estimate import Estimate
 from vages.evaluation.scores import FunctionScore, Score, VariationalScore, as_score, check_examples, check_score
 from vages.samplers.program import Progress
 

@@ -13,8 +13,8 @@ from jaxtyping import Array, PRNGKeyArray
 from scipy.special import ndtr
 
 from vages.evaluation.critic_training import CriticTraining, SteinTerms
+from vages.evaluation.estimate import Estimate
 from vages.evaluation.fisher import LEAST, evaluate_critic, train_critic, with_settings
-from vages.evaluation.likelihood import Estimate
 from vages.evaluation.scores import Score, check_examples
 from vages.evaluation.stein import SteinTest
 from vages.samplers.program import Progress

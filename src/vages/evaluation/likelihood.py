@@ -1,80 +1,67 @@
-"""The log-likelihood of examples, with log Z computed once."""
+"""The log-likelihood of examples: log p̃(v) and log Z together."""
 
 import math
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
-from vages.checks import check_inputs
-from vages.evaluation.ais import LogPartition, ais
-from vages.models import GRBM, TractableEBLVM
-from vages.models.grbm import MAX_ENUMERATED
+from vages.checks import check_inputs, check_kind
+from vages.evaluation.densities import Density, log_density
+from vages.evaluation.estimate import Estimate
+from vages.evaluation.partition import LogPartition, log_partition
+from vages.models import EBLVM
+from vages.posteriors import Posterior
 
-_BLOCK = 1024  # examples evaluated together, which bounds the memory
+_log_density = eqx.filter_jit(log_density)
 
 
-class Estimate(NamedTuple):
-    """A mean over examples and its standard error."""
+class Likelihood(NamedTuple):
+    """The mean of log p(v), with log Z from below (`forward`, which flatters the model) and from above (`reverse`).
 
-    mean: float
+    `error` is the standard error of either: over the examples, of log p̃(v), and of log Z. It says nothing of the gap
+    between the two. Where nothing is estimated but the mean over the examples, `exact` is true and both are one.
+    """
+
+    forward: float
+    reverse: float
     error: float
+    exact: bool
+    density: Density
+    log_partition: LogPartition
 
-    @staticmethod
-    def of(values: Float[Array, "examples"]) -> "Estimate":
-        """Of independent values, in float64. One value alone has an infinite error."""
-        exact = np.asarray(values, np.float64)
-        error = exact.std(ddof=1) / math.sqrt(len(exact)) if len(exact) > 1 else math.inf
-        return Estimate(float(exact.mean()), float(error))
+    @property
+    def mean(self) -> float:
+        """The lower of the two."""
+        return min(self.forward, self.reverse)
 
 
 @jax.default_matmul_precision("float32")  # by default, GPUs and TPUs may multiply with far fewer bits
 def log_likelihood(
-    model: TractableEBLVM,
+    key: PRNGKeyArray,
+    model: EBLVM,
+    posterior: Posterior | None,
     v: Array,
-    log_partition: LogPartition | Array | float | None = None,
     *,
-    key: PRNGKeyArray | None = None,
-) -> Estimate:
-    """The mean of log p(v) over a batch of examples.
+    samples: int = 1000,
+    chains: int = 1000,
+    temperatures: int = 1000,
+    log_z: LogPartition | None = None,
+) -> Likelihood:
+    """The mean of log p(v), in nats, over a batch of examples of any model with continuous v.
 
-    Without `log_partition`, log Z is exact where the model allows it; a GRBM with more latent units than can be
-    enumerated takes a `key` for `ais`. The standard error is that over the examples; where log Z is an estimate, its
-    error is counted too.
+    `samples` of h go into log p̃(v), see `log_density`; `chains` and `temperatures` into log Z, see `log_partition`.
+    Where it is known already, give it as `log_z`. The posterior may be None where log p̃(v) is exact.
     """
     check_inputs(model, v)
-    log_z, error = _log_partition(model, key) if log_partition is None else _value_and_error(log_partition)
-    free_energy = Estimate.of(_free_energies(model, v))
-    return Estimate(-free_energy.mean - log_z, math.hypot(free_energy.error, error))
-
-
-def _log_partition(model: TractableEBLVM, key: PRNGKeyArray | None) -> tuple[float, float]:
-    if not isinstance(model, GRBM):
-        return _value_and_error(model.log_partition())
-    (h_dim,) = model.h.shape
-    if h_dim <= MAX_ENUMERATED:
-        return _value_and_error(_enumerated(model))
-    if key is None:
-        raise ValueError(
-            f"key: expected a key for AIS, because the model has more than {MAX_ENUMERATED} latent units ({h_dim}), "
-            "got None; give a key, or log_partition"
-        )
-    return _value_and_error(ais(key, model))
-
-
-def _value_and_error(log_partition: LogPartition | Array | float) -> tuple[float, float]:
-    if isinstance(log_partition, LogPartition):
-        return log_partition.value, log_partition.error
-    return float(log_partition), 0.0
-
-
-@eqx.filter_jit
-def _enumerated(model: GRBM) -> Float[Array, ""]:
-    return model.log_partition()
-
-
-@eqx.filter_jit
-def _free_energies(model: TractableEBLVM, v: Array) -> Float[Array, "batch"]:
-    return jax.lax.map(model.free_energy, v, batch_size=min(_BLOCK, len(v)))
+    for_density, for_z = jax.random.split(key)
+    if log_z is None:
+        log_z = log_partition(for_z, model, chains=chains, temperatures=temperatures)
+    check_kind("log_z", log_z, LogPartition, "what log_partition gives", "write LogPartition.known(1.5) for a number")
+    density = _log_density(for_density, model, posterior, v, samples=samples)
+    mean, over_examples = Estimate.of(density.value)
+    of_density = math.sqrt(float((density.error**2).sum())) / len(v)
+    error = math.hypot(over_examples, of_density, max(log_z.forward.error, log_z.reverse.error))
+    exact = bool(density.exact) and log_z.exact
+    return Likelihood(mean - log_z.forward.value, mean - log_z.reverse.value, error, exact, density, log_z)

@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.checks import check_inputs
 from vages.distributions import Bernoulli, Distribution, Gaussian
 from vages.estimators import vaes
+from vages.evaluation.estimate import Estimate
 from vages.evaluation.kernels import IMQ, median_distance, stein_kernel
-from vages.evaluation.likelihood import Estimate
 from vages.models import EBLVM, TractableEBLVM, encode
 from vages.posteriors import Corrector, Posterior, fisher, infer
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.evaluation.likelihood import Estimate
+from vages.evaluation.estimate import Estimate
 
 _NUMBERS = 2**22  # what is differentiated together, in numbers, which bounds the memory
 

@@ -1,7 +1,8 @@
 """Scores ∇_v log p(v) for the measures of this room: from a function, or by VaES.
 
-    model.score                          the exact score of a tractable model, or any function of one example
-    VariationalScore(model, posterior)   VaES (Eq. 7), with fresh samples of q(h | v) at each call
+    score(model)                         exact, where h can be summed or integrated out
+    score(model, posterior)              VaES (Eq. 7), with fresh samples of q(h | v) at each call
+    model.score                          any function of one example will do, too
 
 With samples of the exact posterior VaES has the right mean at each v, and its noise is independent from one v to the
 next: what is linear in the score of each example, as the statistics of this room are, stays without bias.
@@ -18,8 +19,9 @@ from jaxtyping import Array, PRNGKeyArray
 
 from vages.checks import check_count, check_finite, check_inputs
 from vages.estimators import vaes
+from vages.evaluation.densities import exact_log_density, has_exact_density
 from vages.models import EBLVM, Encoding, encode
-from vages.posteriors import Corrector, Posterior, infer
+from vages.posteriors import Corrector, ExactPosterior, Posterior, infer
 
 NUMBERS = 2**18  # of v, taken together: a network's layers may hold a hundred times as many
 
@@ -38,14 +40,48 @@ class VariationalScore(eqx.Module):
     def __check_init__(self):
         check_count("samples", self.samples, 1, "one will do")
 
-    def __call__(self, key: PRNGKeyArray, v: Array | Encoding, context: Any = None) -> Array:
-        """The score at each v of a batch, or of an encoding."""
+    def __call__(self, key: PRNGKeyArray | None, v: Array | Encoding, context: Any = None) -> Array:
+        """The score at one v, at each v of a batch, or of an encoding."""
+        if not isinstance(v, Encoding) and v.ndim == len(self.model.v.shape):
+            return self(key, v[None], None if context is None else jax.tree.map(lambda x: x[None], context))[0]
+        if key is None:
+            raise ValueError("key: expected a key, because VaES draws samples of h, got None; give one")
         for_q, for_corrector = jax.random.split(key)
         encoding = encode(self.model, v, context)
         h = infer(self.model, self.posterior, encoding).sample(for_q, self.samples)
         if self.corrector is not None:
             h = self.corrector(for_corrector, self.model, encoding.features, h)
         return vaes(self.model, encoding, h)
+
+
+class ExactScore(eqx.Module):
+    """∇_v log p̃(v) itself, in the same clothes; it needs no key."""
+
+    model: EBLVM
+
+    def __check_init__(self):
+        if not has_exact_density(self.model):
+            raise TypeError(
+                f"posterior: expected one, because the states of {self.model.h!r} cannot be summed, got None; "
+                "learn one, and give it"
+            )
+
+    def __call__(self, key: PRNGKeyArray | None, v: Array, context: Any = None) -> Array:
+        """The score at one v, or at each v of a batch."""
+        one = jax.grad(lambda v, *known: exact_log_density(self.model, v, *known))
+        known = () if context is None else (context,)
+        return one(v, *known) if v.ndim == len(self.model.v.shape) else jax.vmap(one)(v, *known)
+
+
+def score(model: EBLVM, posterior: Posterior | None = None, samples: int = 16) -> "VariationalScore | ExactScore":
+    """The score ∇_v log p(v) as a function of (key, v, context): of one example, or of a batch.
+
+    Without a posterior, or with `ExactPosterior()`, it is exact, and the key may be None; else it is VaES with
+    `samples` draws of h. It works inside `jit`, `vmap` and `grad`.
+    """
+    if posterior is None or (isinstance(posterior, ExactPosterior) and has_exact_density(model)):
+        return ExactScore(model)
+    return VariationalScore(model, posterior, samples)
 
 
 class FunctionScore(eqx.Module):
@@ -58,11 +94,13 @@ class FunctionScore(eqx.Module):
         return jax.vmap(self.function)(v)
 
 
-Score = VariationalScore | Callable[[Array], Array]
+Score = VariationalScore | ExactScore | Callable[[Array], Array]
 
 
 def as_score(score: Score) -> VariationalScore | FunctionScore:
     """What can be called with a key and a batch."""
+    if isinstance(score, ExactScore):
+        return FunctionScore(eqx.Partial(score, None))
     return score if isinstance(score, VariationalScore | FunctionScore) else FunctionScore(score)
 
 

@@ -1,12 +1,14 @@
 """A plain energy function as a model."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 from jaxtyping import Array
 
 from vages.checks import check_kind
+from vages.distributions import Distribution
 from vages.domains import Domain, Empty, as_domain
 from vages.models.eblvm import EBLVM
 
@@ -24,6 +26,9 @@ class EnergyModel(EBLVM):
     Where a costly part depends on v alone, give it as `features(params, v)`; `energy` then takes its result in
     the place of v. Where the data have a context, the first of these functions to see v is given it last:
     `energy(params, v, h, context)`, or `features(params, v, context)`.
+
+    Where p(v | h) has a closed form, give it as `conditional(params, h)`, a `Gaussian` say: with few enough states of
+    h, samples are then independent draws and log Z is exact.
     """
 
     energy: Callable[..., Array] = eqx.field(static=True)
@@ -31,6 +36,7 @@ class EnergyModel(EBLVM):
     v: Domain = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     h: Domain = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     visible_part: Callable[..., Any] | None = eqx.field(static=True)
+    given_latents: Callable[..., Distribution] | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -39,6 +45,7 @@ class EnergyModel(EBLVM):
         v: Any = None,
         h: Any = Empty(),  # noqa: B008
         features: Callable[..., Any] | None = None,
+        conditional: Callable[..., Distribution] | None = None,
         **removed: Any,
     ):
         for name in removed:
@@ -51,6 +58,12 @@ class EnergyModel(EBLVM):
         self.params = params
         self.v, self.h = v, as_domain(h)  # pyright: ignore[reportIncompatibleMethodOverride]
         self.visible_part = features
+        self.given_latents = conditional
+
+    @property
+    def conditional(self) -> Callable[[Any], Distribution] | None:
+        """p(v | h) as a function of h, where it was given."""
+        return None if self.given_latents is None else partial(self.given_latents, self.params)
 
     def features(self, v: Array, context: Any = None) -> Any:
         if self.visible_part is None:

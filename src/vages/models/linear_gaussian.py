@@ -55,6 +55,19 @@ class LinearGaussian(TractableEBLVM):
         """p(h | v) = N(c + Wᵀv, I)."""
         return Gaussian(features.field, jnp.zeros_like(features.field))
 
+    def conditional(self, h: Array) -> Gaussian:
+        """p(v | h) = N(b + σ² W h, σ²)."""
+        mean = self.visible_bias + jnp.exp(2 * self.log_sigma) * (self.weight @ h)
+        return Gaussian(mean, jnp.broadcast_to(self.log_sigma, mean.shape))
+
+    def draw(self, key: PRNGKeyArray, n: int) -> tuple[Array, Array]:
+        """n independent draws of (v, h)."""
+        for_v, for_h = jax.random.split(key)
+        factor = jnp.linalg.cholesky(self._checked_precision())
+        noise = jax.random.normal(for_v, (n, *self.v.shape), self.weight.dtype)
+        v = self.marginal_mean()[None] + jax.scipy.linalg.solve_triangular(factor.T, noise.T).T
+        return v, jax.vmap(lambda v: self.posterior(self.features(v)))(v).draw(for_h)
+
     def free_energy(self, v: Array) -> Float[Array, ""]:
         log_base, field = self.features(v)
         gain = 0.5 * (jnp.sum(field**2) - jnp.sum(self.latent_bias**2))

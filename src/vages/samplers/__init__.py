@@ -1,7 +1,8 @@
 """Draws from a model: Markov chains as an `init` and a `step`, pure functions of key and state."""
 
-from vages.samplers.annealed import sample_joint, sample_unconditional, sample_v
+from vages.samplers.annealed import Annealed, sample_joint, sample_unconditional, sample_v
 from vages.samplers.gibbs import (
+    Gibbs,
     GibbsState,
     gibbs_init,
     gibbs_sample,
@@ -15,15 +16,24 @@ from vages.samplers.langevin import (
     langevin_move,
     langevin_step,
 )
+from vages.samplers.mcmc import MCMC
 from vages.samplers.program import LangevinSamples
+from vages.samplers.sample import Sampler, sample, sample_posterior
+from vages.samplers.samples import Samples, SamplingWarning
 from vages.samplers.schedule import Schedule
 
 __all__ = [
+    "MCMC",
+    "Annealed",
+    "Gibbs",
     "GibbsState",
     "Held",
     "LangevinSamples",
     "LangevinState",
     "Move",
+    "Sampler",
+    "Samples",
+    "SamplingWarning",
     "Schedule",
     "gibbs_init",
     "gibbs_sample",
@@ -31,7 +41,9 @@ __all__ = [
     "langevin_init",
     "langevin_move",
     "langevin_step",
+    "sample",
     "sample_joint",
+    "sample_posterior",
     "sample_unconditional",
     "sample_v",
 ]

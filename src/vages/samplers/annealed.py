@@ -1,5 +1,8 @@
 """Annealed Langevin dynamics of any EBLVM: v given h, v and h together, and v alone."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +15,18 @@ from vages.samplers.program import LangevinSamples, Progress, Run, anneal
 from vages.samplers.schedule import Schedule
 
 PAPER = Schedule()
+
+
+@dataclass(frozen=True, eq=False)
+class Annealed:
+    """The paper's annealed Langevin dynamics as a sampler: from a high temperature to zero, then denoised.
+
+    It draws pictures that look well, not from p(v): its last steps are at temperatures below 1. With `latents` (any
+    number, …), h is drawn from them; see `sample_unconditional`.
+    """
+
+    schedule: Schedule = PAPER
+    latents: Any = None
 
 
 def sample_v(

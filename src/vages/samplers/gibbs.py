@@ -1,13 +1,64 @@
-"""Block Gibbs sampling of a GRBM: all of v given h, then all of h given v."""
+"""Block Gibbs sampling: all of v given h, then all of h given v, of models that have both as closed forms."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
+from vages.checks import check_count
 from vages.distributions import Bernoulli
-from vages.models import GRBM
+from vages.models import EBLVM, GRBM
+from vages.samplers.chains import Chains, Drawn, collect
+from vages.samplers.langevin import Held
+
+
+@dataclass(frozen=True)
+class Gibbs:
+    """Chains that draw v given h and h given v in turn; every `thin`-th step behind the warm-up is kept."""
+
+    warmup: int = 1000
+    thin: int = 1
+
+    def __post_init__(self):
+        check_count("warmup", self.warmup, 0, "give more")
+        check_count("thin", self.thin, 1, "1 keeps every step")
+
+    def run(self, key: PRNGKeyArray, chains: Chains) -> Drawn:
+        """The draws of all chains."""
+        if not can_gibbs(chains.model) or set(chains.given) - {"mask", "known"}:
+            raise TypeError(
+                "sampler: expected a model with closed forms `conditional` and `posterior`, and no context or h, for "
+                f"Gibbs, got {type(chains.model).__name__} given {sorted(chains.given) or 'nothing'}; use MCMC()"
+            )
+        return _run(key, self, chains)
+
+
+def can_gibbs(model: EBLVM) -> bool:
+    """Whether p(v | h) and p(h | v) are there, as `conditional(h)` and `posterior(features)`."""
+    return getattr(model, "conditional", None) is not None and hasattr(model, "posterior")
+
+
+@eqx.filter_jit
+def _run(key: PRNGKeyArray, sampler: Gibbs, chains: Chains) -> Drawn:
+    """Chains of one target. Held entries of v stay as they are, which p(v | h) of independent entries allows."""
+    model: Any = chains.model
+    held = None if "mask" not in chains.given else Held(chains.given["mask"], chains.given["known"])
+
+    def step(key, i, state):
+        for_v, for_h = jax.random.split(key)
+        v = jax.vmap(model.conditional)(state["h"]).draw(for_v)
+        v = v if held is None else held.hold(v)
+        return {"v": v, "h": _posterior(model, v).draw(for_h)}
+
+    start = jax.tree.map(lambda x: x[0], chains.start)
+    how = {"warmup": sampler.warmup, "draws": chains.draws, "thin": sampler.thin}
+    states = collect(step, key, start, lambda state: state, **how)[1]
+    shape = (1, len(start["v"]))
+    states = jax.tree.map(lambda x: x[:, None], states)
+    return Drawn(states, jnp.ones(shape), jnp.zeros(shape, jnp.int32), jnp.zeros(()), jnp.zeros(shape))
 
 
 class GibbsState(NamedTuple):

@@ -1,0 +1,102 @@
+"""log p̃(v), up to the model's normalizer: exact where h can be summed or integrated out, else importance-weighted."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from vages.checks import check_count, check_inputs
+from vages.domains import Empty
+from vages.models import EBLVM, TractableEBLVM, log_marginal
+from vages.posteriors import Posterior
+
+_NUMBERS = 2**22  # of h that are in memory together
+_EXAMPLES = 1024  # that are evaluated together where log p̃(v) is exact
+
+
+class Density(NamedTuple):
+    """log p̃(v) of each example, its standard error, and the effective number of samples of h behind it.
+
+    An importance-weighted estimate is too low on average. Its error (by the delta method) can be trusted where
+    `ess` is not small: with a few samples that carry all the weight, others that matter may not have been seen.
+    """
+
+    value: Float[Array, "..."]
+    error: Float[Array, "..."]
+    ess: Float[Array, "..."]
+    exact: bool | Bool[Array, ""]
+
+
+def has_exact_density(model: EBLVM) -> bool:
+    """Whether log p̃(v) is a closed form, or a sum over few enough states of h."""
+    return isinstance(model, TractableEBLVM) or isinstance(model.h, Empty) or model.h.enumerable
+
+
+def log_density(
+    key: PRNGKeyArray | None,
+    model: EBLVM,
+    posterior: Posterior | None,
+    v: Array,
+    *,
+    samples: int = 1000,
+    context: Any = None,
+) -> Density:
+    """log p̃(v) = log ∫ p̃(v, h) dh of one example or of a batch.
+
+    Exact where h has at most 2²⁰ states or a closed form; key and posterior may then be None. Elsewhere
+    log mean_i p̃(v, h_i) / q(h_i | v) over `samples` draws of the posterior.
+
+    It works inside `jit`, `vmap` and `grad`. Its gradients hold h and q fixed: that in v is then the
+    importance-weighted score Σ_i w_i ∇_v log p̃(v, h_i), whatever q is.
+    """
+    check_count("samples", samples, 2, "a standard error needs two")
+    if v.ndim == len(model.v.shape):
+        row = lambda x: None if x is None else jax.tree.map(lambda x: x[None], x)
+        alone = log_density(key, model, posterior, v[None], samples=samples, context=row(context))
+        return Density(alone.value[0], alone.error[0], alone.ess[0], alone.exact)
+    check_inputs(model, v, context=context)
+    known = () if context is None else (context,)
+    if has_exact_density(model):
+        one = lambda now: exact_log_density(model, *now)
+        with jax.default_matmul_precision("float32"):
+            value = jax.lax.map(one, (v, *known), batch_size=min(_EXAMPLES, len(v)))
+        return Density(value, jnp.zeros_like(value), jnp.full_like(value, jnp.inf), True)
+    if posterior is None or key is None:
+        missing = "posterior" if posterior is None else "key"
+        raise TypeError(
+            f"{missing}: expected one, because the states of {model.h!r} cannot be summed, got None; "
+            "give a key and a posterior to draw h from"
+        )
+    estimate = lambda now: _importance(now[0], model, posterior, samples, *now[1:])
+    block = max(1, min(len(v), _NUMBERS // max(1, samples * model.h.size)))
+    with jax.default_matmul_precision("float32"):
+        value, error, ess = jax.lax.map(estimate, (jax.random.split(key, len(v)), v, *known), batch_size=block)
+    return Density(value, error, ess, False)
+
+
+def exact_log_density(model: EBLVM, v: Array, context: Any = None) -> Float[Array, ""]:
+    """log p̃(v) of one example."""
+    known = () if context is None else (context,)
+    if isinstance(model, TractableEBLVM):
+        return -model.free_energy(v, *known)
+    if isinstance(model.h, Empty):
+        return model.log_joint(model.features(v, *known), jnp.zeros(model.h.shape, v.dtype))
+    return log_marginal(model, model.features(v, *known), v.dtype)
+
+
+def _importance(
+    key: PRNGKeyArray, model: EBLVM, posterior: Posterior, samples: int, v: Array, context: Any = None
+) -> tuple[Array, Array, Array]:
+    """The estimate for one example, its error and effective sample size."""
+    known = () if context is None else (context,)
+    features = model.features(v, *known)
+    q = posterior(model, features, v, *known).hard()
+    h = jax.tree.map(lambda x: x[0], jax.tree.map(lambda x: x[None], q).sample(key, samples))
+    q, h = jax.lax.stop_gradient((q, h))
+    logs = jax.vmap(lambda h: model.log_joint(features, h) - q.log_prob(h))(h)
+    top = jax.lax.stop_gradient(jnp.max(logs))
+    weights = jnp.exp(logs - top)
+    mean = jnp.mean(weights)
+    error = jnp.std(weights, ddof=1) / mean / jnp.sqrt(samples)
+    return top + jnp.log(mean), error, jnp.sum(weights) ** 2 / jnp.sum(weights**2)

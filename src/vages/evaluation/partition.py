@@ -1,0 +1,201 @@
+"""log Z of any model with continuous v: exact where it can be, else by annealed importance sampling in both directions.
+
+The path goes from a Gaussian b(x), fitted to samples of the model, to p̃(x): log f_β = (1 − β) log b + β log p̃. Chains
+that go up estimate Z without bias, and log Z from below. Chains that come down, from samples of the model, estimate
+1/Z, and log Z from above, as well as these are samples (Grosse, Ghahramani & Adams 2015). Where the two agree, both can
+be wrong only in the same way: a mode that neither has seen.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vages.checks import check_context
+from vages.evaluation.ais import LogEstimate, ais, check_run, log_mean, reverse_ais
+from vages.models import EBLVM, GRBM, TractableEBLVM
+from vages.samplers import MCMC, Gibbs, sample
+from vages.samplers.exact import can_list, log_masses
+from vages.samplers.moves import kernel_of
+from vages.samplers.target import State, Target, scattered, states_of
+
+_PILOTS = 32  # chains that find the step sizes
+_LEAPFROG = 3
+_WIDER = 1.2  # than the samples: the Gaussian that the path begins with
+_LOG_2PI = math.log(2 * math.pi)
+
+
+class LogPartition(NamedTuple):
+    """Two estimates of log Z, from below and from above; where it is exact, both are the value.
+
+    Look at the `gap` first. One that is not small beside the errors says that the path is too short, or that a mode is
+    missed on one side.
+    """
+
+    forward: LogEstimate
+    reverse: LogEstimate
+    exact: bool
+
+    @property
+    def gap(self) -> float:
+        """The estimate from above less that from below."""
+        return self.reverse.value - self.forward.value
+
+    @staticmethod
+    def known(value: float) -> "LogPartition":
+        """Without any error."""
+        sure = LogEstimate(value, 0.0, value, value)
+        return LogPartition(sure, sure, True)
+
+
+@jax.default_matmul_precision("float32")
+def log_partition(
+    key: PRNGKeyArray,
+    model: EBLVM,
+    *,
+    context: Any = None,
+    chains: int = 1000,
+    temperatures: int = 1000,
+    exact: bool = True,
+) -> LogPartition:
+    """log Z = log ∫ p̃(v, h) dv dh, of one context where there is one (a dict of arrays with one row).
+
+    Exact where the model has a closed form, or p(v | h) has and the states of h can be listed; `exact=False` leaves
+    that aside. Elsewhere two estimates, each from so many chains and temperatures.
+    """
+    check_run(chains, temperatures)
+    check_context(context, 1)
+    if not model.v.continuous:
+        raise TypeError(f"model: expected continuous v, got {model.v!r}; a sum over its states is not written yet")
+    if exact and context is None and can_list(model):
+        return LogPartition.known(_log_sum(log_masses(model)))
+    if exact and context is None and isinstance(model, TractableEBLVM) and not isinstance(model, GRBM):
+        return LogPartition.known(float(model.log_partition()))
+    if isinstance(model, GRBM):
+        return _of_grbm(key, model, chains, temperatures)
+    up, down = _both_ways(key, model, context, chains, temperatures)
+    return LogPartition(log_mean(up, 0.0, 1), log_mean(down, 0.0, -1), False)
+
+
+def _of_grbm(key: PRNGKeyArray, model: GRBM, chains: int, temperatures: int) -> LogPartition:
+    """Along GRBMs of growing weights, which have transitions in closed form."""
+    for_samples, for_up, for_down = jax.random.split(key, 3)
+    v = sample(for_samples, model, chains, sampler=Gibbs()).v
+    forward = ais(for_up, model, chains, temperatures)
+    return LogPartition(forward, reverse_ais(for_down, model, v, temperatures=temperatures), False)
+
+
+def _log_sum(exact: np.ndarray) -> float:
+    return float(exact.max() + np.log(np.exp(exact - exact.max()).sum()))
+
+
+class _Base(eqx.Module):
+    """What the path begins with: independent normal variables, and uniform states of the discrete ones."""
+
+    mean: State
+    scale: State
+    log_count: float  # of the states
+
+    def log_prob(self, x: State) -> Float[Array, ""]:
+        """The normalized log-density."""
+        one = lambda x, m, s: -0.5 * jnp.sum(((x - m) / s) ** 2) - jnp.sum(jnp.log(s)) - 0.5 * x.size * _LOG_2PI
+        return sum(
+            jax.tree.leaves(jax.tree.map(one, x, self.mean, self.scale)), jnp.asarray(-self.log_count, _dtype(x))
+        )
+
+
+def _both_ways(
+    key: PRNGKeyArray, model: EBLVM, context: Any, chains: int, temperatures: int
+) -> tuple[Float[Array, "chains"], Float[Array, "chains"]]:
+    """Log weights of chains that go up from the base, and of chains that come down from samples of the model."""
+    for_samples, for_pilots, for_start, for_up, for_down = jax.random.split(key, 5)
+    known = None if context is None else jax.tree.map(lambda x: x[0], context)
+    target = Target(model, context=known)
+    target = Target(model, context=known, summed=target.can_sum())
+    drawn = sample(for_samples, model, chains, context=context, sampler=MCMC())
+    states = states_of(model.h, drawn.v, drawn.h)
+    x = {name: states[name] for name in target.continuous}
+    discrete = {} if target.summed else {name: states[name] for name in target.discrete}
+    spread = lambda x: _WIDER * jnp.std(x, axis=0) + jnp.asarray(1e-6, x.dtype)
+    log_count = math.fsum(math.log(target.discrete[name].count or 1) for name in discrete)
+    base = _Base(jax.tree.map(lambda x: jnp.mean(x, axis=0), x), jax.tree.map(spread, x), log_count)
+    betas = jnp.linspace(0, 1, temperatures, dtype=_dtype(x)) ** 2
+    sizes = _pilot(for_pilots, target, base, *_begin(for_start, target, base, _PILOTS), betas)
+    start = _begin(jax.random.fold_in(for_start, 1), target, base, chains)
+    up = _anneal(for_up, target, base, *start, betas, sizes)
+    return up, _anneal(for_down, target, base, x, discrete, betas[::-1], sizes[::-1])
+
+
+def _begin(key: PRNGKeyArray, target: Target, base: _Base, count: int) -> tuple[State, State]:
+    """Draws of the base."""
+    keys = iter(jax.random.split(key, len(target.domains)))
+    dtype = _dtype(base.mean)
+    noise = {name: scattered(next(keys), domain, (count,), dtype) for name, domain in target.continuous.items()}
+    x = jax.tree.map(lambda z, m, s: m[None] + s[None] * z, noise, base.mean, base.scale)
+    free = {} if target.summed else target.discrete
+    return x, {name: scattered(next(keys), domain, (count,), dtype) for name, domain in free.items()}
+
+
+def _move(key: PRNGKeyArray, target: Target, base: _Base, x: State, discrete: State, beta: Array, size: Array) -> Any:
+    """A transition of one chain that leaves f_β as it is: the new state, and the probability of its acceptance."""
+    for_latents, for_x = jax.random.split(key)
+    if discrete:
+        discrete = target.redraw(for_latents, x, discrete, beta)
+    density = lambda x: (1 - beta) * base.log_prob(x) + beta * target.log_prob(x, discrete)
+    variance = ravel_pytree(base.scale)[0] ** 2
+    with jax.numpy_dtype_promotion("standard"):
+        at = (x, *jax.value_and_grad(density)(x))
+        x, _, _, info = kernel_of("hmc")(for_x, density, at, size, variance, _LEAPFROG)
+    return x, discrete, jnp.nan_to_num(info.acceptance_rate)
+
+
+@eqx.filter_jit
+def _pilot(
+    key: PRNGKeyArray, target: Target, base: _Base, x: State, discrete: State, betas: Float[Array, "steps"]
+) -> Float[Array, "steps"]:
+    """A step size for each β, by chains that are used for nothing else: weights need moves that were fixed before."""
+
+    def step(carry, now):
+        x, discrete, log_size = carry
+        key, beta = now
+        move = jax.vmap(lambda key, x, d: _move(key, target, base, x, d, beta, jnp.exp(log_size)))
+        x, discrete, accepted = move(jax.random.split(key, _PILOTS), x, discrete)
+        log_size = log_size + 0.3 * (jnp.mean(accepted) - 0.8)
+        return (x, discrete, log_size), log_size
+
+    start = (x, discrete, jnp.log(jnp.asarray(0.5, betas.dtype)))
+    return jnp.exp(jax.lax.scan(step, start, (jax.random.split(key, len(betas)), betas))[1])
+
+
+@eqx.filter_jit
+def _anneal(
+    key: PRNGKeyArray,
+    target: Target,
+    base: _Base,
+    x: State,
+    discrete: State,
+    betas: Float[Array, "steps"],
+    sizes: Float[Array, "steps"],
+) -> Float[Array, "chains"]:
+    """Log importance weights of chains that start at the first β: weighed on the way to the next, then moved there."""
+    chains = len(jax.tree.leaves(x)[0])
+
+    def step(carry, now):
+        x, discrete, log_weight = carry
+        key, beta, following, size = now
+        gain = jax.vmap(lambda x, d: target.log_prob(x, d) - base.log_prob(x))(x, discrete)
+        move = jax.vmap(lambda key, x, d: _move(key, target, base, x, d, following, size)[:2])
+        x, discrete = move(jax.random.split(key, chains), x, discrete)
+        return (x, discrete, log_weight + (following - beta) * gain), None
+
+    steps = (jax.random.split(key, len(betas) - 1), betas[:-1], betas[1:], sizes[1:])
+    return jax.lax.scan(step, (x, discrete, jnp.zeros(chains, betas.dtype)), steps)[0][2]
+
+
+def _dtype(x: State) -> Any:
+    return jax.tree.leaves(x)[0].dtype

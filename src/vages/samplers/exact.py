@@ -1,0 +1,77 @@
+"""Independent draws: of (v, h) where p(v | h) is known and the states of h can be listed, and of h given v."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vages.domains import Empty
+from vages.models import EBLVM, TractableEBLVM, features_of, log_joints
+from vages.samplers.langevin import chain_dtype
+
+_BLOCK = 2**12  # states whose mass is computed together, which bounds the memory
+
+
+def can_list(model: EBLVM) -> bool:
+    """Whether the model has p(v | h) as `conditional(h)`, and discrete h with few enough states."""
+    has_conditional = getattr(model, "conditional", None) is not None
+    return has_conditional and model.h.enumerable and not isinstance(model.h, Empty)
+
+
+def log_masses(model: Any) -> Float[np.ndarray, "states"]:
+    """log ∫ p̃(v, h) dv of every state of h: log p̃(v, h) − log p(v | h), which is the same at any v."""
+    at_mean, beside = (np.asarray(x, np.float64) for x in _log_masses(model))
+    worst = np.max(np.abs(at_mean - beside) / (1 + np.abs(at_mean)))
+    if not worst < 1e-3:
+        raise ValueError(
+            "conditional: expected p(v | h) of this energy, so that log p̃(v, h) − log p(v | h) is the same at every v, "
+            f"got a difference of {worst:.2g}; mend the conditional, or leave it out"
+        )
+    return at_mean
+
+
+@eqx.filter_jit
+def _log_masses(model: Any) -> tuple[Float[Array, "states"], Float[Array, "states"]]:
+    """At the mean of p(v | h), and a standard deviation or two beside it."""
+    count = model.h.count
+    numbers = jnp.arange(count, dtype=jnp.uint32)
+
+    def one(number):
+        h = jax.tree.map(lambda x: x[0], model.h.states(chain_dtype(model), number[None]))
+        conditional = model.conditional(h)
+        mass = lambda v: model.log_joint(model.features(v), h) - conditional.log_prob(v)
+        steps = jnp.linspace(-2, 2, conditional.mean.size, dtype=conditional.mean.dtype).reshape(conditional.mean.shape)
+        return mass(conditional.mean), mass(conditional.mean + (steps + 0.5) * jnp.sqrt(conditional.variance))
+
+    return jax.lax.map(one, numbers, batch_size=min(_BLOCK, count))
+
+
+def sample_exactly(key: PRNGKeyArray, model: Any, n: int) -> tuple[Array, Any]:
+    """n independent draws of (v, h): h from the list of its states, then v given h."""
+    for_h, for_v = jax.random.split(key)
+    logs = log_masses(model)
+    cumulative = np.cumsum(np.exp(logs - logs.max()))
+    bits = np.asarray(jax.random.bits(for_h, (2, n), jnp.uint32), np.float64)
+    uniform = (bits[0] + bits[1] / 2**32) / 2**32  # float32 would be too coarse for 2²⁰ states
+    numbers = np.searchsorted(cumulative, uniform * cumulative[-1], side="right")
+    return _given_latents(for_v, model, jnp.asarray(np.minimum(numbers, len(logs) - 1), jnp.uint32))
+
+
+@eqx.filter_jit
+def sample_posterior_exactly(key: PRNGKeyArray, model: EBLVM, v: Array, n: int, context: Any = None) -> Any:
+    """n independent draws of h for each v: (batch, n, …)."""
+    features = features_of(model, v, context)
+    if isinstance(model, TractableEBLVM):
+        return jax.vmap(model.posterior)(features).hard().sample(key, n)
+    one = lambda now: jax.random.categorical(now[0], log_joints(model, now[1], v.dtype), shape=(n,))
+    numbers = jax.lax.map(one, (jax.random.split(key, len(v)), features))
+    return jax.vmap(lambda numbers: model.h.states(v.dtype, numbers))(numbers)
+
+
+@eqx.filter_jit
+def _given_latents(key: PRNGKeyArray, model: Any, numbers: Array) -> tuple[Array, Any]:
+    h = model.h.states(chain_dtype(model), numbers)
+    return jax.vmap(model.conditional)(h).draw(key), h

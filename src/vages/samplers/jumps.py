@@ -1,0 +1,105 @@
+"""Jumps between the modes that discrete latents make: another h, and v moved along.
+
+The warm-up regresses the continuous variables on the discrete latents, x ≈ a + B h. A jump proposes h' for h, one
+choice changed, and x + B (h' − h) for x. Shifts keep volumes and the change of h is symmetric, so that the ratio of p̃
+alone decides (Metropolis et al. 1953): the law is right whatever B is. Where p(v | h) is one shape at many places,
+jumps are free.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vages.domains import Binary
+from vages.samplers.target import State, Target
+
+TRIES = 4  # jumps between two moves; each costs one evaluation of the energy
+MAX_LATENTS = 256  # numbers in h beyond which the regression costs more than it gives
+_RIDGE = 1e-3
+
+
+class Regression(NamedTuple):
+    """Sums over (1, h) and x of all chains, and B as it was solved last."""
+
+    square: Float[Array, "h h"]
+    cross: Float[Array, "h x"]
+    slope: Float[Array, "h x"]
+
+    def add(self, h: Float[Array, "chains h"], x: Float[Array, "chains x"]) -> "Regression":
+        """With the states of all chains."""
+        one = jnp.concatenate([jnp.ones((len(h), 1), h.dtype), h], axis=1)
+        return self._replace(square=self.square + one.T @ one, cross=self.cross + one.T @ x)
+
+    def solve(self) -> "Regression":
+        """With B of all that was added."""
+        ridge = _RIDGE * jnp.maximum(self.square[0, 0], 1) * jnp.eye(len(self.square), dtype=self.square.dtype)
+        return self._replace(slope=jnp.linalg.solve(self.square + ridge, self.cross)[1:])
+
+
+def start_regression(latents: int, size: int, dtype: Any) -> Regression:
+    """Of nothing yet: B is 0."""
+    zeros = lambda *shape: jnp.zeros(shape, dtype)
+    return Regression(zeros(latents + 1, latents + 1), zeros(latents + 1, size), zeros(latents, size))
+
+
+def can_jump(target: Target) -> bool:
+    """Whether there are discrete latents to change, and continuous variables to move along."""
+    size = sum(domain.size for domain in target.discrete.values())
+    return bool(target.continuous) and 0 < size <= MAX_LATENTS and "v" not in target.discrete
+
+
+def jump(
+    key: PRNGKeyArray, target: Target, slope: Float[Array, "h x"], continuous: State, discrete: State, beta: Any = None
+) -> tuple[State, State]:
+    """A few tries, one after the other, at the power β of the target's density (1 unless given)."""
+    places, whole = _places(target), target.whole()
+
+    def density(x, h):
+        """log of p̃(x, h)^β; where h is summed out, of p̃(x)^β p(h | x), whose h was drawn at temperature 1."""
+        log_joint = whole.log_prob(x, h)
+        if beta is None:
+            return log_joint
+        return log_joint + (beta - 1) * target.log_prob(x, {}) if target.summed else beta * log_joint
+
+    def attempt(carry, key):
+        x, h, log_prob = carry
+        for_place, for_choice, for_accept = jax.random.split(key, 3)
+        changed = _change(for_choice, target, h, jax.random.randint(for_place, (), 0, places))
+        shift = (ravel_pytree(changed)[0] - ravel_pytree(h)[0]) @ slope
+        flat, unravel = ravel_pytree(x)
+        moved = unravel(flat + shift.astype(flat.dtype))
+        proposed = density(moved, changed)
+        accept = jnp.log(jax.random.uniform(for_accept, (), log_prob.dtype)) < proposed - log_prob
+        new = (moved, changed, proposed)
+        return jax.tree.map(lambda new, old: jnp.where(accept, new, old), new, carry), None
+
+    start = (continuous, discrete, density(continuous, discrete))
+    (x, h, _), _ = jax.lax.scan(attempt, start, jax.random.split(key, TRIES))
+    return x, h
+
+
+def _places(target: Target) -> int:
+    """The number of choices that can be changed."""
+    return sum(_rows(domain) for domain in target.discrete.values())
+
+
+def _change(key: PRNGKeyArray, target: Target, h: State, place: Array) -> State:
+    """h with one choice changed: a bit flipped, or another option drawn of those that were not taken."""
+    changed, first = {}, 0
+    for name, domain in target.discrete.items():
+        rows = h[name].reshape(_rows(domain), -1)
+        if isinstance(domain, Binary):
+            new = 1 - rows
+        else:
+            new = jnp.roll(rows, jax.random.randint(key, (), 1, rows.shape[1]), axis=1)
+        here = (jnp.arange(len(rows)) == place - first)[:, None]
+        changed[name] = jnp.where(here, new, rows).reshape(h[name].shape)
+        first += len(rows)
+    return changed
+
+
+def _rows(domain: Any) -> int:
+    return domain.size if isinstance(domain, Binary) else domain.size // domain.shape[-1]

@@ -1,0 +1,264 @@
+"""Markov chains for any density with a gradient, and Gibbs draws of what is discrete."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Integer, PRNGKeyArray
+
+from vages.checks import check_count, is_finite, told
+from vages.models import EBLVM
+from vages.samplers.chains import Chains, Drawn, collect
+from vages.samplers.jumps import Regression, can_jump, jump, start_regression
+from vages.samplers.moves import Chain, exchange, kernel_of
+from vages.samplers.target import MAX_SUMMED, State, Target
+from vages.samplers.warmup import Tuning, Windows, start_tuning, update_tuning
+
+_ACCEPTANCE = {"nuts": 0.8, "hmc": 0.8, "mala": 0.574}
+
+
+@dataclass(frozen=True)
+class MCMC:
+    """Chains of v and h at temperature 1; a warm-up adapts the step size and the scale of each coordinate.
+
+    `kernel` is "nuts", "hmc" (with a random number of leapfrog steps around `leapfrog`) or "mala". Discrete latents
+    with up to 1,024 states are summed out of the density and drawn exactly in the end; others are drawn given the rest
+    between the moves; `sum_latents` says otherwise. Of the steps after the warm-up, every `thin`-th is kept.
+
+    `temperatures` (1.0, 2.0, 4.0, …) run copies of each chain on flatter densities p̃^(1/T) and exchange them with their
+    neighbours: for modes that one chain does not travel between.
+    """
+
+    kernel: Literal["nuts", "hmc", "mala"] = "nuts"
+    warmup: int = 500
+    thin: int = 1
+    leapfrog: int = 10
+    temperatures: tuple[float, ...] = (1.0,)
+    sum_latents: bool | None = None
+
+    def __post_init__(self):
+        if self.kernel not in _ACCEPTANCE:
+            raise ValueError(f"kernel: expected one of {', '.join(_ACCEPTANCE)}, got {told(self.kernel)}")
+        for name, least in (("warmup", 0), ("thin", 1), ("leapfrog", 1)):
+            check_count(name, getattr(self, name), least, "give more")
+        ladder = self.temperatures
+        rising = len(ladder) > 0 and ladder[0] == 1 and all(a < b for a, b in pairwise(ladder))
+        if not rising or not all(map(is_finite, ladder)):
+            raise ValueError(
+                f"temperatures: expected rising numbers from 1 on, got {told(ladder)}; say (1.0, 2.0, 4.0)"
+            )
+
+    def run(self, key: PRNGKeyArray, chains: Chains) -> Drawn:
+        """The draws of all chains."""
+        target = Target(chains.model, **jax.tree.map(lambda x: x[0], chains.given))
+        summed = target.can_sum() if self.sum_latents is None else self.sum_latents
+        if summed and not target.can_sum():
+            raise ValueError(
+                f"sum_latents: expected discrete latents with at most {MAX_SUMMED} states, got {chains.model.h!r}; "
+                "leave it out"
+            )
+        windows = Windows.of(self.warmup)
+        return _run(key, self, chains.model, chains.given, chains.start, windows, summed=summed, draws=chains.draws)
+
+
+class _Learnt(NamedTuple):
+    """What the warm-up learns of a target at a temperature."""
+
+    tuning: Tuning
+    jumps: Regression
+
+
+class _Totals(NamedTuple):
+    accepted: Float[Array, "targets chains"]
+    diverged: Integer[Array, "targets chains"]
+    swapped: Float[Array, "targets chains"]
+    gradients: Float[Array, ""]
+
+
+@eqx.filter_jit
+def _run(
+    key: PRNGKeyArray,
+    sampler: MCMC,
+    model: EBLVM,
+    given: dict[str, Any],
+    start: State,
+    windows: Windows,
+    *,
+    summed: bool,
+    draws: int,
+) -> Drawn:
+    """Chains from `start` (targets, chains, …); `given` are the fields of the targets, along their first axis."""
+    for_chains, for_latents = jax.random.split(key)
+    with jax.numpy_dtype_promotion("standard"), jax.default_matmul_precision("float32"):
+        make = lambda given: Target(model, **given, summed=summed)
+        chains = _copies(_begin(make, given, start), len(sampler.temperatures))
+        betas = jnp.asarray(1 / np.asarray(sampler.temperatures, np.float64), chains.log_prob.dtype)
+        learnt = _begin_learning(make, given, start, chains, _ACCEPTANCE[sampler.kernel])
+        step = _all_chains(make, sampler, betas)
+
+        def one(key, i, carry):
+            chains, learnt, totals = carry
+            warm = i < sampler.warmup
+            tuning, place = learnt.tuning, jnp.minimum(i, sampler.warmup)
+            adapting = warm if sampler.warmup else True
+            step_size = jnp.where(adapting, tuning.step_size, tuning.final_step_size)
+            chains, info = step(key, given, step_size, learnt, chains, i)
+            if chains.continuous and sampler.warmup:
+                new = _learn(learnt, chains, info, windows.slow[place], windows.end[place], sampler)
+                learnt = jax.tree.map(lambda new, old: jnp.where(warm, new, old), new, learnt)
+            kept = jnp.where(warm, 0, 1)
+            totals = _Totals(
+                totals.accepted + kept * info.accepted[:, :, 0],
+                totals.diverged + kept * info.diverged[:, :, 0],
+                totals.swapped + kept * info.swapped,
+                totals.gradients + jnp.sum(info.gradients),
+            )
+            return chains, learnt, totals
+
+        zeros = jnp.zeros(chains.log_prob.shape[:2], chains.log_prob.dtype)
+        totals = _Totals(zeros, zeros.astype(jnp.int32), zeros, jnp.zeros((), jnp.float32))
+        read = lambda carry: jax.tree.map(lambda x: x[:, :, 0], carry[0].continuous | carry[0].discrete)
+        how = {"warmup": sampler.warmup, "draws": draws, "thin": sampler.thin}
+        (ends, _, totals), states = collect(one, for_chains, (chains, learnt, totals), read, **how)
+        if summed:
+            states |= _completed(for_latents, make, given, states)
+        steps = draws * sampler.thin
+        swapped = None if len(betas) == 1 else totals.swapped / steps
+        accepted = totals.accepted / steps
+        return Drawn(states, accepted, totals.diverged, totals.gradients, ends.log_prob[:, :, 0], swapped)
+
+
+def _begin(make: Any, given: Any, start: State) -> Chain:
+    """Chains at their start (targets, chains, …)."""
+
+    def one(given, state):
+        target = make(given)
+        continuous = {name: state[name] for name in target.continuous}
+        discrete = {} if target.summed else {name: state[name] for name in target.discrete}
+        log_prob, gradient = jax.value_and_grad(target.log_prob)(continuous, discrete)
+        return Chain(continuous, discrete, log_prob, gradient)
+
+    return jax.vmap(lambda given, states: jax.vmap(lambda state: one(given, state))(states))(given, start)
+
+
+def _copies(chains: Chain, count: int) -> Chain:
+    return jax.tree.map(lambda x: jnp.broadcast_to(x[:, :, None], (*x.shape[:2], count, *x.shape[2:])), chains)
+
+
+def _flat(states: State) -> Array:
+    """States with three axes before, as vectors."""
+    return jax.vmap(jax.vmap(jax.vmap(lambda x: ravel_pytree(x)[0])))(states)
+
+
+def _begin_learning(make: Any, given: Any, start: State, chains: Chain, rate: float) -> _Learnt:
+    """Before the first step; the slopes of jumps are those of the starts."""
+    target = make(jax.tree.map(lambda x: x[0], given))
+    dtype, (targets, count, copies) = chains.log_prob.dtype, chains.log_prob.shape
+    size = sum(domain.size for domain in target.continuous.values())
+    latents = sum(domain.size for domain in target.discrete.values()) if can_jump(target) else 0
+
+    def one(h, x):
+        regression = start_regression(latents, size, dtype)
+        return _Learnt(start_tuning(size, dtype, rate), regression.add(h, x).solve() if latents else regression)
+
+    def states(names, size):
+        shape = (targets, count, copies, size)
+        flat = _flat({name: start[name][:, :, None] for name in names}) if size else jnp.zeros(shape, dtype)
+        return jnp.broadcast_to(flat, shape)
+
+    x, h = states(target.continuous, size), states(target.discrete, latents)
+    return jax.vmap(jax.vmap(one, in_axes=1))(h, x)
+
+
+def _learn(learnt: _Learnt, chains: Chain, info: "_Info", slow: Array, end: Array, sampler: MCMC) -> _Learnt:
+    """After a step of the warm-up."""
+    rate = _ACCEPTANCE[sampler.kernel]
+
+    def one(learnt, x, accepted, before, h):
+        tuning = update_tuning(learnt.tuning, slow, end, x, jnp.mean(accepted), rate)
+        jumps = learnt.jumps
+        if h.shape[1]:
+            added = jumps.add(h, before)
+            jumps = jax.lax.cond(end, lambda: added.solve(), lambda: added)
+        return _Learnt(tuning, jumps)
+
+    return jax.vmap(jax.vmap(one, in_axes=(0, 1, 1, 1, 1)))(
+        learnt, _flat(chains.continuous), info.accepted, info.x, info.h
+    )
+
+
+class _Info(NamedTuple):
+    accepted: Array
+    diverged: Array
+    gradients: Array
+    x: Array  # continuous and discrete variables before the move, for the regression; empty without jumps
+    h: Array
+    swapped: Any = None
+
+
+def _all_chains(make: Any, sampler: MCMC, betas: Float[Array, "temperatures"]) -> Any:
+    """One step of every chain at every temperature: latents, jumps, a move, and exchanges."""
+    move = kernel_of(sampler.kernel)
+
+    def transition(key, leaps, given, beta, step_size, learnt, chain):
+        target = make(given)
+        for_latents, for_jumps, for_move = jax.random.split(key, 3)
+        gradients, seen = 0, (jnp.zeros(0), jnp.zeros(0))
+        discrete, power = chain.discrete, None if len(betas) == 1 else beta
+        if discrete:
+            discrete = target.redraw(for_latents, chain.continuous, discrete, power)
+        if can_jump(target):
+            latents = discrete or target.complete(for_latents, chain.continuous)
+            seen = ravel_pytree(chain.continuous)[0], ravel_pytree(latents)[0]
+            x, latents = jump(for_jumps, target, learnt.jumps.slope, chain.continuous, latents, power)
+            chain = chain._replace(continuous=x)
+            discrete = latents if discrete else {}
+        if discrete or can_jump(target):
+            log_prob, gradient = jax.value_and_grad(target.log_prob)(chain.continuous, discrete)
+            chain, gradients = Chain(chain.continuous, discrete, log_prob, gradient), 1
+        if not chain.continuous:
+            zero = jnp.zeros((), jnp.int32)
+            return chain, _Info(jnp.ones_like(chain.log_prob), zero, zero, *seen)
+        position, log_prob, gradient, info = move(
+            for_move,
+            lambda x: beta * target.log_prob(x, discrete),
+            (chain.continuous, beta * chain.log_prob, jax.tree.map(lambda x: beta * x, chain.gradient)),
+            step_size,
+            learnt.tuning.variance,
+            leaps,
+        )
+        chain = Chain(position, discrete, log_prob / beta, jax.tree.map(lambda x: x / beta, gradient))
+        gradients = gradients + jnp.asarray(info.num_integration_steps, jnp.int32)
+        return chain, _Info(jnp.nan_to_num(info.acceptance_rate), info.is_divergent.astype(jnp.int32), gradients, *seen)
+
+    over_temperatures = jax.vmap(transition, in_axes=(0, None, None, 0, 0, 0, 0))
+    over_chains = jax.vmap(over_temperatures, in_axes=(0, None, None, None, None, None, 0))
+    over_targets = jax.vmap(over_chains, in_axes=(0, None, 0, None, 0, 0, 0))
+
+    def step(key, given, step_size, learnt, chains, i):
+        for_leaps, for_moves, for_swaps = jax.random.split(key, 3)
+        leaps = jax.random.randint(for_leaps, (), 1, 2 * sampler.leapfrog)
+        shape = chains.log_prob.shape
+        chains, info = over_targets(jax.random.split(for_moves, shape), leaps, given, betas, step_size, learnt, chains)
+        if len(betas) == 1:
+            return chains, info._replace(swapped=jnp.zeros(shape[:2], chains.log_prob.dtype))
+        keys = jax.random.split(for_swaps, shape[:2])
+        chains, swapped = jax.vmap(jax.vmap(lambda key, chain: exchange(key, betas, chain, i % 2)))(keys, chains)
+        return chains, info._replace(swapped=swapped)
+
+    return step
+
+
+def _completed(key: PRNGKeyArray, make: Any, given: Any, states: State) -> State:
+    """The latents that were summed out, drawn exactly for every state (draws, targets, chains, …)."""
+    draws, targets, count = jax.tree.leaves(states)[0].shape[:3]
+    one = lambda key, given, state: make(given).complete(key, state)
+    over_chains = jax.vmap(one, in_axes=(0, None, 0))
+    over_targets = jax.vmap(over_chains)
+    block = lambda now: over_targets(jax.random.split(now[0], (targets, count)), given, now[1])
+    return jax.lax.map(block, (jax.random.split(key, draws), states))

@@ -1,0 +1,84 @@
+"""Moves of single chains: the kernels of blackjax, exchanges between temperatures, and the way to a good start."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vages.models import EBLVM
+from vages.samplers.target import State, Target
+
+_SETTLING = 200  # small steps towards p(v | h) of a random h
+
+
+class Chain(NamedTuple):
+    """Where a chain is, with log p̃ and its gradient there."""
+
+    continuous: State
+    discrete: State
+    log_prob: Float[Array, ""]
+    gradient: State
+
+
+def exchange(key: PRNGKeyArray, betas: Array, chain: Chain, parity: Array) -> tuple[Chain, Array]:
+    """Copies of a chain at neighbouring temperatures, (0, 1), (2, 3), … or (1, 2), (3, 4), …, may change places."""
+    count = len(betas)
+    place = jnp.arange(count)
+    first = (place % 2 == parity) & (place < count - 1)
+    log_ratio = (betas[:-1] - betas[1:]) * (chain.log_prob[1:] - chain.log_prob[:-1])
+    accept = jnp.append(jnp.log(jax.random.uniform(key, (count - 1,), betas.dtype)) < log_ratio, False) & first
+    order = jnp.where(accept, place + 1, jnp.where(jnp.roll(accept, 1), place - 1, place))
+    rate = jnp.sum(jnp.where(first[:-1], jnp.exp(jnp.minimum(log_ratio, 0)), 0)) / jnp.maximum(jnp.sum(first), 1)
+    return jax.tree.map(lambda x: x[order], chain), rate.astype(betas.dtype)
+
+
+def kernel_of(name: str) -> Any:
+    """(key, log density, (position, its log density, gradient), step size, variances, leaps) to the next, and info."""
+    import blackjax
+
+    if name == "nuts":
+        nuts = blackjax.nuts.build_kernel()
+        step = lambda key, state, density, size, variance, leaps: nuts(key, state, density, size, variance)
+    else:
+        hmc = blackjax.hmc.build_kernel()
+        count = (lambda leaps: 1) if name == "mala" else lambda leaps: leaps
+        step = lambda key, state, density, size, variance, leaps: hmc(key, state, density, size, variance, count(leaps))
+
+    def move(key, density, at, step_size, variance, leaps):
+        state, info = step(key, blackjax.mcmc.hmc.HMCState(*at), density, step_size, variance, leaps)
+        return state.position, state.logdensity, state.logdensity_grad, info
+
+    return move
+
+
+@eqx.filter_jit
+def settle(key: PRNGKeyArray, model: EBLVM, given: dict[str, Any], start: State) -> State:
+    """Starts (targets, chains, …) moved towards p(v | h) of the random h that they have.
+
+    Chains then begin in the modes that the latents make, wherever these are. Each chain finds its own step size.
+    """
+    hmc = kernel_of("mala")
+
+    def one(key, given, state):
+        target = Target(model, **given)
+        discrete = {name: state[name] for name in target.discrete}
+        density = lambda x: target.log_prob(x, discrete)
+
+        def step(carry, key):
+            at, size = carry
+            *new, info = hmc(key, density, at, size, jnp.ones(total, size.dtype), None)
+            return (tuple(new), size * jnp.where(info.acceptance_rate > 0.6, 1.2, 0.7)), None
+
+        continuous = {name: state[name] for name in target.continuous}
+        total = sum(x.size for x in continuous.values())
+        log_prob, gradient = jax.value_and_grad(density)(continuous)
+        start = ((continuous, log_prob, gradient), jnp.asarray(0.1, log_prob.dtype))
+        ((position, _, _), _), _ = jax.lax.scan(step, start, jax.random.split(key, _SETTLING))
+        return position | discrete
+
+    with jax.numpy_dtype_promotion("standard"), jax.default_matmul_precision("float32"):
+        keys = jax.random.split(key, jax.tree.leaves(start)[0].shape[:2])
+        over_chains = jax.vmap(one, in_axes=(0, None, 0))
+        return jax.vmap(over_chains)(keys, given, start)

@@ -1,0 +1,249 @@
+"""Draws from a model at temperature 1, by the sampler that fits its variables."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from vages.checks import (
+    check_context,
+    check_count,
+    check_finite,
+    check_inputs,
+    check_kind,
+    check_numbers,
+    check_states,
+    named_parts,
+    told,
+)
+from vages.domains import Domain
+from vages.models import EBLVM, TractableEBLVM, features_of
+from vages.samplers.annealed import Annealed, sample_joint, sample_unconditional, sample_v
+from vages.samplers.chains import Chains
+from vages.samplers.checks import held_pixels
+from vages.samplers.exact import can_list, sample_exactly, sample_posterior_exactly
+from vages.samplers.gibbs import Gibbs, can_gibbs
+from vages.samplers.langevin import Held, chain_dtype
+from vages.samplers.mcmc import MCMC
+from vages.samplers.moves import settle
+from vages.samplers.samples import Samples, check_drawn, diagnose, warn
+from vages.samplers.target import State, Target, assemble, latents, scattered
+
+Sampler = MCMC | Gibbs | Annealed
+
+_CHAINS = 16  # so many rarely start in one mode of two
+_POSTERIOR_CHAINS = 4  # for each v
+_LEAST_DRAWS = 250  # of a chain, for R̂ to mean something
+_SPREAD = 2.0  # standard deviation of where chains start
+
+
+def sample(
+    key: PRNGKeyArray,
+    model: EBLVM,
+    n: int,
+    *,
+    chains: int | None = None,
+    start: Any = None,
+    h: Any = None,
+    context: Any = None,
+    held: Held | None = None,
+    sampler: Sampler | None = None,
+) -> Samples:
+    """n draws of (v, h) ~ p(v, h), or of v ~ p(v | h) where h is given.
+
+    Independent draws where closed forms allow them; Gibbs sampling where p(v | h) and p(h | v) are known; NUTS
+    elsewhere (see `MCMC`). `sampler` says otherwise: `MCMC`, `Gibbs`, or the paper's `Annealed`.
+
+    `chains` (16) start far apart, or at `start`: v of each chain, or (v, h). Entries of v that are `held` stay as they
+    are, and the others are drawn given them. `h`, `context` and what is held are those of one example, which all draws
+    share, or have a row for each draw; each draw is then the end of a chain of its own.
+    """
+    check_count("n", n, 1, "ask for at least one draw")
+    given, targets = _given(model, n, h, context, held)
+    if sampler is None:
+        plain = not given and start is None and chains is None
+        if plain and hasattr(model, "draw"):
+            return _independent(*model.draw(key, n))  # pyright: ignore[reportAttributeAccessIssue]
+        if plain and can_list(model):
+            return _independent(*sample_exactly(key, model, n))
+        only_held = not set(given) - {"mask", "known"} and targets == 1
+        sampler = Gibbs() if can_gibbs(model) and only_held else MCMC()
+    check_kind("sampler", sampler, Sampler, "a sampler", "write MCMC(), Gibbs() or Annealed()")
+    if isinstance(sampler, Annealed):
+        return _annealed(key, model, n, sampler, h, held, context=context, start=start, chains=chains)
+    count = chains if chains is not None else 2 if targets > 1 else _CHAINS
+    check_count("chains", count, 1, "leave it out for 16")
+    samples, states = _run(key, model, given, (targets, count), 1 if targets > 1 else n, start, sampler)
+    states = jax.tree.map(lambda x: x[:, -1] if targets > 1 else x[0], states)
+    if targets == 1:
+        alone = lambda tree: jax.tree.map(lambda x: x[0], tree)
+        samples = samples._replace(rhat=alone(samples.rhat), ess=alone(samples.ess), trace=alone(samples.trace))
+    if "h" in given:
+        h = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), given["h"])
+        return samples._replace(v=states["v"], h=h)
+    return samples._replace(v=states["v"], h=assemble(model.h, states, n))
+
+
+def sample_posterior(
+    key: PRNGKeyArray,
+    model: EBLVM,
+    v: Array,
+    samples: int = 100,
+    *,
+    context: Any = None,
+    chains: int = _POSTERIOR_CHAINS,
+    sampler: MCMC | None = None,
+) -> Samples:
+    """Draws h ~ p(h | v) for each v of a batch: h (batch, samples, …).
+
+    Exact where the posterior is a closed form or its states can be listed; elsewhere by `chains` chains for each v.
+    """
+    check_inputs(model, v, context=context)
+    check_count("samples", samples, 1, "ask for at least one draw")
+    check_count("chains", chains, 1, "give more")
+    if sampler is None and (isinstance(model, TractableEBLVM) or model.h.enumerable):
+        return _independent(v, sample_posterior_exactly(key, model, v, samples, context))
+    sampler = MCMC() if sampler is None else sampler
+    check_kind("sampler", sampler, MCMC, "a sampler of h", "write MCMC(kernel='hmc'), say")
+    given = {"features": features_of(model, v, context)}
+    result, states = _run(key, model, given, (len(v), chains), samples, None, sampler)
+    return result._replace(v=v, h=assemble(model.h, states))
+
+
+def _run(
+    key: PRNGKeyArray,
+    model: EBLVM,
+    given: dict[str, Any],
+    shape: tuple[int, int],
+    kept: int,
+    start: Any,
+    sampler: MCMC | Gibbs,
+) -> tuple[Samples, State]:
+    """Chains (targets, chains) and `kept` draws of each target: arrays (targets, kept, …)."""
+    for_start, for_chains = jax.random.split(key)
+    begin = _start(for_start, model, given, shape, start)
+    draws = max(-(-kept // shape[1]), _LEAST_DRAWS)
+    drawn = sampler.run(for_chains, Chains(model, given, begin, draws))
+    trace = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), drawn.states)  # (targets, chains, draws, …)
+    if "mask" in given:
+        mask, known = (given[name][:, None, None] for name in ("mask", "known"))
+        trace |= {"v": jnp.where(mask, known, trace["v"])}
+    check_drawn(trace, drawn.log_prob)
+    rhat, ess = diagnose(trace)
+    samples = Samples(
+        v=None,
+        h=None,
+        acceptance=float(jnp.mean(drawn.acceptance)),
+        rhat=rhat,
+        ess={name: jnp.minimum(x, 1.0 * kept) for name, x in ess.items()},
+        diverged=int(jnp.sum(drawn.diverged)),
+        gradients=int(drawn.gradients),
+        trace=trace,
+    )
+    warn(samples, None if drawn.swapped is None else float(jnp.mean(drawn.swapped)))
+    return samples, jax.tree.map(lambda x: _spread(x, kept), trace)
+
+
+def _spread(x: Array, kept: int) -> Array:
+    """`kept` of all draws (targets, chains, draws, …): of evenly spaced steps those of every chain."""
+    targets, chains, draws = x.shape[:3]
+    steps = -(-kept // chains)
+    places = (np.arange(1, steps + 1) * draws) // steps - 1
+    flat = jnp.swapaxes(x[:, :, places], 1, 2).reshape(targets, steps * chains, *x.shape[3:])
+    return flat[:, -kept:]
+
+
+def _start(key: PRNGKeyArray, model: EBLVM, given: dict[str, Any], shape: tuple[int, int], start: Any) -> State:
+    """Where the chains begin (targets, chains, …): far apart, or where the user says."""
+    target, dtype = Target(model, **jax.tree.map(lambda x: x[0], given)), chain_dtype(model)
+    for_settling, *keys = jax.random.split(key, 1 + len(target.domains))
+    spread = {True: jnp.asarray(_SPREAD, dtype), False: jnp.ones((), dtype)}
+    states = {
+        name: spread[domain.continuous] * scattered(key, domain, shape, dtype)
+        for key, (name, domain) in zip(keys, target.domains.items(), strict=True)
+    }
+    if start is not None:
+        return states | _asked(model, start, shape, dtype)
+    if target.discrete and target.continuous:
+        states = settle(for_settling, model, given, states)
+    return states
+
+
+def _asked(model: EBLVM, start: Any, shape: tuple[int, int], dtype: Any) -> State:
+    """The user's start, v or (v, h), as states."""
+    v, h = start if isinstance(start, tuple) else (start, None)
+    count = max(shape)
+    states = {"v": _value("start", v, model.v, (count,))}
+    if h is not None:
+        states |= {
+            name: _value(f"start: {name}", value, domain, (count,))
+            for (name, domain), (_, value, _) in zip(
+                latents(model.h).items(), named_parts("start: h", h, model.h), strict=True
+            )
+        }
+    return {name: x.astype(dtype).reshape(*shape, *x.shape[1:]) for name, x in states.items()}
+
+
+def _value(name: str, value: Any, domain: Domain, lead: tuple[int, ...]) -> Array:
+    """One value, or one a row, of a variable in its domain."""
+    value = jnp.asarray(value)
+    check_numbers(name, value, floating=False)
+    if value.shape != (*lead, *domain.shape):
+        raise ValueError(
+            f"{name}: expected shape {(*lead, *domain.shape)}, got {value.shape}; {domain!r} is its domain"
+        )
+    check_finite(name, value)
+    check_states(name, value, domain)
+    return value
+
+
+def _given(model: EBLVM, n: int, h: Any, context: Any, held: Held | None) -> tuple[dict[str, Any], int]:
+    """The fields of the targets along their first axis, and whether there are n of them, or one that all share."""
+    dtype, given = chain_dtype(model), {}
+    if held is not None:
+        check_kind("held", held, Held, "Held(mask, known)", "write vages.Held(mask, known)")
+        own = {np.shape(held.mask), np.shape(held.known)} == {model.v.shape}
+        pixels = held_pixels(model, held.mask, held.known, 1 if own else n, dtype)
+        assert pixels is not None
+        given |= {"mask": pixels.mask, "known": pixels.known}
+    if h is not None:
+        parts = named_parts("h", h, model.h)
+        own = jnp.ndim(parts[0][1]) == len(parts[0][2].shape)
+        lead = () if own else (n,)
+        rows = {name: _value(name, value, domain, lead).astype(dtype) for name, value, domain in parts}
+        tree = jax.tree.unflatten(jax.tree.structure(h), list(rows.values())) if isinstance(h, dict) else rows["h"]
+        given["h"] = jax.tree.map(lambda x: x[None], tree) if own else tree
+    if context is not None:
+        rows = len(next(iter(context.values()))) if isinstance(context, dict) and context else n
+        check_context(context, 1 if rows == 1 else n)
+        given["context"] = context
+    sizes = {len(x) for x in jax.tree.leaves(given)}
+    if len(sizes) > 1:
+        given = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), given)
+    return given, max(sizes, default=1)
+
+
+def _independent(v: Array, h: Any) -> Samples:
+    return Samples(v, h, acceptance=1.0, rhat={}, ess={}, diverged=0, gradients=0)
+
+
+def _annealed(
+    key: PRNGKeyArray, model: EBLVM, n: int, sampler: Annealed, h: Any, held: Held | None, **others: Any
+) -> Samples:
+    """The paper's sampler: n chains, and the end of each."""
+    for name, value in others.items():
+        if value is not None:
+            raise TypeError(f"{name}: expected none for Annealed, got {told(value)}; leave it out, or use MCMC()")
+    pixels: dict[str, Any] = {} if held is None else {"mask": held.mask, "known": held.known}
+    if h is not None:
+        h = jnp.broadcast_to(h, (n, *model.h.shape)) if jnp.ndim(h) == len(model.h.shape) else h
+        ends = sample_v(key, model, h, sampler.schedule, **pixels)
+    elif sampler.latents is not None and held is None:
+        ends = sample_unconditional(key, model, n, sampler.schedule, latents=sampler.latents)
+    else:
+        ends = sample_joint(key, model, n, sampler.schedule, **pixels)
+    steps = sampler.schedule.steps + (sampler.schedule.denoise is not None)
+    diverged = int(jnp.sum(ends.diverged))
+    return Samples(ends.v, ends.h, acceptance=1.0, rhat={}, ess={}, diverged=diverged, gradients=n * steps)

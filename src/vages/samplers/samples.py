@@ -1,0 +1,107 @@
+"""Draws, and how far they can be trusted."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from vages.samplers.target import State
+
+WORST_RHAT = 1.05  # above it a warning is given
+
+
+class SamplingWarning(UserWarning):
+    """Chains that have not mixed, or do not move."""
+
+
+class Samples(NamedTuple):
+    """v (n, …) and h (n, …), draw after draw and within a draw chain after chain; h (batch, n, …) of a posterior.
+
+    `rhat` and `ess` have one number for each coordinate, under the names of the variables: "v", and "h", or "h.z" for
+    mixed latents. They are those of the whole chains: the rank-normalized split-R̂ and the bulk effective sample size,
+    which is given as at most n (Vehtari et al. 2021). Independent draws have none. `acceptance` is the mean over all
+    moves, `diverged` the number of moves that ran off, `gradients` the number of gradients in all. `trace` holds the
+    whole chains behind the warm-up, (chains, draws, …) under the same names.
+    """
+
+    v: Any
+    h: Any
+    acceptance: float
+    rhat: dict[str, Array]
+    ess: dict[str, Array]
+    diverged: int
+    gradients: int
+    trace: State | None = None
+
+    @property
+    def worst_rhat(self) -> float:
+        """The largest R̂; 1 of exact draws, and infinite where chains stand still at different places."""
+        return max((float(np.max(x)) for x in self.rhat.values()), default=1.0)
+
+    @property
+    def least_ess(self) -> float:
+        """The smallest effective sample size."""
+        count = len(jax.tree.leaves((self.v, self.h))[0])
+        return min((float(np.min(x)) for x in self.ess.values()), default=float(count))
+
+
+def diagnose(trace: State) -> tuple[dict[str, Array], dict[str, Array]]:
+    """R̂ and ESS of each coordinate of chains (targets, chains, draws, …): arrays (targets, …)."""
+    results = {name: _diagnose(x) for name, x in trace.items() if x.size}
+    return {name: x[0] for name, x in results.items()}, {name: x[1] for name, x in results.items()}
+
+
+@jax.jit
+def _diagnose(x: Array) -> tuple[Array, Array]:
+    """Rank-normalized split-R̂ and bulk ESS. Where ranks tell nothing (zeros and ones), R̂ is the plain one of halves."""
+    from blackjax.diagnostics import ess_bulk, potential_scale_reduction, rhat
+
+    targets, chains, draws, *event = x.shape
+    flat = jnp.moveaxis(x, 0, 2).reshape(chains, draws, -1).astype(jnp.float32)
+    half = draws // 2
+    halves = jnp.concatenate([flat[:, :half], flat[:, half : 2 * half]])
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        ranked = rhat(flat if chains > 1 else halves).reshape(-1).astype(jnp.float32)
+        plain = potential_scale_reduction(halves).reshape(-1).astype(jnp.float32)
+        least = ess_bulk(flat).reshape(-1).astype(jnp.float32)
+    still = jnp.all(flat == flat[:1, :1], axis=(0, 1))  # held, or a state that nobody leaves
+    worst = jnp.where(still, 1.0, jnp.where(jnp.isnan(ranked), plain, ranked))
+    least = jnp.where(still, 1.0 * chains * draws, jnp.where(jnp.isnan(least), 1.0, least))
+    return worst.reshape(targets, *event), least.reshape(targets, *event)
+
+
+def check_drawn(trace: State, log_prob: Array) -> None:
+    """Raise where chains ended in numbers that are none, or never had a density."""
+    finite = [np.isfinite(np.asarray(x)).all(axis=tuple(range(2, x.ndim))) for x in (*trace.values(), log_prob)]
+    bad = ~np.logical_and.reduce(finite)
+    if bad.any():
+        raise ValueError(
+            f"sample: expected draws with a finite energy, got {bad.sum()} of {bad.size} chains without; "
+            "is the energy finite where they start, and does it grow far away?"
+        )
+
+
+def warn(samples: Samples, swapped: float | None = None) -> Samples:
+    """The same samples, after a warning where the chains disagree, do not move, or ran off."""
+    said = []
+    values = np.concatenate([np.ravel(x) for x in samples.rhat.values()])
+    high = int(np.sum(~(values <= WORST_RHAT)))
+    if high > len(values) // 100 or not samples.worst_rhat <= 1.5:  # of a hundred, one may be high by chance
+        said.append(
+            f"R̂ is {samples.worst_rhat:.3g}, expected at most {WORST_RHAT}, and above it in {high} of {len(values)} "
+            "coordinates: the chains disagree; draw more, or use temperatures where there are separate modes"
+        )
+    if samples.acceptance < 0.1:
+        said.append(
+            f"only {samples.acceptance:.2g} of the moves were accepted; give a longer warm-up or a better start"
+        )
+    if samples.diverged:
+        said.append(f"{samples.diverged} moves diverged: the density may be too steep in places; check its tails")
+    if swapped is not None and swapped < 0.1:
+        said.append(f"only {swapped:.2g} of the exchanges were accepted; put the temperatures closer together")
+    for line in said:
+        warnings.warn(f"sample: {line}", SamplingWarning, stacklevel=4)
+    return samples

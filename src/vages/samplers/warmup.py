@@ -1,0 +1,103 @@
+"""Step size and mass matrix from the warm-up, by Stan's windows; the chains of one target learn together."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Integer
+
+
+class Tuning(NamedTuple):
+    """What the chains of a target share: a step size, and the variances of its coordinates.
+
+    Dual averaging follows the mean acceptance of the chains (Hoffman & Gelman 2014). The variances are those of all
+    chains in the window before, shrunk a little towards small ones.
+    """
+
+    averaging: Any
+    variance: Float[Array, "size"]
+    number: Float[Array, ""]  # moments of the window
+    mean: Float[Array, "size"]
+    square: Float[Array, "size"]
+
+    @property
+    def step_size(self) -> Array:
+        """While it adapts."""
+        return jnp.exp(self.averaging.log_step_size)
+
+    @property
+    def final_step_size(self) -> Array:
+        """After the warm-up: the average."""
+        return jnp.exp(self.averaging.log_step_size_avg)
+
+
+class Windows(NamedTuple):
+    """Of each warm-up step, whether it counts for the variances, and whether a window ends with it; then neither."""
+
+    slow: Bool[Array, "steps"]
+    end: Bool[Array, "steps"]
+
+    @staticmethod
+    def of(steps: int) -> "Windows":
+        """Stan's: a fast one, slow ones of doubling length, and a fast one."""
+        from blackjax.adaptation.window_adaptation import build_schedule
+
+        with jax.numpy_dtype_promotion("standard"):
+            schedule = np.asarray(build_schedule(steps), int).reshape(-1, 2)
+        return Windows(*(jnp.asarray(np.append(column == 1, False)) for column in schedule.T))
+
+
+def start_tuning(size: int, dtype: Any, acceptance: float) -> Tuning:
+    """Before the first step."""
+    zeros, one = jnp.zeros(size, dtype), jnp.ones((), dtype)
+    averaging = jax.tree.map(lambda x: jnp.asarray(x, dtype), _averaging(acceptance)[0](one))
+    return Tuning(averaging, jnp.ones(size, dtype), jnp.zeros((), dtype), zeros, zeros)
+
+
+def update_tuning(
+    tuning: Tuning,
+    slow: Any,
+    end: Any,
+    positions: Float[Array, "chains size"],
+    accepted: Float[Array, ""],
+    acceptance: float,
+) -> Tuning:
+    """After a warm-up step of all chains."""
+    begin, update, final = _averaging(acceptance)
+    averaging = _like(tuning.averaging, update(tuning.averaging, accepted))
+    tuning = tuning._replace(averaging=averaging)
+    tuning = _where(slow, _counted(tuning, positions), tuning)
+    weight = tuning.number / (tuning.number + 5)
+    variance = weight * tuning.square / jnp.maximum(tuning.number - 1, 1) + (1 - weight) * 1e-3
+    restarted = _like(averaging, begin(final(averaging)))
+    zeros = jnp.zeros_like(variance)
+    return _where(end, Tuning(restarted, variance, jnp.zeros_like(tuning.number), zeros, zeros), tuning)
+
+
+def _counted(tuning: Tuning, positions: Float[Array, "chains size"]) -> Tuning:
+    """The moments with the chains' positions added (Chan, Golub & LeVeque 1979)."""
+    more = len(positions)
+    mean = jnp.mean(positions, axis=0)
+    square = jnp.sum((positions - mean[None]) ** 2, axis=0)
+    count = tuning.number + more
+    gap = mean - tuning.mean
+    return tuning._replace(
+        number=count,
+        mean=tuning.mean + gap * (more / count),
+        square=tuning.square + square + gap**2 * (tuning.number * more / count),
+    )
+
+
+def _averaging(acceptance: float) -> Any:
+    from blackjax.adaptation.step_size import dual_averaging_adaptation
+
+    return dual_averaging_adaptation(acceptance)
+
+
+def _like(old: Any, new: Any) -> Any:
+    return jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), old, new)
+
+
+def _where(condition: Integer[Array, ""] | Any, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda new, old: jnp.where(condition, new, old), new, old)

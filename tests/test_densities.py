@@ -1,0 +1,203 @@
+"""log p̃(v), scores, log Z and likelihoods against enumeration, quadrature and closed forms."""
+
+import warnings
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vages
+from errors import refused
+from test_sampling import KEY, curved, mixed, quadrature, ten_dimensions
+from vages import EnergyModel, ExactPosterior, GaussianPosterior, LogPartition, Real, SamplingWarning
+from vages.distributions import Gaussian
+from vages.posteriors import Posterior
+
+RNG = np.random.default_rng(0)
+
+
+def exact_log_density(model, v):
+    """By enumeration in float64, written out."""
+    p = jax.tree.map(lambda x: np.asarray(x, np.float64), model.params)
+    states = np.asarray(vages.Binary(6).states(), np.float64)
+    centres = p["b"] + states @ p["W"].T
+    v = np.asarray(v, np.float64)
+    logs = states @ p["c"] - 0.5 * ((v[:, None] - centres[None]) ** 2).sum(2) / p["s"] ** 2
+    return np.logaddexp.reduce(logs, axis=1), states, centres, logs
+
+
+def exact_log_z(model):
+    p = jax.tree.map(lambda x: np.asarray(x, np.float64), model.params)
+    states = np.asarray(vages.Binary(6).states(), np.float64)
+    return np.logaddexp.reduce(states @ p["c"]) + 5 * np.log(2 * np.pi) + 10 * np.log(p["s"])
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-4)])
+def test_log_density_and_score_of_few_states(dtype, tolerance):
+    with jax.enable_x64(dtype == "float64"):
+        model = ten_dimensions(jnp.dtype(dtype))
+        v = jnp.asarray(RNG.normal(size=(5, 10)), dtype)
+        truth, _, centres, logs = exact_log_density(model, v)
+        density = vages.log_density(None, model, None, v)
+        assert density.exact
+        np.testing.assert_allclose(density.value, truth, rtol=tolerance)
+        assert float(jnp.max(density.error)) == 0
+        weights = np.exp(logs - truth[:, None])
+        force = (weights @ centres - np.asarray(v, np.float64)) / np.asarray(model.params["s"], np.float64) ** 2
+        np.testing.assert_allclose(vages.score(model)(None, v), force, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(vages.score(model)(None, v[0]), force[0], rtol=tolerance, atol=tolerance)
+
+
+class Pinned(Posterior):
+    """q(h | v) of the curved energy, too wide."""
+
+    def __call__(self, model, features, v, context=None):
+        return Gaussian(v**2 - 0.3 * v + 0.1, jnp.full(1, 0.2))
+
+
+def test_importance_weights_against_the_integral(float64):
+    """h given v is N(v² − 0.3 v, 1): log p̃(v) is known. 200 examples, the mean within 5 standard errors: 1e-6."""
+    model = EnergyModel(curved, jnp.zeros(1), v=Real(1), h=Real(1))
+    v = jnp.asarray(RNG.normal(size=(200, 1)))
+    truth = -(v**4) / 4 + 0.5 * ((v**2 - 0.3 * v) ** 2 - v**4) + 0.5 * np.log(2 * np.pi)
+    density = eqx.filter_jit(vages.log_density)(KEY, model, Pinned(), v, samples=500)
+    assert not density.exact
+    z = (density.value - truth[:, 0]) / density.error
+    assert float(jnp.abs(jnp.mean(z))) < 5 / np.sqrt(200)
+    assert 0.7 < float(jnp.std(z)) < 1.4
+    assert 0.6 < float(jnp.mean(density.ess)) / 500 < 1
+
+
+def test_gradients_of_the_density_are_weighted_scores(float64):
+    model = EnergyModel(curved, jnp.zeros(1), v=Real(1), h=Real(1))
+    v = jnp.asarray([0.7])
+    value = lambda v: vages.log_density(KEY, model, Pinned(), v, samples=4000).value
+    truth = jax.grad(lambda v: (-(v**4) / 4 + 0.5 * ((v**2 - 0.3 * v) ** 2 - v**4))[0])(v)
+    assert abs(float(jax.grad(value)(v)[0] - truth[0])) < 0.05
+    many = jax.vmap(value)(jnp.asarray([[0.7], [0.7]]))
+    assert float(many[0]) == float(many[1]) == float(value(v))
+
+
+def test_scores_by_samples():
+    model = ten_dimensions()
+    v = jnp.asarray(RNG.normal(size=(3, 10)), jnp.float32)
+    exact = vages.score(model, ExactPosterior())
+    assert isinstance(exact, vages.evaluation.ExactScore)
+    sampled = vages.evaluation.VariationalScore(model, ExactPosterior(), 20_000)(KEY, v)
+    assert float(jnp.max(jnp.abs(sampled - exact(None, v)))) < 0.25
+    one = vages.score(mixed(), vages.JointPosterior({"y": Even(), "z": Plain()}), 4)
+    assert jax.jit(lambda v: one(KEY, v))(jnp.zeros(2)).shape == (2,)
+    assert jax.vmap(lambda v: one(KEY, v))(jnp.zeros((5, 2))).shape == (5, 2)
+    with refused("posterior", kind=TypeError):
+        vages.score(EnergyModel(curved, jnp.zeros(1), v=Real(1), h=Real(1)))
+
+
+class Even(Posterior):
+    """Each of three as likely."""
+
+    def __call__(self, model, features, v, context=None):
+        return vages.OneHot(jnp.zeros((1, 3)))
+
+
+class Plain(Posterior):
+    """N(0, 1)."""
+
+    def __call__(self, model, features, v, context=None):
+        return Gaussian(jnp.zeros(2), jnp.zeros(2))
+
+
+def test_log_z_of_the_mixture_from_both_sides():
+    """Both estimates within 5 standard errors of the truth, and bracket or nearly so."""
+    model = ten_dimensions()
+    found = vages.log_partition(KEY, model, chains=400, temperatures=400)
+    truth = exact_log_z(model)
+    assert not found.exact
+    for side in (found.forward, found.reverse):
+        assert abs(side.value - truth) < 5 * side.error
+        assert side.error < 0.1
+    assert abs(found.gap) < 0.2
+    v = vages.sample(KEY, model, 1000).v
+    likelihood = vages.log_likelihood(KEY, model, None, v, log_z=found)
+    entropy = np.mean(exact_log_density(model, v)[0]) - truth
+    assert abs(likelihood.forward - entropy) < 5 * likelihood.error
+    assert not likelihood.exact
+
+
+def test_the_likelihood_is_exact_where_it_can_be(float64):
+    conditional = lambda p, h: Gaussian(p["b"] + p["W"] @ h, jnp.full(10, jnp.log(p["s"])))
+    model = ten_dimensions(jnp.float64, conditional=conditional)
+    v = jnp.asarray(RNG.normal(size=(7, 10)))
+    found = vages.log_likelihood(KEY, model, None, v)
+    truth = np.mean(exact_log_density(model, v)[0]) - exact_log_z(model)
+    assert found.exact
+    assert abs(found.forward - truth) < 1e-10
+    assert found.forward == found.reverse == found.mean
+    for known in (
+        vages.GRBM.init(KEY, 3, 4, dtype=jnp.float64),
+        vages.LinearGaussian.init(KEY, 3, 2, dtype=jnp.float64),
+    ):
+        v = jnp.asarray(RNG.normal(size=(4, 3)))
+        found = vages.log_likelihood(KEY, known, None, v)
+        np.testing.assert_allclose(found.mean, float(jnp.mean(jax.vmap(known.log_prob)(v))), rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::vages.SamplingWarning")
+def test_log_z_of_continuous_and_mixed_latents(float64):
+    model = EnergyModel(curved, jnp.zeros(1), v=Real(1), h=Real(1))
+    truth = quadrature(curved)[0]
+    found = vages.log_partition(KEY, model, chains=400, temperatures=400)
+    for side in (found.forward, found.reverse):
+        assert abs(side.value - truth) < 5 * side.error < 0.25
+
+
+def test_a_missed_mode_shows_in_the_gap():
+    """W = 10, c = −50: two modes of one mass, at 0 and 10. AIS from below never sees the second."""
+    model = vages.GRBM(jnp.full((1, 1), 10.0), jnp.zeros(1), jnp.full(1, -50.0), jnp.zeros(()))
+    truth = np.log(2) + 0.5 * np.log(2 * np.pi)
+    exact = vages.log_partition(KEY, model)
+    assert exact.exact
+    assert abs(exact.forward.value - truth) < 1e-5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)
+        found = vages.log_partition(KEY, model, chains=500, temperatures=500, exact=False)
+    assert abs(found.forward.value - (truth - np.log(2))) < 0.05
+    assert found.gap > 0.3
+
+
+def test_contexts():
+    def energy(p, v, h, context):
+        return 0.5 * jnp.sum((v - context["centre"]) ** 2) * context["sharp"]
+
+    model = EnergyModel(energy, jnp.zeros(1), v=Real(2))
+    context = {"centre": jnp.asarray([[3.0, -3.0]]), "sharp": jnp.asarray([4.0])}
+    found = vages.log_partition(KEY, model, context=context, chains=200, temperatures=50)
+    assert abs(found.forward.value - np.log(2 * np.pi / 4)) < 5 * found.forward.error + 1e-3
+    density = vages.log_density(None, model, None, jnp.zeros((1, 2)), context=context)
+    assert float(density.value[0]) == -36
+    alone = vages.log_density(None, model, None, jnp.zeros(2), context=jax.tree.map(lambda x: x[0], context))
+    assert float(alone.value) == -36
+
+
+def test_bad_input(as_users_have_it):
+    deep = vages.DeepEBLVM.vectors(KEY, 2, width=4, depth=1, latents=2, head_width=3)
+    q = GaussianPosterior.mlp(KEY, 2, 2, width=4, depth=1)
+    v = jnp.zeros((3, 2))
+    with refused("posterior", "None", kind=TypeError):
+        vages.log_density(KEY, deep, None, v)
+    with refused("key", "None", kind=TypeError):
+        vages.log_density(None, deep, q, v)
+    with refused("samples", 1):
+        vages.log_density(KEY, deep, q, v, samples=1)
+    with refused("v", "(3, 5)"):
+        vages.log_density(KEY, deep, q, jnp.zeros((3, 5)))
+    with refused("chains", 1):
+        vages.log_partition(KEY, deep, chains=1)
+    with refused("temperatures", 1):
+        vages.log_partition(KEY, deep, temperatures=1)
+    with refused("log_z", "float", kind=TypeError):
+        vages.log_likelihood(KEY, deep, q, v, log_z=1.5)  # pyright: ignore[reportArgumentType]
+    with refused("model", kind=TypeError):
+        vages.log_partition(KEY, EnergyModel(lambda p, v, h: jnp.sum(v), jnp.zeros(1), v=vages.Binary(2)))
+    assert LogPartition.known(1.5).gap == 0

@@ -1,0 +1,92 @@
+"""Pictures of Markov chains: what they visited, how fast they forget, and whether they agree.
+
+Every function takes the chains as an array (chains, draws, …), one entry of a `Samples.trace`:
+
+    chains_figure(samples.trace)          all three for the worst coordinates
+"""
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from vages.app.report.figures import COLOURS
+
+_LAGS = 100
+_SHOWN = 8  # chains that are drawn one by one
+
+
+def chains_figure(trace: dict[str, np.ndarray], coordinates: int = 4) -> Figure:
+    """Trace, autocorrelation and marginals of the coordinates whose chains agree least, one a row."""
+    rows = _worst(trace, coordinates)
+    figure = Figure(figsize=(9.6, 1.9 * len(rows) + 0.5), layout="constrained")
+    grid = figure.subplots(len(rows), 3, squeeze=False, width_ratios=(3, 1.4, 1.4))
+    for axes, (name, chains) in zip(grid, rows.items(), strict=True):
+        draw_trace(axes[0], chains)
+        draw_autocorrelation(axes[1], chains)
+        draw_marginals(axes[2], chains)
+        axes[0].set_ylabel(name)
+    for axes, title in zip(grid[0], ("trace", "autocorrelation", "marginal of each chain"), strict=True):
+        axes.set_title(title, fontsize=11)
+    for axes, label in zip(grid[-1], ("draw", "lag", "value"), strict=True):
+        axes.set_xlabel(label)
+    return figure
+
+
+def draw_trace(axes: Axes, chains: Float[np.ndarray, "chains draws"]) -> None:
+    """Values over draws, a line a chain; chains that never meet are bands apart."""
+    for i, chain in enumerate(_some(chains)):
+        axes.plot(chain, color=COLOURS[i % len(COLOURS)], lw=0.6, alpha=0.8)
+    axes.set_xlim(0, chains.shape[1] - 1)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_autocorrelation(axes: Axes, chains: Float[np.ndarray, "chains draws"]) -> None:
+    """The mean over chains in black, and each chain; about the mean of all, so that chains apart never fall to 0."""
+    each = np.stack([autocorrelation(chain, chains.mean(), chains.var()) for chain in chains])
+    for i, one in enumerate(_some(each)):
+        axes.plot(one, color=COLOURS[i % len(COLOURS)], lw=0.6, alpha=0.5)
+    axes.plot(each.mean(0), color="black", lw=1.4)
+    axes.axhline(0, color="0.6", lw=0.8)
+    axes.set_ylim(-0.3, 1.05)
+    axes.set_xlim(0, each.shape[1] - 1)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_marginals(axes: Axes, chains: Float[np.ndarray, "chains draws"]) -> None:
+    """A histogram of all draws in grey, and the outline of each chain's."""
+    low, high = chains.min(), chains.max()
+    edges = np.linspace(low, high if high > low else low + 1, 31)
+    axes.hist(chains.ravel(), edges, density=True, color="0.85")
+    for i, chain in enumerate(_some(chains)):
+        axes.hist(chain, edges, density=True, histtype="step", color=COLOURS[i % len(COLOURS)], lw=0.8)
+    axes.set_yticks([])
+    axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def autocorrelation(
+    chain: Float[np.ndarray, "draws"], mean: float, variance: float, lags: int = _LAGS
+) -> Float[np.ndarray, "lags"]:
+    """Of one chain about this mean, in units of this variance, at the lags from 0 on."""
+    centred = chain - mean
+    size = len(centred)
+    spectrum = np.abs(np.fft.rfft(centred, 2 * size)) ** 2
+    sums = np.fft.irfft(spectrum)[: min(lags, size)]
+    return sums / np.arange(size, size - len(sums), -1) / max(variance, np.finfo(float).tiny)
+
+
+def _worst(trace: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
+    """The coordinates (chains, draws) with the largest share of their variance between chains."""
+    named: dict[str, np.ndarray] = {}
+    for name, values in trace.items():
+        flat = np.asarray(values, np.float64).reshape(*values.shape[:2], -1)
+        for i in range(flat.shape[2]):
+            named[f"{name}[{i}]" if flat.shape[2] > 1 else name] = flat[:, :, i]
+    share = {name: x.mean(1).var() / x.var() for name, x in named.items() if x.var() > 0}
+    if not share:
+        raise ValueError("trace: expected chains that move, got none that do; sample with MCMC() or Gibbs()")
+    return {name: named[name] for name in sorted(share, key=lambda name: -share[name])[:count]}
+
+
+def _some(rows: np.ndarray) -> np.ndarray:
+    return rows[:: -(-len(rows) // _SHOWN)]

@@ -59,20 +59,20 @@ def gradient_estimate(
     model: Model, v: Array | Encoding, h: Any, z: Array, weights: Array | None = None, *, context: Any = None
 ) -> Model:
     """The batch mean of zᵀVaGES(v), as a gradient shaped like the model."""
-    _check(model, v, context, h, z, weights, samples=1 if weights is not None else 2)
     return eqx.filter_grad(surrogate)(model, v, h, z, weights, context=context)
 
 
 def surrogate(
     model: EBLVM, v: Array | Encoding, h: Any, z: Array, weights: Array | None = None, *, context: Any = None
 ) -> Float[Array, ""]:
-    """A scalar whose gradient in θ is the batch mean of zᵀVaGES; its value is zᵀVaES. z is held fixed.
+    """A scalar whose gradient in θ is the batch mean of zᵀVaGES; its value is zᵀVaES. h, z and weights are held fixed.
 
     One push-forward along z gives log p̃(v, h_i) and its slope s_i = zᵀ∇_v log p̃(v, h_i) together. The gradient of
     mean_i s_i is zᵀê; that of Σ_i (s_i − s̄) log p̃(v, h_i) / (L − 1), with the first factor held fixed, is zᵀĉ.
     """
+    _check(model, v, context, h, z, weights, samples=1 if weights is not None else 2)
     v, context = (v.v, v.context) if isinstance(v, Encoding) else (v, context)
-    z = jax.lax.stop_gradient(z)
+    h, z, weights = jax.lax.stop_gradient((h, z, weights))  # q may be made of the model's parameters
     features, features_dot = jax.jvp(lambda v: features_of(model, v, context), (v,), (z,))
 
     def one_example(features, features_dot, h, weights):

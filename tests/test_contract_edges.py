@@ -1,0 +1,51 @@
+"""The edges of the contract: what is unusual works, or is refused in one line."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from errors import refused
+from truth import relative_error
+from vages import (
+    EnergyModel,
+    ExactPosterior,
+    LinearGaussian,
+    Real,
+    gradient_estimate,
+    infer,
+    surrogate,
+)
+
+KEY = jax.random.key(0)
+normal = lambda seed, *shape: jax.random.normal(jax.random.key(seed), shape)
+
+
+def energy(params, v, h):
+    return jnp.sum((v - params["w"] @ h) ** 2) / 2 + jnp.sum(h**2) / 2
+
+
+def own(v=Real(3), h=Real(2)) -> EnergyModel:  # noqa: B008
+    return EnergyModel(energy, {"w": normal(1, 3, 2)}, v=v, h=h)
+
+
+# estimators
+
+
+def test_the_surrogate_holds_latents_fixed_that_are_made_of_the_model(float64):
+    """Samples of a q with the model's own parameters carry no gradient to them; nor do its probabilities."""
+    model, v, z = LinearGaussian.init(KEY, 3, 2, dtype=jnp.float64), normal(1, 4, 3), normal(2, 4, 3)
+    drawn = lambda model: infer(model, ExactPosterior(), v).sample(KEY, 3)
+    got = eqx.filter_grad(lambda model: surrogate(model, v, drawn(model), z))(model)
+    assert relative_error(got, gradient_estimate(model, v, drawn(model), z)) < 1e-12
+    h = drawn(model)
+    weights = lambda model: jax.nn.softmax(h[..., 0] * model.latent_bias[0], axis=1)
+    got = eqx.filter_grad(lambda model: surrogate(model, v, h, z, weights(model)))(model)
+    assert relative_error(got, gradient_estimate(model, v, h, z, weights(model))) < 1e-12
+
+
+def test_the_surrogate_checks_what_it_is_given():
+    model, v, h = own(), jnp.ones((5, 3)), jnp.ones((5, 2, 2))
+    with refused("h", got=1):
+        surrogate(model, v, h[:, :1], v)
+    with refused("z", got="(5, 2)"):
+        surrogate(model, v, h, v[:, :2])

@@ -9,6 +9,7 @@ from truth import relative_error
 from vages import (
     EnergyModel,
     ExactPosterior,
+    Gaussian,
     LinearGaussian,
     Real,
     gradient_estimate,
@@ -49,3 +50,12 @@ def test_the_surrogate_checks_what_it_is_given():
         surrogate(model, v, h[:, :1], v)
     with refused("z", got="(5, 2)"):
         surrogate(model, v, h, v[:, :2])
+
+
+# distributions
+
+
+def test_a_standard_deviation_of_another_shape_is_refused():
+    """A batch of them has one number an example, which broadcasts along the wrong axis."""
+    with refused("log_std", got="()"):
+        Gaussian(jnp.zeros(3), jnp.zeros(()))

@@ -132,6 +132,11 @@ class Gaussian(Distribution):
     loc: Float[Array, "..."]
     log_std: Float[Array, "..."]
 
+    def __check_init__(self):
+        mean, std = jnp.shape(self.loc), jnp.shape(self.log_std)
+        if mean != std:  # in a batch, one number an example would be taken for the numbers of another
+            raise ValueError(f"log_std: expected the shape of the mean, {mean}, got {std}; use jnp.broadcast_to")
+
     @property
     def mean(self) -> Array:
         return self.loc

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from errors import refused
 from truth import relative_error
@@ -10,6 +11,7 @@ from vages import (
     EnergyModel,
     ExactPosterior,
     Gaussian,
+    Joint,
     LinearGaussian,
     Real,
     gradient_estimate,
@@ -59,3 +61,11 @@ def test_a_standard_deviation_of_another_shape_is_refused():
     """A batch of them has one number an example, which broadcasts along the wrong axis."""
     with refused("log_std", got="()"):
         Gaussian(jnp.zeros(3), jnp.zeros(()))
+
+
+def test_named_variables_draw_the_same_under_jit():
+    """Whatever the order in which they are named."""
+    part = Gaussian(jnp.zeros((2, 1)), jnp.zeros((2, 1)))
+    q = Joint({"z": part, "y": part})
+    for name, drawn in jax.jit(lambda q: q.sample(KEY, 3))(q).items():
+        np.testing.assert_array_equal(q.sample(KEY, 3)[name], drawn)

@@ -184,7 +184,8 @@ class Joint(Distribution):
 
     def sample(self, key: PRNGKeyArray, n: int) -> dict[str, Any]:
         keys = jax.random.split(key, len(self.parts))
-        return {name: part.sample(key, n) for key, (name, part) in zip(keys, self.parts.items(), strict=True)}
+        named = sorted(self.parts.items())  # the order that a dict has after `jit` or `vmap`
+        return {name: part.sample(key, n) for key, (name, part) in zip(keys, named, strict=True)}
 
     def log_prob(self, h: dict[str, Any]) -> Float[Array, ""]:
         return jnp.sum(jnp.stack([part.log_prob(h[name]) for name, part in self.parts.items()]))

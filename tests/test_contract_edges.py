@@ -18,6 +18,7 @@ from vages import (
     infer,
     surrogate,
 )
+from vages.training.trees import named_arrays, with_arrays
 
 KEY = jax.random.key(0)
 normal = lambda seed, *shape: jax.random.normal(jax.random.key(seed), shape)
@@ -69,3 +70,17 @@ def test_named_variables_draw_the_same_under_jit():
     q = Joint({"z": part, "y": part})
     for name, drawn in jax.jit(lambda q: q.sample(KEY, 3))(q).items():
         np.testing.assert_array_equal(q.sample(KEY, 3)[name], drawn)
+
+
+# checkpoints
+
+
+def test_a_parameter_may_have_the_name_of_an_older_field():
+    """`memory` is what the carry was called; an own parameter of that name is read back."""
+    state = {"params": {"memory": jnp.ones(2)}, "optimizer": {"memory": jnp.zeros(3)}, "carry": jnp.ones(4)}
+    arrays = named_arrays(state)
+    older = {"optimiser/memory": arrays["optimizer/memory"], "memory": arrays["carry"]}
+    older |= {"params/memory": arrays["params/memory"]}
+    for saved in (arrays, older):
+        for a, b in zip(jax.tree.leaves(with_arrays(state, saved)), jax.tree.leaves(state), strict=True):
+            np.testing.assert_array_equal(a, b)

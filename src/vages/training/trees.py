@@ -23,9 +23,9 @@ def named_arrays(tree: Any) -> dict[str, np.ndarray]:
 
 def with_arrays(template: Tree, arrays: dict[str, np.ndarray]) -> Tree:
     """The template with its arrays replaced; names, shapes and dtypes must be the same."""
-    arrays = {"/".join(_RENAMED.get(part, part) for part in name.split("/")): array for name, array in arrays.items()}
     dynamic, static = eqx.partition(template, eqx.is_array)
     wanted = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(dynamic)}
+    arrays = {name if name in wanted else _renamed(name): array for name, array in arrays.items()}
     missing, unknown = sorted(set(wanted) - set(arrays)), sorted(set(arrays) - set(wanted))
     if missing or unknown:
         raise ValueError(
@@ -40,6 +40,13 @@ def with_arrays(template: Tree, arrays: dict[str, np.ndarray]) -> Tree:
             )
     restored = jax.tree_util.tree_map_with_path(lambda path, _: arrays[_name(path)], dynamic)
     return eqx.combine(jax.tree.map(jax.numpy.asarray, restored), static)
+
+
+def _renamed(name: str) -> str:
+    """With the field of an older state by its new name; names further down are a user's own."""
+    parts = name.split("/")
+    first = next((i for i, part in enumerate(parts) if part in _RENAMED), None)
+    return name if first is None else "/".join([*parts[:first], _RENAMED[parts[first]], *parts[first + 1 :]])
 
 
 def _name(path: Any) -> str:

@@ -4,23 +4,31 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from errors import refused
 from truth import relative_error
 from vages import (
+    DSM,
+    Batch,
     EnergyModel,
     ExactPosterior,
     Gaussian,
+    GaussianPosterior,
     Joint,
     LinearGaussian,
     Real,
+    fit,
     gradient_estimate,
     infer,
+    init_seeds,
+    make_learner,
     surrogate,
 )
 from vages.training.trees import named_arrays, with_arrays
 
 KEY = jax.random.key(0)
+LEARNER = make_learner(DSM(0.3), learning_rate=1e-2, posterior_steps=1)
 normal = lambda seed, *shape: jax.random.normal(jax.random.key(seed), shape)
 
 
@@ -84,3 +92,39 @@ def test_a_parameter_may_have_the_name_of_an_older_field():
     for saved in (arrays, older):
         for a, b in zip(jax.tree.leaves(with_arrays(state, saved)), jax.tree.leaves(state), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+# contexts
+
+
+def shifted(params, v, h, context):
+    return energy(params, v - context["shift"], h)
+
+
+@pytest.mark.parametrize(
+    ("context", "name", "kind"),
+    [
+        (jnp.zeros((20, 1)), "context", TypeError),
+        ({}, "context", TypeError),
+        ({"shift": jnp.zeros((20, 1)), 3: jnp.zeros(20)}, "context", TypeError),
+        ({"shift": [0.0] * 20}, "context['shift']", TypeError),
+        ({"shift": 0.0}, "context['shift']", TypeError),
+        ({"shift": jnp.zeros(())}, "context['shift']", ValueError),
+    ],
+    ids=["array", "empty", "number as name", "list", "number", "no rows"],
+)
+def test_a_context_that_is_none_is_refused_at_the_start(context, name, kind):
+    model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
+    with refused(name, kind=kind):
+        LEARNER.init(KEY, model, GaussianPosterior.linear(KEY, 3, 2), batch=4, context=context)
+
+
+def test_data_of_several_seeds_need_as_many_rows_of_context():
+    """Rows that are not there would be read as the last one."""
+    model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
+    posterior = GaussianPosterior.linear(KEY, 3, 2)
+    state = init_seeds(LEARNER, [0, 1], lambda key: (model, posterior), 4, {"shift": jnp.zeros((20, 1))})
+    for wrong in ((2, 5, 1), (20, 1), (2,)):
+        with refused("context['shift']", got=f"shape {wrong}"):
+            data = Batch(normal(2, 2, 20, 3), {"shift": jnp.zeros(wrong)})
+            fit(LEARNER, state, data, steps=2, batch=4, seed=[0, 1])

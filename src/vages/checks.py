@@ -59,20 +59,26 @@ def check_inputs(
             check_finite(name, array)
 
 
-def check_context(context: Any, rows: int, name: str = "context") -> None:
-    """Raise unless it is None, or a dict of arrays with a row for each example."""
+def check_context(context: Any, rows: int | None, *, seeds: int | None = None) -> None:
+    """Raise unless it is None, or a dict of arrays with a row for each example; for each seed, where these have own.
+
+    Without `rows` any number of them will do.
+    """
     if context is None:
         return
-    if not isinstance(context, dict) or not context:
+    if not isinstance(context, dict) or not context or not all(isinstance(key, str) for key in context):
+        got = _called(context) if not isinstance(context, dict) else f"the names {told(list(context))}"
         raise TypeError(
-            f"{name}: expected a dict of arrays, {{'label': labels}} say, got {_called(context)}; leave it out for none"
+            f"context: expected a dict of arrays, {{'label': labels}} say, got {got}; leave it out for none"
         )
     for key, array in context.items():
         if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-            raise TypeError(f"{name}[{key!r}]: expected an array, got {_called(array)}; wrap it in jnp.asarray")
-        if array.shape[:1] != (rows,):
+            raise TypeError(f"context[{key!r}]: expected an array, got {_called(array)}; wrap it in jnp.asarray")
+        lead = (rows,) if seeds is None else (seeds, rows)
+        if array.shape[: len(lead)] != lead if rows is not None else not array.shape:
+            many = "" if seeds is None else f"{seeds} times "
             raise ValueError(
-                f"{name}[{key!r}]: expected {rows} rows, one for each example, got shape {array.shape}; "
+                f"context[{key!r}]: expected {many}{rows or ''} rows, one for each example, got shape {array.shape}; "
                 "give each example its own"
             )
 

@@ -313,7 +313,8 @@ def _check(data: Batch, shape: tuple[int, ...], own_data: bool, seeds: tuple[int
     if (found := data.v.shape[1 + own_data :]) != shape:
         raise ValueError(f"data: expected rows of the model's shape {shape}, got {found}; reshape them")
     check_finite("data", data.v)
-    check_context(data.context, len(data.v))
+    rows = data.v.shape[int(own_data)]
+    check_context(data.context, rows, seeds=len(seeds) if own_data else None)
 
 
 def _check_settings(steps: int, batch: int, chunk: int, evaluate_every: int | None, mesh: Mesh | None) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, DTypeLike, Float, Int, Key, PRNGKeyArray, UInt32
 
-from vages.checks import check_kind, check_number
+from vages.checks import check_context, check_kind, check_number
 from vages.hoist import hoist
 from vages.models import EBLVM, Encoding, Mixed, encode
 from vages.objectives import Batch, Given, Metrics, Objective, as_objective
@@ -107,6 +107,7 @@ def make_learner(
         check_kind("model", model, EBLVM, "an EBLVM", order)
         check_kind("posterior", posterior, Posterior, "a Posterior", order)
         check_kind("batch", batch, int | np.integer, "a number of examples", order)
+        check_context(context, None)
         if model.h.size:  # without latents, nothing is asked of the posterior
             check_dtype(posterior)
         one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)

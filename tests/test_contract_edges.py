@@ -11,6 +11,7 @@ from truth import relative_error
 from vages import (
     DSM,
     Batch,
+    Binary,
     EnergyModel,
     ExactPosterior,
     Gaussian,
@@ -18,6 +19,7 @@ from vages import (
     Joint,
     LinearGaussian,
     Real,
+    encode,
     fit,
     gradient_estimate,
     infer,
@@ -25,6 +27,7 @@ from vages import (
     make_learner,
     surrogate,
 )
+from vages.objectives import Marginal
 from vages.training.trees import named_arrays, with_arrays
 
 KEY = jax.random.key(0)
@@ -128,3 +131,33 @@ def test_data_of_several_seeds_need_as_many_rows_of_context():
         with refused("context['shift']", got=f"shape {wrong}"):
             data = Batch(normal(2, 2, 20, 3), {"shift": jnp.zeros(wrong)})
             fit(LEARNER, state, data, steps=2, batch=4, seed=[0, 1])
+
+
+# enumeration
+
+
+def test_whole_blocks_of_states_may_be_forbidden(float64):
+    """E = ∞ in three blocks of four: score and gradient are those of the states that are left."""
+
+    def free(params, v, h):
+        return jnp.sum((v - h @ params) ** 2) / 2
+
+    def forbidding(params, v, h):
+        return jnp.where(jnp.sum(h[12:]) > 0, jnp.inf, free(params, v, h))
+
+    params, v, z = 0.3 * normal(1, 14, 2), normal(2, 2, 2), normal(3, 2, 2)
+
+    @jax.jit
+    def found(params, v, z):
+        results = []
+        for energy, size in ((forbidding, 14), (free, 12)):
+            model = EnergyModel(energy, params[:size], v=Real(2), h=Binary(size))
+            encoding = encode(model, v)
+            slope = lambda model: Marginal().surrogate(model, encoding, z)  # noqa: B023
+            results.append((Marginal().score(model, encoding), eqx.filter_grad(slope)(model).params))
+        return results
+
+    (score, gradient), (expected, slope) = found(params, v, z)
+    assert relative_error(score, expected) < 1e-10
+    assert relative_error(gradient[:12], slope) < 1e-10
+    assert not gradient[12:].any()

@@ -28,6 +28,7 @@ from vages import (
     surrogate,
 )
 from vages.objectives import Marginal
+from vages.posteriors import Listed
 from vages.training.trees import named_arrays, with_arrays
 
 KEY = jax.random.key(0)
@@ -161,3 +162,12 @@ def test_whole_blocks_of_states_may_be_forbidden(float64):
     assert relative_error(score, expected) < 1e-10
     assert relative_error(gradient[:12], slope) < 1e-10
     assert not gradient[12:].any()
+
+
+def test_a_state_without_probability_is_never_drawn():
+    """Two of three in 2¹⁶ states have none; two million draws."""
+    states = 2**16
+    log_probs = jnp.where(jnp.arange(states) % 3 == 1, normal(1, states), -jnp.inf)
+    q = Listed(jax.nn.log_softmax(log_probs)[None], Binary(16))
+    drawn = jax.jit(lambda key: jax.vmap(Binary(16).index)(q.sample(key, 2_000_000)[0]))(KEY)
+    assert np.all(np.asarray(drawn) % 3 == 1)

@@ -171,3 +171,8 @@ def test_a_state_without_probability_is_never_drawn():
     q = Listed(jax.nn.log_softmax(log_probs)[None], Binary(16))
     drawn = jax.jit(lambda key: jax.vmap(Binary(16).index)(q.sample(key, 2_000_000)[0]))(KEY)
     assert np.all(np.asarray(drawn) % 3 == 1)
+
+
+def test_no_place_is_told_in_a_list_that_is_too_long():
+    with refused("Binary(40)", got="1.1e+12"):
+        Binary(40).index(jnp.ones(40))

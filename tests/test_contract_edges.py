@@ -1,5 +1,7 @@
 """The edges of the contract: what is unusual works, or is refused in one line."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,6 +20,7 @@ from vages import (
     GaussianPosterior,
     Joint,
     LinearGaussian,
+    Objective,
     Real,
     encode,
     fit,
@@ -27,7 +30,8 @@ from vages import (
     make_learner,
     surrogate,
 )
-from vages.objectives import Marginal
+from vages.objectives import Data, Marginal
+from vages.objectives.objective import check_loss
 from vages.posteriors import Listed
 from vages.training.trees import named_arrays, with_arrays
 
@@ -176,3 +180,74 @@ def test_a_state_without_probability_is_never_drawn():
 def test_no_place_is_told_in_a_list_that_is_too_long():
     with refused("Binary(40)", got="1.1e+12"):
         Binary(40).index(jnp.ones(40))
+
+
+# objectives
+
+
+class Own(Objective):
+    """Anything may be its carry, what its loss returns, and its points."""
+
+    def __init__(self, out, carry=None, points=None):
+        self.out, self.carry, self.points = out, carry, points
+
+    def init(self, key, model, size):
+        return None, self.carry
+
+    def perturb(self, key, batch):
+        return super().perturb(key, batch) if self.points is None else self.points(batch)
+
+    def loss(self, key, model: Any, posterior, given):
+        return self.out(jnp.sum(model.params["w"] ** 2), given.carry)
+
+
+def one_step(objective):
+    learner = make_learner(objective, learning_rate=1e-2)
+    state = learner.init(KEY, own(), GaussianPosterior.linear(KEY, 3, 2), batch=4)
+    return eqx.filter_eval_shape(learner.step, KEY, state, Batch(jnp.ones((4, 3))))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (0, lambda carry: carry + 1),  # a compiled loop would leave it at 0
+        ("a", lambda carry: carry + "b"),
+        (jnp.zeros(2), lambda carry: jnp.concatenate([carry, carry])),
+        (jnp.zeros(2, int), lambda carry: carry.astype(float)),
+        (None, lambda carry: jnp.zeros(2)),
+        ({"a": jnp.zeros(2)}, lambda carry: None),
+    ],
+    ids=["number", "text", "longer", "dtype", "new", "gone"],
+)
+def test_a_carry_that_would_be_lost_is_refused(before, after):
+    with refused("carry"):
+        one_step(Own(lambda value, carry: (value, {}, after(carry)), before))
+
+
+def test_a_carry_of_arrays_and_constants_goes_on():
+    carry = {"count": jnp.zeros((), int), "name": "a", "key": jax.random.key(1), "none": None, "host": np.zeros(2)}
+    after = lambda carry: carry | {"count": carry["count"] + 1, "key": jax.random.split(carry["key"])[0]}
+    objective = Own(lambda value, carry: (value, {}, after(carry)), carry)
+    assert one_step(objective)[0].carry["name"] == "a"
+    check_loss((0.0, {}, carry | {"host": jnp.zeros(2)}), carry)  # the host's arrays may have wider dtypes
+
+
+@pytest.mark.parametrize("metric", [jnp.arange(3.0), "text", None, {"a": jnp.zeros(())}], ids=str)
+def test_a_metric_is_one_number(metric):
+    """A vector was averaged along the wrong axis, and one number an iteration stood in the log."""
+    with refused("metrics['x']"):
+        one_step(Own(lambda value, carry: (value, {"x": metric}, None)))
+    assert one_step(Own(lambda value, carry: (value, {"x": jnp.ones(())}, None)))[1]["x"].shape == ()
+
+
+def test_a_loss_and_points_that_are_none():
+    for out in (lambda value, carry: (value, {}), lambda value, carry: value, lambda value, carry: (value, None, None)):
+        with refused("loss", kind=TypeError):
+            one_step(Own(out))
+    fine = lambda value, carry: (value, {}, None)
+    with refused("perturb", kind=TypeError, got="Batch without weight"):
+        one_step(Own(fine, points=lambda batch: batch))
+    with refused("perturb", kind=TypeError):
+        one_step(Own(fine, points=lambda batch: batch.v))
+    with refused("perturb", got="(2,)"):
+        one_step(Own(fine, points=lambda batch: Data(batch.v[:, :2])))

@@ -22,6 +22,7 @@ from vages.checks import check_context, check_kind, check_number
 from vages.hoist import hoist
 from vages.models import EBLVM, Encoding, Mixed, encode
 from vages.objectives import Batch, Given, Metrics, Objective, as_objective
+from vages.objectives.objective import check_loss, check_points
 from vages.optimizers import Rate, adam, apply, check_rate
 from vages.posteriors import Divergence, MixedPosterior, Posterior, check_contract, has_parameters, kl
 
@@ -170,6 +171,7 @@ def make_learner(
         for_posterior, for_points, for_loss = jax.random.split(key, 3)
         model, posterior, posterior_state = low_model(state.model), state.posterior, state.posterior_optimizer
         points = own.perturb(for_points, batch)
+        check_points(points, model.v.shape)
         encoding = encode(model, points.v, points.context)
         learns, metrics = has_parameters(posterior), {}
         for key in jax.random.split(for_posterior, posterior_steps) if learns and posterior_steps else ():
@@ -184,7 +186,7 @@ def make_learner(
                 if learns:
                     q = unroll(for_unrolled, model, posterior, posterior_state, points, state.rate)
             given = Given(batch, points, encoding, trained[1], state.carry)
-            value, found, carry = own.loss(key, model, low_posterior(q), given)
+            value, found, carry = check_loss(own.loss(key, model, low_posterior(q), given), state.carry)
             check_number("objective", value, "take the mean over the batch, say", "whose gradient is followed")
             return value, ({"loss": value} | found, carry)
 

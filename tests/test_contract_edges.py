@@ -12,7 +12,9 @@ from errors import refused
 from truth import relative_error
 from vages import (
     DSM,
+    KSD,
     Batch,
+    BiDSM,
     Binary,
     EnergyModel,
     ExactPosterior,
@@ -251,3 +253,10 @@ def test_a_loss_and_points_that_are_none():
         one_step(Own(fine, points=lambda batch: batch.v))
     with refused("perturb", got="(2,)"):
         one_step(Own(fine, points=lambda batch: Data(batch.v[:, :2])))
+
+
+@pytest.mark.parametrize("objective", [DSM(0.3), KSD(1.0), BiDSM(0.3)], ids=["DSM", "KSD", "BiDSM"])
+def test_a_discrete_v_has_no_score(objective):
+    learner = make_learner(objective, learning_rate=1e-2)
+    with refused(type(objective).__name__, got="Binary(3)", kind=TypeError):
+        learner.init(KEY, own(v=Binary(3)), GaussianPosterior.linear(KEY, 3, 2), batch=4)

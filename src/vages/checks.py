@@ -140,6 +140,12 @@ def check_kind(name: str, value: Any, kind: Any, expected: str, advice: str) -> 
         raise TypeError(f"{name}: expected {expected}, got {_called(value)}; {advice}")
 
 
+def check_has_score(name: str, model: Any) -> None:
+    """Raise where v is discrete: ∇_v means nothing there."""
+    if not model.v.continuous:
+        raise TypeError(f"{name}: expected continuous v, which has a score, got {model.v!r}; write v=Real(…) if it is")
+
+
 def check_features(model: Any, v: Any, context: Any = None) -> Any:
     """The features of one v, as shapes and dtypes like v; raise unless the model has them."""
     advice = "write it for one example, without a batch axis, or mend the domain v"

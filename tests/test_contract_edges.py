@@ -31,6 +31,7 @@ from vages import (
     init_seeds,
     make_learner,
     surrogate,
+    vaes_cv,
 )
 from vages.objectives import Data, Marginal
 from vages.objectives.objective import check_loss
@@ -260,3 +261,18 @@ def test_a_discrete_v_has_no_score(objective):
     learner = make_learner(objective, learning_rate=1e-2)
     with refused(type(objective).__name__, got="Binary(3)", kind=TypeError):
         learner.init(KEY, own(v=Binary(3)), GaussianPosterior.linear(KEY, 3, 2), batch=4)
+
+
+def test_the_control_variate_is_given_the_context(float64):
+    """q = p(h | v, context), so that no variance is left."""
+    params, v, context = {"w": normal(1, 3, 2)}, normal(2, 4, 3), {"shift": normal(3, 4, 1)}
+    model = EnergyModel(shifted, params, v=Real(3), h=Real(2))
+    precision = params["w"].T @ params["w"] + jnp.eye(2)
+
+    def log_q(v, h, context):
+        gap = h - jnp.linalg.solve(precision, params["w"].T @ (v - context["shift"]))
+        return -gap @ precision @ gap / 2
+
+    got = vaes_cv(model, log_q, v, normal(4, 4, 5, 2), context=context)
+    covariance = params["w"] @ params["w"].T + jnp.eye(3)
+    assert relative_error(got, -(v - context["shift"]) @ jnp.linalg.inv(covariance)) < 1e-10

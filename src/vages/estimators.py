@@ -38,15 +38,14 @@ def vaes(model: EBLVM, v: Array | Encoding, h: Any, weights: Array | None = None
     return encoding.pullback(cotangent)[0]
 
 
-def vaes_cv(
-    model: EBLVM, log_q: Callable[[Array, Any], Array], v: Array | Encoding, h: Any, *, context: Any = None
-) -> Array:
+def vaes_cv(model: EBLVM, log_q: Callable[..., Array], v: Array | Encoding, h: Any, *, context: Any = None) -> Array:
     """VaES with the control variate ∇_v log q(h | v) (Eq. 28): exact, with no variance, where q is the posterior.
 
-    `log_q(v, h)` is the log-density of one example.
+    `log_q(v, h)`, or `log_q(v, h, context)` where there is one, is the log-density of one example.
     """
     encoding = encode(model, v, context)
-    return vaes(model, encoding, h) - control_variate(log_q, encoding.v, h)
+    known = () if encoding.context is None else (encoding.context,)
+    return vaes(model, encoding, h) - control_variate(log_q, encoding.v, h, *known)
 
 
 def control_variate(log_q: Callable[..., Array], v: Array, h: Any, *context: Any) -> Array:

@@ -276,3 +276,11 @@ def test_the_control_variate_is_given_the_context(float64):
     got = vaes_cv(model, log_q, v, normal(4, 4, 5, 2), context=context)
     covariance = params["w"] @ params["w"].T + jnp.eye(3)
     assert relative_error(got, -(v - context["shift"]) @ jnp.linalg.inv(covariance)) < 1e-10
+
+
+def test_a_key_is_kept_in_a_checkpoint():
+    state = {"carry": jax.random.split(jax.random.key(3)), "other": jax.random.key(3, impl="rbg")}
+    back = with_arrays(state, named_arrays(state))
+    for name, key in state.items():
+        assert back[name].dtype == key.dtype
+        np.testing.assert_array_equal(jax.random.key_data(back[name]), jax.random.key_data(key))

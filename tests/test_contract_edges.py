@@ -36,6 +36,7 @@ from vages import (
 from vages.objectives import Data, Marginal
 from vages.objectives.objective import check_loss
 from vages.posteriors import Listed
+from vages.training.fit import _fingerprint
 from vages.training.trees import named_arrays, with_arrays
 
 KEY = jax.random.key(0)
@@ -284,3 +285,12 @@ def test_a_key_is_kept_in_a_checkpoint():
     for name, key in state.items():
         assert back[name].dtype == key.dtype
         np.testing.assert_array_equal(jax.random.key_data(back[name]), jax.random.key_data(key))
+
+
+def test_a_context_is_told_from_another_where_the_fingerprint_of_v_is_given():
+    v, known = normal(1, 4, 3), {"sha256": "known"}
+    keys = jax.random.split(KEY, 4)
+    contexts = [None, {"label": jnp.zeros(4)}, {"label": jnp.ones(4)}, {"key": keys}, {"key": keys[::-1]}]
+    found = [_fingerprint(Batch(v, context), known) for context in contexts]
+    assert all(one != other for i, one in enumerate(found) for other in found[:i])
+    assert {one["sha256"] for one in found} == {"known"}

@@ -19,13 +19,13 @@ _RENAMED = {
 def named_arrays(tree: Any) -> dict[str, np.ndarray]:
     """Every array of a tree under its path, on the host: `model/weight`, `optimizer/0/mu/…`."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
-    return {_name(path): np.asarray(_bits(leaf)) for path, leaf in leaves}
+    return {_name(path): np.asarray(key_bits(leaf)) for path, leaf in leaves}
 
 
 def with_arrays(template: Tree, arrays: dict[str, np.ndarray]) -> Tree:
     """The template with its arrays replaced; names, shapes and dtypes must be the same."""
     dynamic, static = eqx.partition(template, eqx.is_array)
-    wanted = {_name(path): _bits(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(dynamic)}
+    wanted = {_name(path): key_bits(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(dynamic)}
     arrays = {name if name in wanted else _renamed(name): array for name, array in arrays.items()}
     missing, unknown = sorted(set(wanted) - set(arrays)), sorted(set(arrays) - set(wanted))
     if missing or unknown:
@@ -47,7 +47,7 @@ def with_arrays(template: Tree, arrays: dict[str, np.ndarray]) -> Tree:
     return eqx.combine(jax.tree_util.tree_map_with_path(restored, dynamic), static)
 
 
-def _bits(leaf: Any) -> Any:
+def key_bits(leaf: Any) -> Any:
     """A key as the numbers that it is made of, which a file can hold."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 

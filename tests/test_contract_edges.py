@@ -14,6 +14,7 @@ from vages import (
     DSM,
     KSD,
     Batch,
+    BernoulliPosterior,
     BiDSM,
     Binary,
     EnergyModel,
@@ -21,6 +22,7 @@ from vages import (
     Gaussian,
     GaussianPosterior,
     Joint,
+    JointPosterior,
     LinearGaussian,
     Objective,
     Real,
@@ -33,9 +35,10 @@ from vages import (
     surrogate,
     vaes_cv,
 )
+from vages.domains import Product
 from vages.objectives import Data, Marginal
 from vages.objectives.objective import check_loss
-from vages.posteriors import Listed
+from vages.posteriors import Listed, posterior_means
 from vages.training.fit import _fingerprint
 from vages.training.trees import named_arrays, with_arrays
 
@@ -294,3 +297,10 @@ def test_a_context_is_told_from_another_where_the_fingerprint_of_v_is_given():
     found = [_fingerprint(Batch(v, context), known) for context in contexts]
     assert all(one != other for i, one in enumerate(found) for other in found[:i])
     assert {one["sha256"] for one in found} == {"known"}
+
+
+def test_means_of_mixed_latents_are_a_dict():
+    model = own(h=Product({"z": Real(2), "y": Binary(1)}))
+    parts = {"z": GaussianPosterior.linear(KEY, 3, 2), "y": BernoulliPosterior.linear(KEY, 3, 1)}
+    means = posterior_means(model, JointPosterior(parts), np.ones((5, 3), np.float32), batch=2)
+    assert {name: mean.shape for name, mean in means.items()} == {"z": (5, 2), "y": (5, 1)}

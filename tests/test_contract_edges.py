@@ -51,7 +51,7 @@ def energy(params, v, h):
     return jnp.sum((v - params["w"] @ h) ** 2) / 2 + jnp.sum(h**2) / 2
 
 
-def own(v=Real(3), h=Real(2)) -> EnergyModel:  # noqa: B008
+def own(v: Any = Real(3), h: Any = Real(2)) -> EnergyModel:  # noqa: B008
     return EnergyModel(energy, {"w": normal(1, 3, 2)}, v=v, h=h)
 
 

@@ -62,7 +62,7 @@ class Given(NamedTuple):
 
     batch: Batch  # as it came
     points: Any  # what `perturb` made of it
-    encoding: Encoding  # the features at the points, computed once for the posterior's steps and for the loss
+    encoding: Encoding  # the features at the points, computed once for all; no gradient flows through them to the model
     extras: Any  # what is trained beside the model
     carry: Any  # what goes from batch to batch
 

@@ -202,7 +202,7 @@ PAIR = "GaussianPosterior .*: network: .*got one array"
         (own(), GaussianPosterior(eqx.nn.Linear(2, 2, key=KEY)), ValueError, f"{PAIR}.* posteriors.Halves"),  # pyright: ignore
         (own(), Given(lambda v: v), TypeError, r"Given, got float32\[2\]"),
         (own(), Given(lambda v: None), TypeError, "Given, got NoneType"),
-        (own(), Given(lambda v: Gaussian(v, jnp.ones(3))), ValueError, "samples of q.*got TypeError"),
+        (own(), Given(lambda v: Gaussian(v, jnp.ones(3))), ValueError, "Given .*got ValueError; .*log_std"),
         (grbm(), gaussian(2, 3), TypeError, r"Binary\(3\).*got Gaussian; .*BernoulliPosterior"),
         (own(), bernoulli(2, 1), TypeError, r"Real\(1\).*got Bernoulli; .*GaussianPosterior"),
         (LinearGaussian.init(KEY, 2, 3), bernoulli(), TypeError, r"Real\(3\).*LinearGaussian.*; .*GaussianPosterior"),

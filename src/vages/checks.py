@@ -59,20 +59,26 @@ def check_inputs(
             check_finite(name, array)
 
 
-def check_context(context: Any, rows: int, name: str = "context") -> None:
-    """Raise unless it is None, or a dict of arrays with a row for each example."""
+def check_context(context: Any, rows: int | None, *, seeds: int | None = None) -> None:
+    """Raise unless it is None, or a dict of arrays with a row for each example; for each seed, where these have own.
+
+    Without `rows` any number of them will do.
+    """
     if context is None:
         return
-    if not isinstance(context, dict) or not context:
+    if not isinstance(context, dict) or not context or not all(isinstance(key, str) for key in context):
+        got = _called(context) if not isinstance(context, dict) else f"the names {told(list(context))}"
         raise TypeError(
-            f"{name}: expected a dict of arrays, {{'label': labels}} say, got {_called(context)}; leave it out for none"
+            f"context: expected a dict of arrays, {{'label': labels}} say, got {got}; leave it out for none"
         )
     for key, array in context.items():
         if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-            raise TypeError(f"{name}[{key!r}]: expected an array, got {_called(array)}; wrap it in jnp.asarray")
-        if array.shape[:1] != (rows,):
+            raise TypeError(f"context[{key!r}]: expected an array, got {_called(array)}; wrap it in jnp.asarray")
+        lead = (rows,) if seeds is None else (seeds, rows)
+        if array.shape[: len(lead)] != lead if rows is not None else not array.shape:
+            many = "" if seeds is None else f"{seeds} times "
             raise ValueError(
-                f"{name}[{key!r}]: expected {rows} rows, one for each example, got shape {array.shape}; "
+                f"context[{key!r}]: expected {many}{rows or ''} rows, one for each example, got shape {array.shape}; "
                 "give each example its own"
             )
 
@@ -143,6 +149,12 @@ def check_kind(name: str, value: Any, kind: Any, expected: str, advice: str) -> 
     """Raise unless the value is an instance of `kind`; a class is none of its own."""
     if isinstance(value, type) or not isinstance(value, kind):
         raise TypeError(f"{name}: expected {expected}, got {_called(value)}; {advice}")
+
+
+def check_has_score(name: str, model: Any) -> None:
+    """Raise where v is discrete: ∇_v means nothing there."""
+    if not model.v.continuous:
+        raise TypeError(f"{name}: expected continuous v, which has a score, got {model.v!r}; write v=Real(…) if it is")
 
 
 def check_features(model: Any, v: Any, context: Any = None) -> Any:

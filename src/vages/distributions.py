@@ -143,6 +143,11 @@ class Gaussian(Distribution):
     loc: Float[Array, "..."]
     log_std: Float[Array, "..."]
 
+    def __check_init__(self):
+        mean, std = jnp.shape(self.loc), jnp.shape(self.log_std)
+        if mean != std:  # in a batch, one number an example would be taken for the numbers of another
+            raise ValueError(f"log_std: expected the shape of the mean, {mean}, got {std}; use jnp.broadcast_to")
+
     @property
     def mean(self) -> Array:
         return self.loc
@@ -190,7 +195,8 @@ class Joint(Distribution):
 
     def sample(self, key: PRNGKeyArray, n: int) -> dict[str, Any]:
         keys = jax.random.split(key, len(self.parts))
-        return {name: part.sample(key, n) for key, (name, part) in zip(keys, self.parts.items(), strict=True)}
+        named = sorted(self.parts.items())  # the order that a dict has after `jit` or `vmap`
+        return {name: part.sample(key, n) for key, (name, part) in zip(keys, named, strict=True)}
 
     def hard(self) -> "Joint":
         return Joint({name: part.hard() for name, part in self.parts.items()})

@@ -65,21 +65,23 @@ class Domain(ABC):
 
     def states(self, dtype: Any = jnp.float32, numbers: Array | None = None) -> Any:
         """All states, one a row, or those with these numbers; ValueError where they are too many, or not discrete."""
-        if not self.enumerable:
-            raise ValueError(f"{self!r}: expected at most {MAX_STATES} states to list, got {self._counted()}")
+        self._check_enumerable()
         numbers = jnp.arange(self.count, dtype=jnp.uint32) if numbers is None else numbers
         return jax.tree.map(lambda x: x.astype(dtype), self._state(numbers.astype(jnp.uint32)))
 
     def index(self, x: Any) -> Integer[Array, ""]:
         """The row of a state in `states()`; a relaxed one is rounded."""
+        self._check_enumerable()
         return self._index(jax.tree.map(jnp.asarray, x))
 
     def zeros(self, dtype: Any, *lead: int) -> Any:
         """A value of zeros, with these axes before it."""
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.struct(dtype, *lead))
 
-    def _counted(self) -> str:
-        return "real numbers" if self.count is None else f"{self.count:.3g}"
+    def _check_enumerable(self) -> None:
+        if not self.enumerable:
+            counted = "real numbers" if self.count is None else f"{self.count:.3g}"
+            raise ValueError(f"{self!r}: expected at most {MAX_STATES} states to list, got {counted}")
 
 
 def as_domain(domain: Any) -> Any:

@@ -38,15 +38,14 @@ def vaes(model: EBLVM, v: Array | Encoding, h: Any, weights: Array | None = None
     return encoding.pullback(cotangent)[0]
 
 
-def vaes_cv(
-    model: EBLVM, log_q: Callable[[Array, Any], Array], v: Array | Encoding, h: Any, *, context: Any = None
-) -> Array:
+def vaes_cv(model: EBLVM, log_q: Callable[..., Array], v: Array | Encoding, h: Any, *, context: Any = None) -> Array:
     """VaES with the control variate ∇_v log q(h | v) (Eq. 28): exact, with no variance, where q is the posterior.
 
-    `log_q(v, h)` is the log-density of one example.
+    `log_q(v, h)`, or `log_q(v, h, context)` where there is one, is the log-density of one example.
     """
     encoding = encode(model, v, context)
-    return vaes(model, encoding, h) - control_variate(log_q, encoding.v, h)
+    known = () if encoding.context is None else (encoding.context,)
+    return vaes(model, encoding, h) - control_variate(log_q, encoding.v, h, *known)
 
 
 def control_variate(log_q: Callable[..., Array], v: Array, h: Any, *context: Any) -> Array:
@@ -59,20 +58,20 @@ def gradient_estimate(
     model: Model, v: Array | Encoding, h: Any, z: Array, weights: Array | None = None, *, context: Any = None
 ) -> Model:
     """The batch mean of zᵀVaGES(v), as a gradient shaped like the model."""
-    _check(model, v, context, h, z, weights, samples=1 if weights is not None else 2)
     return eqx.filter_grad(surrogate)(model, v, h, z, weights, context=context)
 
 
 def surrogate(
     model: EBLVM, v: Array | Encoding, h: Any, z: Array, weights: Array | None = None, *, context: Any = None
 ) -> Float[Array, ""]:
-    """A scalar whose gradient in θ is the batch mean of zᵀVaGES; its value is zᵀVaES. z is held fixed.
+    """A scalar whose gradient in θ is the batch mean of zᵀVaGES; its value is zᵀVaES. h, z and weights are held fixed.
 
     One push-forward along z gives log p̃(v, h_i) and its slope s_i = zᵀ∇_v log p̃(v, h_i) together. The gradient of
     mean_i s_i is zᵀê; that of Σ_i (s_i − s̄) log p̃(v, h_i) / (L − 1), with the first factor held fixed, is zᵀĉ.
     """
+    _check(model, v, context, h, z, weights, samples=1 if weights is not None else 2)
     v, context = (v.v, v.context) if isinstance(v, Encoding) else (v, context)
-    z = jax.lax.stop_gradient(z)
+    h, z, weights = jax.lax.stop_gradient((h, z, weights))  # q may be made of the model's parameters
     features, features_dot = jax.jvp(lambda v: features_of(model, v, context), (v,), (z,))
 
     def one_example(features, features_dot, h, weights):

@@ -18,7 +18,13 @@ def log_joints(model: EBLVM, features: Any, dtype: Any) -> Float[Array, "states"
 
 def log_marginal(model: EBLVM, features: Any, dtype: Any) -> Float[Array, ""]:
     """log p̃(v) = log Σ_h p̃(v, h) of one v. Its gradients are exact scores, and exact gradients of scores."""
-    return jax.nn.logsumexp(_by_blocks(model, features, dtype, jax.nn.logsumexp))
+    return jax.nn.logsumexp(_by_blocks(model, features, dtype, _logsumexp))
+
+
+def _logsumexp(values: Float[Array, "states"]) -> Float[Array, ""]:
+    """Whose gradient is zero, and not NaN, where every state of a block is forbidden, log p̃ = −∞."""
+    forbidden = jnp.all(jnp.isneginf(values))
+    return jnp.where(forbidden, -jnp.inf, jax.nn.logsumexp(jnp.where(forbidden, 0.0, values)))
 
 
 def _by_blocks(model: EBLVM, features: Any, dtype: Any, reduce: Any) -> Array:

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_count
+from vages.checks import check_count, check_has_score
+from vages.distributions import Distribution
 from vages.models import EBLVM
 from vages.objectives.noise import Noised, NoiseRange, add_noise, check_level, scale
 from vages.objectives.objective import Batch, Given, Metrics, Objective
@@ -33,6 +34,9 @@ class BiDSM(Objective):
         check_level(self.sigma)
         check_count("unrolled", self.unrolled, 0, "0 takes q as it is")
         check_count("samples", self.samples, 1, "one will do")
+
+    def check(self, model: EBLVM, q: Distribution) -> None:
+        check_has_score("BiDSM", model)
 
     def perturb(self, key: PRNGKeyArray, batch: Batch) -> Noised:
         return add_noise(key, batch, self.sigma)

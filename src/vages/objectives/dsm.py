@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_inputs, check_kind
+from vages.checks import check_has_score, check_inputs, check_kind
 from vages.distributions import Distribution
 from vages.estimators import control_variate
 from vages.models import EBLVM, Encoding, encode
@@ -63,6 +63,7 @@ class DSM(Objective):
             check_samples_of_q(self.latents)
 
     def check(self, model: EBLVM, q: Distribution) -> None:
+        check_has_score("DSM", model)
         self.latents.check(model)
 
     def perturb(self, key: PRNGKeyArray, batch: Batch) -> Noised:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_positive
+from vages.checks import check_has_score, check_positive
 from vages.distributions import Distribution
 from vages.models import EBLVM, encode
 from vages.objectives.dsm import check_samples_of_q, check_source, control_variate_of
@@ -51,6 +51,7 @@ class KSD(Objective):
             check_samples_of_q(self.latents)
 
     def check(self, model: EBLVM, q: Distribution) -> None:
+        check_has_score("KSD", model)
         self.latents.check(model)
 
     def init(self, key: PRNGKeyArray, model: EBLVM, size: int) -> tuple[None, None]:

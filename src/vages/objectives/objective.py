@@ -12,8 +12,10 @@ from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import told
 from vages.distributions import Distribution
 from vages.models import EBLVM, Encoding
 from vages.posteriors import Posterior
@@ -60,7 +62,7 @@ class Given(NamedTuple):
 
     batch: Batch  # as it came
     points: Any  # what `perturb` made of it
-    encoding: Encoding  # the features at the points, computed once for the posterior's steps and for the loss
+    encoding: Encoding  # the features at the points, computed once for all; no gradient flows through them to the model
     extras: Any  # what is trained beside the model
     carry: Any  # what goes from batch to batch
 
@@ -115,6 +117,48 @@ def as_objective(objective: Any) -> Objective:
             f"{_called(objective)}; give DSM(0.1), say"
         )
     return _Plain(objective)
+
+
+def check_points(points: Any, shape: Any) -> None:
+    """Raise unless `perturb` gave points v of this shape, one a row, with a context and weights or None."""
+    missing = [name for name in ("v", "context", "weight") if not hasattr(points, name)]
+    if missing:
+        raise TypeError(
+            f"perturb: expected points with v, context and weight, got {_called(points)} without {', '.join(missing)}; "
+            "return vages.objectives.Data(v, context), say"
+        )
+    if points.v.shape[1:] != shape:
+        raise ValueError(f"perturb: expected rows of the model's shape {shape}, got {points.v.shape[1:]}; reshape them")
+
+
+def check_loss(out: Any, carry: Any) -> Any:
+    """What a loss returned; raise unless it is (scalar, metrics, carry), with one number a metric.
+
+    The new carry must be like the one that the loss was given: in a compiled loop anything else would be lost.
+    """
+    if not (isinstance(out, tuple) and len(out) == 3 and isinstance(out[1], dict)):
+        raise TypeError(
+            f"loss: expected (scalar, dict of metrics, carry), got {_called(out)}"
+            f"{f' of {len(out)}' if isinstance(out, tuple) else ''}; return loss, {{}}, None"
+        )
+    for name, metric in out[1].items():
+        number = isinstance(metric, int | float | np.generic) or (eqx.is_array(metric) and metric.shape == ())
+        if not isinstance(name, str) or not number:
+            raise ValueError(f"metrics[{name!r}]: expected one number, got {told(_kind(metric))}; take its mean, say")
+    before, after = (jax.tree.map(_kind, tree) for tree in (carry, out[2]))
+    if before != after:
+        raise ValueError(
+            f"carry: expected what it was before, {told(before)}, got {told(after)}; keep its shapes and dtypes, and "
+            "make numbers that change arrays, jnp.asarray(0) say"
+        )
+    return out
+
+
+def _kind(value: Any) -> Any:
+    """The dtype and shape of an array; anything else as it is, which a compiled loop cannot change."""
+    if not (hasattr(value, "dtype") and hasattr(value, "shape")):
+        return value
+    return f"{jax.dtypes.canonicalize_dtype(value.dtype, allow_extended_dtype=True)}{list(value.shape)}"
 
 
 def frozen(model: Any) -> Any:

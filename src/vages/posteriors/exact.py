@@ -59,7 +59,9 @@ class Listed(Distribution):
         return False
 
     def sample(self, key: PRNGKeyArray, n: int) -> Any:
-        below = jnp.cumsum(jnp.exp(self.log_probs), axis=1)
+        probs = jnp.exp(self.log_probs)
+        # Sums in parallel are not monotone in their last bits: a state without probability would get a little.
+        below = jax.lax.cummax(jnp.where(probs > 0, jnp.cumsum(probs, axis=1), 0.0), axis=1)
         heights = jax.random.uniform(key, (len(below), n), below.dtype) * below[:, -1:]
         places = jax.vmap(lambda below, heights: jnp.searchsorted(below, heights, side="right"))(below, heights)
         states = self.domain.states(below.dtype, jnp.minimum(places, below.shape[1] - 1).reshape(-1))

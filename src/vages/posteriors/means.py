@@ -1,8 +1,10 @@
 """The means of q(h | v) for any number of v, in batches."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32
@@ -18,16 +20,19 @@ def posterior_means(
     *,
     batch: int = 500,
     progress: Callable[[int, int], object] | None = None,
-) -> Float32[np.ndarray, "n ..."]:
-    """The mean of q(h | v) for each image; `progress(done, total)` is called after every batch."""
-    means = [np.zeros((0, *model.h.shape), np.float32)]
+) -> Any:
+    """The mean of q(h | v) for each image, an array (n, …), or a dict of them where h is one.
+
+    `progress(done, total)` is called after every batch.
+    """
+    means = [jax.tree.map(np.asarray, model.h.zeros(jnp.float32, 0))]
     for i in range(0, len(images), batch):
-        means.append(np.asarray(_means(model, posterior, jnp.asarray(images[i : i + batch]))))
+        means.append(jax.tree.map(np.asarray, _means(model, posterior, jnp.asarray(images[i : i + batch]))))
         if progress is not None:
             progress(min(i + batch, len(images)), len(images))
-    return np.concatenate(means)
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *means)
 
 
 @eqx.filter_jit
-def _means(model: EBLVM, posterior: Posterior, v: Array) -> Array:
+def _means(model: EBLVM, posterior: Posterior, v: Array) -> Any:
     return infer(model, posterior, v).mean

@@ -26,6 +26,7 @@ from vages.training.keeping import Checkpoints, Keeper, Position, Run
 from vages.training.learner import Averages, Learner, LearnerState
 from vages.training.program import check_step, compile_chunk
 from vages.training.signals import StopSignals
+from vages.training.trees import key_bits
 
 Evaluate = Callable[[LearnerState], dict[str, Any]]
 Callback = Callable[[dict[str, Any]], object]
@@ -123,7 +124,7 @@ def fit(
     passed on to it once the checkpoint is written; the default action, to end the process, is not taken.
 
     With a `folder` there is a log, and checkpoints from which `resume` continues as if nothing had happened: give the
-    same learner, first state and data. `data_fingerprint` is `fingerprint(data)`, where that is known already. `guard`
+    same learner, first state and data. `data_fingerprint` is `fingerprint(v)`, where that is known already. `guard`
     says what is done when training diverges. With a `mesh` (`data_mesh`), batches are divided over its devices; in a
     cluster every process calls `fit` with the same arguments, which is checked, and the first writes the folder.
 
@@ -148,7 +149,7 @@ def fit(
                 "guard": asdict(guard),
                 "devices": 1 if mesh is None else mesh.size,
             },
-            "data": data_fingerprint or _fingerprint(rows),
+            "data": _fingerprint(rows, data_fingerprint),
             "first state": {"sha256": digest(state)},
         }
     )
@@ -162,7 +163,7 @@ def fit(
     order = [Batches(rows.v.shape[1 if own_data else 0], batch, one) for one in seeds]
     about: dict[str, Any] = {"seeds": list(seeds), "many": many, "batch": batch}
     if folder is not None:
-        about["data"] = data_fingerprint or _fingerprint(rows)
+        about["data"] = _fingerprint(rows, data_fingerprint)
     keeper = Keeper(folder, checkpoints, about)
     keeper.open(resume)
 
@@ -297,14 +298,12 @@ def _plain(value: Any) -> Any:
     return np.asarray(value, np.float64).tolist()
 
 
-def _fingerprint(data: Batch) -> dict[str, Any]:
-    """That of v; with a context, that of its arrays beside it."""
-    found = fingerprint(data.v)
-    return (
-        found
-        if data.context is None
-        else found | {"context": {name: fingerprint(array) for name, array in sorted(data.context.items())}}
-    )
+def _fingerprint(data: Batch, of_v: dict[str, Any] | None) -> dict[str, Any]:
+    """That of v, where it is not known already; with a context, that of its arrays beside it."""
+    found = of_v or fingerprint(data.v)
+    if data.context is None:
+        return found
+    return found | {"context": {name: fingerprint(key_bits(array)) for name, array in sorted(data.context.items())}}
 
 
 def _check(data: Batch, shape: tuple[int, ...], own_data: bool, seeds: tuple[int, ...]) -> None:
@@ -313,7 +312,8 @@ def _check(data: Batch, shape: tuple[int, ...], own_data: bool, seeds: tuple[int
     if (found := data.v.shape[1 + own_data :]) != shape:
         raise ValueError(f"data: expected rows of the model's shape {shape}, got {found}; reshape them")
     check_finite("data", data.v)
-    check_context(data.context, len(data.v))
+    rows = data.v.shape[int(own_data)]
+    check_context(data.context, rows, seeds=len(seeds) if own_data else None)
 
 
 def _check_settings(steps: int, batch: int, chunk: int, evaluate_every: int | None, mesh: Mesh | None) -> None:

@@ -18,10 +18,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, DTypeLike, Float, Int, Key, PRNGKeyArray, UInt32
 
-from vages.checks import check_kind, check_number
+from vages.checks import check_context, check_kind, check_number
 from vages.hoist import hoist
 from vages.models import EBLVM, Encoding, Mixed, encode
 from vages.objectives import Batch, Given, Metrics, Objective, as_objective
+from vages.objectives.objective import check_loss, check_points
 from vages.optimizers import Rate, adam, apply, check_rate
 from vages.posteriors import Divergence, MixedPosterior, Posterior, check_contract, has_parameters, kl
 
@@ -107,6 +108,7 @@ def make_learner(
         check_kind("model", model, EBLVM, "an EBLVM", order)
         check_kind("posterior", posterior, Posterior, "a Posterior", order)
         check_kind("batch", batch, int | np.integer, "a number of examples", order)
+        check_context(context, None)
         if model.h.size:  # without latents, nothing is asked of the posterior
             check_dtype(posterior)
         one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
@@ -169,6 +171,7 @@ def make_learner(
         for_posterior, for_points, for_loss = jax.random.split(key, 3)
         model, posterior, posterior_state = low_model(state.model), state.posterior, state.posterior_optimizer
         points = own.perturb(for_points, batch)
+        check_points(points, model.v.shape)
         encoding = encode(model, points.v, points.context)
         learns, metrics = has_parameters(posterior), {}
         for key in jax.random.split(for_posterior, posterior_steps) if learns and posterior_steps else ():
@@ -183,7 +186,7 @@ def make_learner(
                 if learns:
                     q = unroll(for_unrolled, model, posterior, posterior_state, points, state.rate)
             given = Given(batch, points, encoding, trained[1], state.carry)
-            value, found, carry = own.loss(key, model, low_posterior(q), given)
+            value, found, carry = check_loss(own.loss(key, model, low_posterior(q), given), state.carry)
             check_number("objective", value, "take the mean over the batch, say", "whose gradient is followed")
             return value, ({"loss": value} | found, carry)
 

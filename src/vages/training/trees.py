@@ -4,6 +4,7 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 Tree = TypeVar("Tree")
@@ -18,14 +19,14 @@ _RENAMED = {
 def named_arrays(tree: Any) -> dict[str, np.ndarray]:
     """Every array of a tree under its path, on the host: `model/weight`, `optimizer/0/mu/…`."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
-    return {_name(path): np.asarray(leaf) for path, leaf in leaves}
+    return {_name(path): np.asarray(key_bits(leaf)) for path, leaf in leaves}
 
 
 def with_arrays(template: Tree, arrays: dict[str, np.ndarray]) -> Tree:
     """The template with its arrays replaced; names, shapes and dtypes must be the same."""
-    arrays = {"/".join(_RENAMED.get(part, part) for part in name.split("/")): array for name, array in arrays.items()}
     dynamic, static = eqx.partition(template, eqx.is_array)
-    wanted = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(dynamic)}
+    wanted = {_name(path): key_bits(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(dynamic)}
+    arrays = {name if name in wanted else _renamed(name): array for name, array in arrays.items()}
     missing, unknown = sorted(set(wanted) - set(arrays)), sorted(set(arrays) - set(wanted))
     if missing or unknown:
         raise ValueError(
@@ -38,8 +39,28 @@ def with_arrays(template: Tree, arrays: dict[str, np.ndarray]) -> Tree:
                 f"state: expected {leaf.dtype}{list(leaf.shape)} for {name}, "
                 f"got {arrays[name].dtype}{list(arrays[name].shape)} in the checkpoint; build the same model"
             )
-    restored = jax.tree_util.tree_map_with_path(lambda path, _: arrays[_name(path)], dynamic)
-    return eqx.combine(jax.tree.map(jax.numpy.asarray, restored), static)
+
+    def restored(path: Any, leaf: Any) -> Any:
+        array = jnp.asarray(arrays[_name(path)])
+        return jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf)) if _is_key(leaf) else array
+
+    return eqx.combine(jax.tree_util.tree_map_with_path(restored, dynamic), static)
+
+
+def key_bits(leaf: Any) -> Any:
+    """A key as the numbers that it is made of, which a file can hold."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _renamed(name: str) -> str:
+    """With the field of an older state by its new name; names further down are a user's own."""
+    parts = name.split("/")
+    first = next((i for i, part in enumerate(parts) if part in _RENAMED), None)
+    return name if first is None else "/".join([*parts[:first], _RENAMED[parts[first]], *parts[first + 1 :]])
 
 
 def _name(path: Any) -> str:

@@ -1,0 +1,306 @@
+"""The edges of the contract: what is unusual works, or is refused in one line."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from errors import refused
+from truth import relative_error
+from vages import (
+    DSM,
+    KSD,
+    Batch,
+    BernoulliPosterior,
+    BiDSM,
+    Binary,
+    EnergyModel,
+    ExactPosterior,
+    Gaussian,
+    GaussianPosterior,
+    Joint,
+    JointPosterior,
+    LinearGaussian,
+    Objective,
+    Real,
+    encode,
+    fit,
+    gradient_estimate,
+    infer,
+    init_seeds,
+    make_learner,
+    surrogate,
+    vaes_cv,
+)
+from vages.domains import Product
+from vages.objectives import Data, Marginal
+from vages.objectives.objective import check_loss
+from vages.posteriors import Listed, posterior_means
+from vages.training.fit import _fingerprint
+from vages.training.trees import named_arrays, with_arrays
+
+KEY = jax.random.key(0)
+LEARNER = make_learner(DSM(0.3), learning_rate=1e-2, posterior_steps=1)
+normal = lambda seed, *shape: jax.random.normal(jax.random.key(seed), shape)
+
+
+def energy(params, v, h):
+    return jnp.sum((v - params["w"] @ h) ** 2) / 2 + jnp.sum(h**2) / 2
+
+
+def own(v: Any = Real(3), h: Any = Real(2)) -> EnergyModel:  # noqa: B008
+    return EnergyModel(energy, {"w": normal(1, 3, 2)}, v=v, h=h)
+
+
+# estimators
+
+
+def test_the_surrogate_holds_latents_fixed_that_are_made_of_the_model(float64):
+    """Samples of a q with the model's own parameters carry no gradient to them; nor do its probabilities."""
+    model, v, z = LinearGaussian.init(KEY, 3, 2, dtype=jnp.float64), normal(1, 4, 3), normal(2, 4, 3)
+    drawn = lambda model: infer(model, ExactPosterior(), v).sample(KEY, 3)
+    got = eqx.filter_grad(lambda model: surrogate(model, v, drawn(model), z))(model)
+    assert relative_error(got, gradient_estimate(model, v, drawn(model), z)) < 1e-12
+    h = drawn(model)
+    weights = lambda model: jax.nn.softmax(h[..., 0] * model.latent_bias[0], axis=1)
+    got = eqx.filter_grad(lambda model: surrogate(model, v, h, z, weights(model)))(model)
+    assert relative_error(got, gradient_estimate(model, v, h, z, weights(model))) < 1e-12
+
+
+def test_the_surrogate_checks_what_it_is_given():
+    model, v, h = own(), jnp.ones((5, 3)), jnp.ones((5, 2, 2))
+    with refused("h", got=1):
+        surrogate(model, v, h[:, :1], v)
+    with refused("z", got="(5, 2)"):
+        surrogate(model, v, h, v[:, :2])
+
+
+# distributions
+
+
+def test_a_standard_deviation_of_another_shape_is_refused():
+    """A batch of them has one number an example, which broadcasts along the wrong axis."""
+    with refused("log_std", got="()"):
+        Gaussian(jnp.zeros(3), jnp.zeros(()))
+
+
+def test_named_variables_draw_the_same_under_jit():
+    """Whatever the order in which they are named."""
+    part = Gaussian(jnp.zeros((2, 1)), jnp.zeros((2, 1)))
+    q = Joint({"z": part, "y": part})
+    for name, drawn in jax.jit(lambda q: q.sample(KEY, 3))(q).items():
+        np.testing.assert_array_equal(q.sample(KEY, 3)[name], drawn)
+
+
+# checkpoints
+
+
+def test_a_parameter_may_have_the_name_of_an_older_field():
+    """`memory` is what the carry was called; an own parameter of that name is read back."""
+    state = {"params": {"memory": jnp.ones(2)}, "optimizer": {"memory": jnp.zeros(3)}, "carry": jnp.ones(4)}
+    arrays = named_arrays(state)
+    older = {"optimiser/memory": arrays["optimizer/memory"], "memory": arrays["carry"]}
+    older |= {"params/memory": arrays["params/memory"]}
+    for saved in (arrays, older):
+        for a, b in zip(jax.tree.leaves(with_arrays(state, saved)), jax.tree.leaves(state), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+# contexts
+
+
+def shifted(params, v, h, context):
+    return energy(params, v - context["shift"], h)
+
+
+@pytest.mark.parametrize(
+    ("context", "name", "kind"),
+    [
+        (jnp.zeros((20, 1)), "context", TypeError),
+        ({}, "context", TypeError),
+        ({"shift": jnp.zeros((20, 1)), 3: jnp.zeros(20)}, "context", TypeError),
+        ({"shift": [0.0] * 20}, "context['shift']", TypeError),
+        ({"shift": 0.0}, "context['shift']", TypeError),
+        ({"shift": jnp.zeros(())}, "context['shift']", ValueError),
+    ],
+    ids=["array", "empty", "number as name", "list", "number", "no rows"],
+)
+def test_a_context_that_is_none_is_refused_at_the_start(context, name, kind):
+    model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
+    with refused(name, kind=kind):
+        LEARNER.init(KEY, model, GaussianPosterior.linear(KEY, 3, 2), batch=4, context=context)
+
+
+def test_data_of_several_seeds_need_as_many_rows_of_context():
+    """Rows that are not there would be read as the last one."""
+    model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
+    posterior = GaussianPosterior.linear(KEY, 3, 2)
+    state = init_seeds(LEARNER, [0, 1], lambda key: (model, posterior), 4, {"shift": jnp.zeros((20, 1))})
+    for wrong in ((2, 5, 1), (20, 1), (2,)):
+        with refused("context['shift']", got=f"shape {wrong}"):
+            data = Batch(normal(2, 2, 20, 3), {"shift": jnp.zeros(wrong)})
+            fit(LEARNER, state, data, steps=2, batch=4, seed=[0, 1])
+
+
+# enumeration
+
+
+def test_whole_blocks_of_states_may_be_forbidden(float64):
+    """E = ∞ in three blocks of four: score and gradient are those of the states that are left."""
+
+    def free(params, v, h):
+        return jnp.sum((v - h @ params) ** 2) / 2
+
+    def forbidding(params, v, h):
+        return jnp.where(jnp.sum(h[12:]) > 0, jnp.inf, free(params, v, h))
+
+    params, v, z = 0.3 * normal(1, 14, 2), normal(2, 2, 2), normal(3, 2, 2)
+
+    @jax.jit
+    def found(params, v, z):
+        results = []
+        for energy, size in ((forbidding, 14), (free, 12)):
+            model = EnergyModel(energy, params[:size], v=Real(2), h=Binary(size))
+            encoding = encode(model, v)
+            slope = lambda model: Marginal().surrogate(model, encoding, z)  # noqa: B023
+            results.append((Marginal().score(model, encoding), eqx.filter_grad(slope)(model).params))
+        return results
+
+    (score, gradient), (expected, slope) = found(params, v, z)
+    assert relative_error(score, expected) < 1e-10
+    assert relative_error(gradient[:12], slope) < 1e-10
+    assert not gradient[12:].any()
+
+
+def test_a_state_without_probability_is_never_drawn():
+    """Two of three in 2¹⁶ states have none; two million draws."""
+    states = 2**16
+    log_probs = jnp.where(jnp.arange(states) % 3 == 1, normal(1, states), -jnp.inf)
+    q = Listed(jax.nn.log_softmax(log_probs)[None], Binary(16))
+    drawn = jax.jit(lambda key: jax.vmap(Binary(16).index)(q.sample(key, 2_000_000)[0]))(KEY)
+    assert np.all(np.asarray(drawn) % 3 == 1)
+
+
+def test_no_place_is_told_in_a_list_that_is_too_long():
+    with refused("Binary(40)", got="1.1e+12"):
+        Binary(40).index(jnp.ones(40))
+
+
+# objectives
+
+
+class Own(Objective):
+    """Anything may be its carry, what its loss returns, and its points."""
+
+    def __init__(self, out, carry=None, points=None):
+        self.out, self.carry, self.points = out, carry, points
+
+    def init(self, key, model, size):
+        return None, self.carry
+
+    def perturb(self, key, batch):
+        return super().perturb(key, batch) if self.points is None else self.points(batch)
+
+    def loss(self, key, model: Any, posterior, given):
+        return self.out(jnp.sum(model.params["w"] ** 2), given.carry)
+
+
+def one_step(objective):
+    learner = make_learner(objective, learning_rate=1e-2)
+    state = learner.init(KEY, own(), GaussianPosterior.linear(KEY, 3, 2), batch=4)
+    return eqx.filter_eval_shape(learner.step, KEY, state, Batch(jnp.ones((4, 3))))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (0, lambda carry: carry + 1),  # a compiled loop would leave it at 0
+        ("a", lambda carry: carry + "b"),
+        (jnp.zeros(2), lambda carry: jnp.concatenate([carry, carry])),
+        (jnp.zeros(2, int), lambda carry: carry.astype(float)),
+        (None, lambda carry: jnp.zeros(2)),
+        ({"a": jnp.zeros(2)}, lambda carry: None),
+    ],
+    ids=["number", "text", "longer", "dtype", "new", "gone"],
+)
+def test_a_carry_that_would_be_lost_is_refused(before, after):
+    with refused("carry"):
+        one_step(Own(lambda value, carry: (value, {}, after(carry)), before))
+
+
+def test_a_carry_of_arrays_and_constants_goes_on():
+    carry = {"count": jnp.zeros((), int), "name": "a", "key": jax.random.key(1), "none": None, "host": np.zeros(2)}
+    after = lambda carry: carry | {"count": carry["count"] + 1, "key": jax.random.split(carry["key"])[0]}
+    objective = Own(lambda value, carry: (value, {}, after(carry)), carry)
+    assert one_step(objective)[0].carry["name"] == "a"
+    check_loss((0.0, {}, carry | {"host": jnp.zeros(2)}), carry)  # the host's arrays may have wider dtypes
+
+
+@pytest.mark.parametrize("metric", [jnp.arange(3.0), "text", None, {"a": jnp.zeros(())}], ids=str)
+def test_a_metric_is_one_number(metric):
+    """A vector was averaged along the wrong axis, and one number an iteration stood in the log."""
+    with refused("metrics['x']"):
+        one_step(Own(lambda value, carry: (value, {"x": metric}, None)))
+    assert one_step(Own(lambda value, carry: (value, {"x": jnp.ones(())}, None)))[1]["x"].shape == ()
+
+
+def test_a_loss_and_points_that_are_none():
+    for out in (lambda value, carry: (value, {}), lambda value, carry: value, lambda value, carry: (value, None, None)):
+        with refused("loss", kind=TypeError):
+            one_step(Own(out))
+    fine = lambda value, carry: (value, {}, None)
+    with refused("perturb", kind=TypeError, got="Batch without weight"):
+        one_step(Own(fine, points=lambda batch: batch))
+    with refused("perturb", kind=TypeError):
+        one_step(Own(fine, points=lambda batch: batch.v))
+    with refused("perturb", got="(2,)"):
+        one_step(Own(fine, points=lambda batch: Data(batch.v[:, :2])))
+
+
+@pytest.mark.parametrize("objective", [DSM(0.3), KSD(1.0), BiDSM(0.3)], ids=["DSM", "KSD", "BiDSM"])
+def test_a_discrete_v_has_no_score(objective):
+    learner = make_learner(objective, learning_rate=1e-2)
+    with refused(type(objective).__name__, got="Binary(3)", kind=TypeError):
+        learner.init(KEY, own(v=Binary(3)), GaussianPosterior.linear(KEY, 3, 2), batch=4)
+
+
+def test_the_control_variate_is_given_the_context(float64):
+    """q = p(h | v, context), so that no variance is left."""
+    params, v, context = {"w": normal(1, 3, 2)}, normal(2, 4, 3), {"shift": normal(3, 4, 1)}
+    model = EnergyModel(shifted, params, v=Real(3), h=Real(2))
+    precision = params["w"].T @ params["w"] + jnp.eye(2)
+
+    def log_q(v, h, context):
+        gap = h - jnp.linalg.solve(precision, params["w"].T @ (v - context["shift"]))
+        return -gap @ precision @ gap / 2
+
+    got = vaes_cv(model, log_q, v, normal(4, 4, 5, 2), context=context)
+    covariance = params["w"] @ params["w"].T + jnp.eye(3)
+    assert relative_error(got, -(v - context["shift"]) @ jnp.linalg.inv(covariance)) < 1e-10
+
+
+def test_a_key_is_kept_in_a_checkpoint():
+    state = {"carry": jax.random.split(jax.random.key(3)), "other": jax.random.key(3, impl="rbg")}
+    back = with_arrays(state, named_arrays(state))
+    for name, key in state.items():
+        assert back[name].dtype == key.dtype
+        np.testing.assert_array_equal(jax.random.key_data(back[name]), jax.random.key_data(key))
+
+
+def test_a_context_is_told_from_another_where_the_fingerprint_of_v_is_given():
+    v, known = normal(1, 4, 3), {"sha256": "known"}
+    keys = jax.random.split(KEY, 4)
+    contexts = [None, {"label": jnp.zeros(4)}, {"label": jnp.ones(4)}, {"key": keys}, {"key": keys[::-1]}]
+    found = [_fingerprint(Batch(v, context), known) for context in contexts]
+    assert all(one != other for i, one in enumerate(found) for other in found[:i])
+    assert {one["sha256"] for one in found} == {"known"}
+
+
+def test_means_of_mixed_latents_are_a_dict():
+    model = own(h=Product({"z": Real(2), "y": Binary(1)}))
+    parts = {"z": GaussianPosterior.linear(KEY, 3, 2), "y": BernoulliPosterior.linear(KEY, 3, 1)}
+    means = posterior_means(model, JointPosterior(parts), np.ones((5, 3), np.float32), batch=2)
+    assert {name: mean.shape for name, mean in means.items()} == {"z": (5, 2), "y": (5, 1)}

@@ -51,7 +51,8 @@ average = fitted.state.averages
 assert average is not None  # as the learner was given a decay for them
 rows = np.random.default_rng(0).permutation(len(images.train))[:100]
 h = means(average, jnp.asarray(images.train[rows]))
-drawn = vages.sample_v(keys[3], average.model, h, vages.Schedule(denoise=0.1).scaled(SAMPLING))
+schedule = vages.Schedule(denoise=0.1).scaled(SAMPLING)
+drawn = vages.sample(keys[3], average.model, len(h), h=h, sampler=vages.Annealed(schedule))
 pictures = np.asarray(drawn.v)
 spread = np.nanstd(pictures, axis=0).mean() / images.train.std(axis=0).mean()
 lost = int(np.isnan(pictures[:, 0, 0, 0]).sum())

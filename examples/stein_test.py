@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 import vages
 
 EXAMPLES = 2000
-GIBBS = 1000
 
 truth = vages.GRBM(
     weight=2.0 * jax.random.normal(jax.random.key(0), (5, 4)),
@@ -22,7 +21,7 @@ truth = vages.GRBM(
     latent_bias=jnp.zeros(4),
     log_sigma=jnp.asarray(0.0),
 )
-examples = vages.gibbs_sample(jax.random.key(1), truth, chains=EXAMPLES, steps=GIBBS).v
+examples = vages.sample(jax.random.key(1), truth, EXAMPLES).v
 
 # %% [markdown]
 # The score comes from the model's closed form, or, where there is none, from VaES: samples of h will do, and the test

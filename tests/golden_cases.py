@@ -37,7 +37,6 @@ from vages import (
     fisher,
     fisher_divergence,
     fit,
-    gibbs_sample,
     gradient_estimate,
     infer,
     init_seeds,
@@ -47,9 +46,6 @@ from vages import (
     make_learner,
     posterior_gap,
     reverse_ais,
-    sample_joint,
-    sample_unconditional,
-    sample_v,
     score_matching_loss,
     sliced_score_matching_loss,
     vaes,
@@ -58,6 +54,7 @@ from vages import (
 from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, DeepMethod, DeepRecipe, Method, Recipe, train, train_deep
 from vages.data import TOYS, Batches, load_digits, load_toy
 from vages.posteriors import posterior_means
+from vages.samplers import gibbs_sample, sample_joint, sample_unconditional, sample_v
 
 Arrays = dict[str, np.ndarray]
 

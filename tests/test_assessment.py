@@ -101,7 +101,7 @@ def test_gap_of_a_gaussian_model_in_closed_form():
         posterior_gap(KEY, model, q, v[:, :2])
 
 
-SIZES = Sizes(examples=40, critic_steps=5, critic_width=4, samples=4, replicates=20)
+SIZES = Sizes(examples=40, critic_steps=5, critic_width=4, samples=4, replicates=20, annealing=20)
 COMMON = ["Fisher divergence", "KSD", "KSD p-value"]
 
 

@@ -14,7 +14,12 @@ _MOVED = {"learners": "training.learner", "optimisers": "optimizers"} | {
 
 _REMOVED = {
     "NoPosterior": "ExactPosterior",
+    "LangevinSamples": "vages.samplers.LangevinSamples",
     "encoded_vaes": "vaes, which takes an encoding in the place of v",
+    "gibbs_sample": "sample(key, model, n, sampler=Gibbs()).v",
+    "sample_joint": "sample(key, model, n), or sampler=Annealed(schedule) for the paper's schedule",
+    "sample_unconditional": "sample(key, model, n, sampler=Annealed(schedule, latents=means))",
+    "sample_v": "sample(key, model, n, h=h), or sampler=Annealed(schedule) for the paper's schedule",
     "vages": "gradient_estimate",
     "vages_surrogate": "surrogate",
 }

@@ -88,16 +88,11 @@ from .samplers import MCMC as MCMC
 from .samplers import Annealed as Annealed
 from .samplers import Gibbs as Gibbs
 from .samplers import Held as Held
-from .samplers import LangevinSamples as LangevinSamples
 from .samplers import Samples as Samples
 from .samplers import SamplingWarning as SamplingWarning
 from .samplers import Schedule as Schedule
-from .samplers import gibbs_sample as gibbs_sample
 from .samplers import sample as sample
-from .samplers import sample_joint as sample_joint
 from .samplers import sample_posterior as sample_posterior
-from .samplers import sample_unconditional as sample_unconditional
-from .samplers import sample_v as sample_v
 from .training import Checkpoints as Checkpoints
 from .training import Fitted as Fitted
 from .training import Guard as Guard

@@ -1,4 +1,7 @@
-"""Annealed Langevin dynamics of any EBLVM: v given h, v and h together, and v alone."""
+"""Annealed Langevin dynamics: v given h, v and h together, and v alone.
+
+These are the paper's samplers of images. They end at temperature 0 and do not draw from p(v, h): `sample` does.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +36,7 @@ def sample_v(
     key: PRNGKeyArray,
     model: EBLVM,
     h: Array | np.ndarray,
-    schedule: Schedule = PAPER,
+    schedule: Schedule,
     *,
     shared_noise: bool = False,
     mask: Array | np.ndarray | None = None,
@@ -62,7 +65,7 @@ def sample_joint(
     key: PRNGKeyArray,
     model: EBLVM,
     count: int,
-    schedule: Schedule = PAPER,
+    schedule: Schedule,
     *,
     mask: Array | np.ndarray | None = None,
     known: Array | np.ndarray | None = None,
@@ -82,7 +85,7 @@ def sample_unconditional(
     key: PRNGKeyArray,
     model: EBLVM,
     count: int,
-    schedule: Schedule = PAPER,
+    schedule: Schedule,
     *,
     latents: Array | np.ndarray | None = None,
     record: int | None = None,

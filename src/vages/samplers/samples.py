@@ -47,6 +47,14 @@ class Samples(NamedTuple):
         count = len(jax.tree.leaves((self.v, self.h))[0])
         return min((float(np.min(x)) for x in self.ess.values()), default=float(count))
 
+    def to_arviz(self) -> Any:
+        """The chains as ArviZ's InferenceData, for its plots and summaries: `pip install vages[arviz]`."""
+        import arviz  # pyright: ignore[reportMissingImports]
+
+        if self.trace is None:
+            raise ValueError("trace: expected chains, got independent draws; sample with MCMC() or Gibbs()")
+        return arviz.from_dict(posterior={name: np.asarray(x) for name, x in self.trace.items()})
+
 
 def diagnose(trace: State) -> tuple[dict[str, Array], dict[str, Array]]:
     """R̂ and ESS of each coordinate of chains (targets, chains, draws, …): arrays (targets, …)."""

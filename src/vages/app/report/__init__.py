@@ -1,6 +1,7 @@
 """Pictures of results. Every function takes plain arrays, and makes a matplotlib Figure or a sheet of pixels."""
 
 from vages.app.report.assessments import assessment_figure, number_with_error
+from vages.app.report.chains import chains_figure
 from vages.app.report.curves import GridPanel, curves_figure, grid_figure
 from vages.app.report.figures import COLOURS, MARKERS, Series, proportionality_figure
 from vages.app.report.images import figure_png, image_grid, save_png, save_sheet, sheet_png, tile
@@ -14,6 +15,7 @@ __all__ = [
     "GridPanel",
     "Series",
     "assessment_figure",
+    "chains_figure",
     "curves_figure",
     "density_figure",
     "figure_png",

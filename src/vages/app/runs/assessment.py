@@ -12,7 +12,7 @@ and its score matching loss are those at the examples as they are; a deep model 
 import math
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from vages.app.recipes.deep import DeepRecipe
 from vages.app.recipes.samples import check_seed
-from vages.app.report import assessment_figure, figure_png, number_with_error
+from vages.app.report import assessment_figure, chains_figure, figure_png, number_with_error
 from vages.app.runs.dataset import told_of_data
 from vages.app.runs.kept import new_folder
 from vages.app.runs.loaded import LoadedRun
@@ -47,10 +47,12 @@ from vages.evaluation import (
     score_matching_loss,
     sliced_score_matching_loss,
 )
-from vages.models import EBLVM, TractableEBLVM
+from vages.models import EBLVM, GRBM, TractableEBLVM
 from vages.posteriors import Corrector, ExactPosterior, Posterior
-from vages.samplers import SamplingWarning
+from vages.samplers import MCMC, Gibbs, SamplingWarning, sample
+from vages.samplers.gibbs import can_gibbs
 from vages.samplers.program import Progress
+from vages.samplers.samples import diagnose
 from vages.terminal import printable
 
 LONG = 1000  # dimensions, above which traces are estimated
@@ -99,11 +101,14 @@ class Assessment:
     minutes: float
     data: dict[str, Any] | None = None
     """The name and fingerprints of the data, and whether they are the run's own."""
+    trace: dict[str, np.ndarray] | None = None
+    """Chains of the model (chains, draws, …), for a picture; not in the record."""
 
     def record(self) -> dict[str, Any]:
         """Plain values, for a file; what is not finite is None."""
         rows = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.rows]
-        return {**asdict(self), "rows": rows, "environment": environment()}
+        own = {name: value for name, value in asdict(replace(self, trace=None)).items() if name != "trace"}
+        return {**own, "rows": rows, "environment": environment()}
 
     def table(self) -> list[tuple[str, str, str]]:
         """What a table of it says, top to bottom: names, numbers, meanings."""
@@ -140,10 +145,12 @@ def assess(
     subject = _subject(run)
     subject = subject if noise is None else subject._replace(noise=float(noise))
     rows = assess_subject(jax.random.key(seed), subject, sizes, progress)
+    mixing, trace = mixing_rows(jax.random.key(seed), subject.model)
+    rows += mixing
     minutes = (time.perf_counter() - began) / 60
     examples = len(_held_out(jax.random.key(0), subject.splits, sizes.examples))
     path = printable(run.path)
-    return Assessment(path, run.step, rows, examples, subject.noise, sizes, seed, minutes, run.about_data)
+    return Assessment(path, run.step, rows, examples, subject.noise, sizes, seed, minutes, run.about_data, trace)
 
 
 def check_noise(noise: float) -> None:
@@ -157,8 +164,11 @@ def keep_assessment(run: LoadedRun | GRBMRun, assessment: Assessment) -> Path:
     """Write the assessment and its figure to the first free RUN/evaluation-NUMBER."""
     record = assessment.record()
     picture = figure_png(assessment_figure(record["rows"], record["run"]))
+    chains = None if assessment.trace is None else figure_png(chains_figure(assessment.trace))
     with new_folder(run, "evaluation", None) as folder:
         folder.write_bytes("evaluation.png", picture)
+        if chains is not None:
+            folder.write_bytes("chains.png", chains)
         folder.write_json("result.json", record)
         return folder.path
 
@@ -198,6 +208,27 @@ def assess_subject(key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: 
     return rows
 
 
+def mixing_rows(key: PRNGKeyArray, model: EBLVM) -> tuple[list[Row], dict[str, np.ndarray] | None]:
+    """Whether chains of the model mix, and the chains; nothing for long v, which the paper samples otherwise."""
+    if model.v.size > LONG:
+        return [], None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)  # the rows say it
+        drawn = sample(key, model, 1, chains=16, sampler=Gibbs() if can_gibbs(model) else MCMC("hmc"))
+    said = "16 chains of the model, started far apart"
+    rows = [
+        Row("R̂", drawn.worst_rhat, None, f"of {said}, the worst coordinate: at most 1.05 where they agree"),
+        Row("effective sample size", _least(drawn.trace), None, f"of {said}, 250 draws each, the worst coordinate"),
+    ]
+    assert drawn.trace is not None
+    return rows, {name: np.asarray(x) for name, x in drawn.trace.items()}
+
+
+def _least(trace: Any) -> float:
+    ess = diagnose({name: x[None] for name, x in trace.items()})[1]
+    return min(float(np.min(x)) for x in ess.values())
+
+
 def _subject(run: LoadedRun | GRBMRun) -> Subject:
     if isinstance(run, GRBMRun):
         denoising = run.recipe.method.endswith("dsm")
@@ -226,9 +257,10 @@ def _sm_loss(key: PRNGKeyArray, model: TractableEBLVM, v: Array) -> Estimate:
 
 def _likelihood_rows(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Array, sizes: Sizes) -> list[Row]:
     """The likelihood, or two of them where log Z is estimated from below and from above."""
+    chains = sizes.annealing if isinstance(model, GRBM) else min(sizes.annealing, 200)  # whose moves cost gradients
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", SamplingWarning)
-        found = log_likelihood(key, model, posterior, v, chains=sizes.annealing, temperatures=sizes.annealing)
+        found = log_likelihood(key, model, posterior, v, chains=chains, temperatures=sizes.annealing)
     means = "the mean of log p(v): higher is better, between models of one data"
     if found.exact:
         return [Row("log-likelihood", found.mean, found.error, means)]

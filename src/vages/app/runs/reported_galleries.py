@@ -99,7 +99,11 @@ def _evaluation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
     rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     picture = reader.picture("evaluation.png")
     drawn = figure(picture, f"Numbers of the evaluation and their standard errors, {name}", "") if picture else ""
-    return element("div", records_table(rows, "How far the model is from the data"), drawn)
+    chains = reader.picture("chains.png") if reader.directory.has_file("chains.png") else None
+    mixing = (
+        figure(chains, f"Traces, autocorrelations and marginals of the model's chains, {name}", "") if chains else ""
+    )
+    return element("div", records_table(rows, "How far the model is from the data"), drawn, mixing)
 
 
 _KINDS = {  # the title, how many are shown, and what shows them

@@ -24,7 +24,7 @@ BATCH = 20
 @cache
 def parts(learning_rate=1e-2):
     """A learner, its first state and data: the same in every process."""
-    learner = make_learner(DSM(0.3, Variational(2)), learning_rate=learning_rate, posterior_steps=2, ema=0.9, clip=5.0)
+    learner = make_learner(DSM(0.3, Variational(2)), learning_rate=learning_rate, posterior_steps=1, ema=0.9, clip=5.0)
     keys = jax.random.split(jax.random.key(0), 3)
     model, posterior = GRBM.init(keys[0], 3, 2), BernoulliPosterior.linear(keys[1], 3, 2)
     data = np.random.default_rng(0).uniform(size=(110, 3)).astype(np.float32)

@@ -426,22 +426,14 @@ def test_a_resume_of_a_run_in_use_changes_nothing(run):
 
 
 @pytest.mark.usefixtures("short_chains")
-@pytest.mark.parametrize(
-    "row",
-    [
-        '{"step": 20, "loss": "x"}',
-        '{"step": 20, "loss": {"a": 1}}',
-        '{"step": 20, "loss": [1.0, 2.0]}',
-        '{"step": NaN}',
-        "[20]",
-    ],
-)
-def test_rows_of_a_log_that_are_no_numbers_are_left_out(run, row):
+def test_rows_of_a_log_that_are_no_numbers_are_left_out(run):
     good = (run / "metrics.jsonl").read_text().splitlines()
-    (run / "metrics.jsonl").write_text("\n".join([*good, row, row]) + "\n")
+    values = ('"x"', '{"a": 1}', "[1.0, 2.0]")
+    rows = [*(f'{{"step": 20, "loss": {value}}}' for value in values), '{"step": NaN}', "[20]"]
+    (run / "metrics.jsonl").write_text("\n".join([*good, *rows, *rows]) + "\n")
     resume(run)
     assert [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()] == [10, 20, 30]
-    assert [event["unreadable"] for event in events(run) if event["event"] == "log incomplete"] == [2]
+    assert [event["unreadable"] for event in events(run) if event["event"] == "log incomplete"] == [10]
 
 
 @pytest.mark.parametrize("name", ["environment.json", "events.jsonl", "config.json"])

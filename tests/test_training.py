@@ -15,6 +15,7 @@ import pytest
 
 from compiling import environment
 from errors import refused
+from vages.app import cli
 from vages.app.cli import options
 from vages.app.recipes import CHECKERBOARD, PRESETS, Recipe, job_of, train
 from vages.app.recipes.recipe import learner_of, parts_of
@@ -205,7 +206,7 @@ def test_blocks_of_noise_add_up_and_none_is_of_one():
 
 @pytest.mark.optimised
 def test_the_same_recipe_gives_the_same_bits():
-    first, second = (train(SMALL) for _ in range(2))
+    first, second = (train(replace(SMALL, method="nce")) for _ in range(2))  # the least that is compiled for noise
     np.testing.assert_array_equal(first.models.weight, second.models.weight)
     assert first.test_log_likelihood.tolist() == second.test_log_likelihood.tolist()
     assert first.fitted.curve("test_log_likelihood")[1].shape == (3, 2)
@@ -292,16 +293,14 @@ def test_ctrl_c_ends_cleanly_and_says_where_the_results_are(tmp_path):
     assert json.loads((tmp_path / "run" / "result.json").read_text())["interrupted"]
 
 
-def test_a_diverging_run_stops_with_one_line_and_a_status(tmp_path):
-    done = subprocess.run(
-        command(*TINY, "--steps", "2000", "--learning-rate", "1e6", "--out", str(tmp_path / "run")),
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1
-    assert "vages: training diverged: " in done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_diverging_run_stops_with_one_line_and_a_status(tmp_path, monkeypatch, capsys):
+    words = (*TINY, "--steps", "2000", "--learning-rate", "1e6", "--out", str(tmp_path / "run"))
+    monkeypatch.setattr(sys, "argv", ["vages", *words])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("vages: training diverged: ")
 
 
 def test_the_command_lines_choices_are_what_there_is():

@@ -101,6 +101,8 @@ def test_gap_of_a_gaussian_model_in_closed_form():
         posterior_gap(KEY, model, q, v[:, :2])
 
 
+BOUNDS = ["log-likelihood, at most", "log-likelihood, at least"]
+MIXING = ["R̂", "effective sample size"]
 SIZES = Sizes(examples=40, critic_steps=5, critic_width=4, samples=4, replicates=20, annealing=20)
 COMMON = ["Fisher divergence", "KSD", "KSD p-value"]
 
@@ -130,7 +132,8 @@ def test_a_grbm_comes_back_and_is_assessed(grbm):
     run = load_grbm_run(path, 1)
     assert eqx.tree_equal(run.model, trained.model(1))
     np.testing.assert_array_equal(load_grbm_run(path).splits.test, trained.data.test)
-    names = ["log-likelihood", "score matching loss", *COMMON, "posterior gap, KL", "squared bias of VaES"]
+    own = ["posterior gap, KL", "squared bias of VaES", *MIXING]
+    names = ["log-likelihood", "score matching loss", *COMMON, *own]
     got = check(run, names)
     assert (got.noise, got.checkpoint) == (trained.recipe.sigma, 4)
     assert assess(run, sizes=SIZES).rows == got.rows
@@ -202,18 +205,13 @@ def untrained(recipe):
 
 
 def test_a_deep_run_is_assessed():
-    names = [
-        "denoising score matching loss",
-        *COMMON,
-        "posterior gap, Fisher",
-        "KSD of h, samples of q",
-        "KSD of h, corrected",
-    ]
+    gaps = ["posterior gap, Fisher", "KSD of h, samples of q", "KSD of h, corrected"]
+    names = [*BOUNDS, "denoising score matching loss", *COMMON, *gaps, *MIXING]
     assert check(untrained(SMALL), names).noise == 0.2
 
 
 def test_a_run_without_latents_is_assessed():
-    check(untrained(replace(SMALL, method="mdsm")), ["denoising score matching loss", *COMMON])
+    check(untrained(replace(SMALL, method="mdsm")), [*BOUNDS, "denoising score matching loss", *COMMON, *MIXING])
 
 
 def test_runs_are_told_apart(tmp_path):

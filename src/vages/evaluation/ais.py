@@ -28,7 +28,8 @@ _full_precision = jax.default_matmul_precision("float32")  # by default, GPUs an
 class LogEstimate(NamedTuple):
     """An estimate of log Z, its standard error (delta method), and the ends of Ẑ ± 3 standard errors on a log scale.
 
-    An end is infinite where three standard errors swallow the estimate: use more chains or temperatures.
+    An end is infinite where three standard errors swallow the estimate: use more chains or temperatures. Where chains
+    ran off to infinite weights, the value is NaN: the energy may have no normalizer.
     """
 
     value: float
@@ -111,6 +112,8 @@ def _betas(model: GRBM, temperatures: int) -> Float[Array, "temperatures"]:
 def log_mean(log_weights: Float[Array, "chains"], base: float, sign: int) -> LogEstimate:
     """base + sign · log of the mean weight; in float64, in which small errors are not lost."""
     logs = np.asarray(log_weights, np.float64)
+    if not np.isfinite(logs.max()) or np.isnan(logs).any():  # chains ran off: there may be no normalizer
+        return LogEstimate(math.nan, math.inf, -math.inf, math.inf)
     weights = np.exp(logs - logs.max())
     error = float(weights.std(ddof=1) / weights.mean() / math.sqrt(len(weights)))
     value = base + sign * float(logs.max() + np.log(weights.mean()))

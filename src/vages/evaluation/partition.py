@@ -117,7 +117,7 @@ def _both_ways(
     known = None if context is None else jax.tree.map(lambda x: x[0], context)
     target = Target(model, context=known)
     target = Target(model, context=known, summed=target.can_sum())
-    drawn = sample(for_samples, model, chains, context=context, sampler=MCMC())
+    drawn = sample(for_samples, model, chains, context=context, sampler=MCMC("hmc"))
     states = states_of(model.h, drawn.v, drawn.h)
     x = {name: states[name] for name in target.continuous}
     discrete = {} if target.summed else {name: states[name] for name in target.discrete}

@@ -258,14 +258,17 @@ def _sm_loss(key: PRNGKeyArray, model: TractableEBLVM, v: Array) -> Estimate:
 def _likelihood_rows(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Array, sizes: Sizes) -> list[Row]:
     """The likelihood, or two of them where log Z is estimated from below and from above."""
     chains = sizes.annealing if isinstance(model, GRBM) else min(sizes.annealing, 200)  # whose moves cost gradients
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", SamplingWarning)
         found = log_likelihood(key, model, posterior, v, chains=chains, temperatures=sizes.annealing)
     means = "the mean of log p(v): higher is better, between models of one data"
     if found.exact:
         return [Row("log-likelihood", found.mean, found.error, means)]
+    if not math.isfinite(found.forward + found.reverse):
+        said = "chains ran off on the way to log Z: the energy may have no normalizer"
+        return [Row("log-likelihood", math.nan, None, said)]
     gap = f"log Z from above less that from below is {found.log_partition.gap:.3g}: the likelihood lies between the two"
-    doubt = "; the chains for log Z have not mixed" if said else ""
+    doubt = "; the chains for log Z have not mixed" if warned else ""
     return [
         Row("log-likelihood, at most", found.forward, found.error, f"{means}; {gap}{doubt}"),
         Row("log-likelihood, at least", found.reverse, found.error, f"with log Z from above{doubt}"),

@@ -1,0 +1,56 @@
+"""Pictures of chains: what is drawn is what is there."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from errors import refused
+from vages.app.report.chains import autocorrelation, chains_figure
+from vages.samplers import Samples
+
+RNG = np.random.default_rng(0)
+
+
+def test_the_autocorrelation_of_a_known_chain():
+    """x' = 0.8 x + noise has correlations 0.8^lag; 4 standard errors at 100,000 draws, a false alarm in 15,000."""
+    noise = np.random.default_rng(1).normal(size=100_000)
+    chain = np.zeros_like(noise)
+    for i in range(1, len(chain)):
+        chain[i] = 0.8 * chain[i - 1] + noise[i]
+    found = autocorrelation(chain, 0.0, 1 / (1 - 0.64), lags=20)
+    np.testing.assert_allclose(found, 0.8 ** np.arange(20), atol=0.045)
+    direct = [np.mean(chain[: len(chain) - lag] * chain[lag:]) * 0.36 for lag in range(5)]
+    np.testing.assert_allclose(found[:5], direct, rtol=1e-6)
+
+
+def test_the_coordinates_that_agree_least_come_first():
+    apart = RNG.normal(size=(4, 100, 3))
+    apart[:, :, 1] += np.arange(4)[:, None] * 10
+    figure = chains_figure({"v": apart, "h": RNG.normal(size=(4, 100))}, coordinates=2)
+    rows = [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
+    assert len(rows) == 2
+    assert rows[0] == "v[1]"
+    lines = figure.axes[0].lines
+    np.testing.assert_array_equal(lines[0].get_ydata(), apart[0, :, 1])
+    black = np.asarray(figure.axes[1].lines[-2].get_ydata())
+    assert np.min(black[:20]) > 0.9  # chains that never meet are correlated for ever
+    assert len(figure.axes) == 6
+
+
+def test_chains_that_stand_still_make_no_picture():
+    with refused("trace"):
+        chains_figure({"v": np.ones((4, 10, 2))})
+
+
+def test_arviz():
+    pytest.importorskip("arviz")
+    draws = {"v": RNG.normal(size=(4, 100, 3)), "h": RNG.normal(size=(4, 100, 2))}
+    samples = Samples(None, None, 1.0, {}, {}, 0, 0, trace={name: jnp.asarray(x) for name, x in draws.items()})
+    data = samples.to_arviz()
+    np.testing.assert_array_equal(data.posterior["v"].values, draws["v"].astype(np.float32))
+
+
+def test_arviz_needs_chains():
+    pytest.importorskip("arviz")
+    with refused("trace"):
+        Samples(np.zeros(3), None, 1.0, {}, {}, 0, 0).to_arviz()

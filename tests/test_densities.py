@@ -80,6 +80,21 @@ def test_gradients_of_the_density_are_weighted_scores(float64):
     assert float(many[0]) == float(many[1]) == float(value(v))
 
 
+class Shifted(Posterior):
+    """The same, moved."""
+
+    shift: jax.Array
+
+    def __call__(self, model, features, v, context=None):
+        return Gaussian(v**2 - 0.3 * v + self.shift, jnp.full(1, 0.2))
+
+
+def test_the_density_is_no_objective_of_q(float64):
+    model = EnergyModel(curved, jnp.zeros(1), v=Real(1), h=Real(1))
+    value = lambda q: vages.log_density(KEY, model, q, jnp.asarray([0.7]), samples=20).value
+    assert float(jax.grad(value)(Shifted(jnp.asarray(0.1))).shift) == 0
+
+
 def test_scores_by_samples():
     model = ten_dimensions()
     v = jnp.asarray(RNG.normal(size=(3, 10)), jnp.float32)

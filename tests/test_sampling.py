@@ -99,7 +99,8 @@ def test_modes_that_do_not_mix_are_told_and_tempering_mixes_them():
     model = EnergyModel(two_modes, jnp.zeros(1), v=Real(1))
     with pytest.warns(SamplingWarning, match="R̂"):
         assert vages.sample(KEY, model, 4000).worst_rhat > 1.05
-    samples = vages.sample(KEY, model, 16_000, sampler=MCMC(temperatures=(1.0, 2.0, 4.0, 8.0, 16.0)))
+    shifted = EnergyModel(lambda *x: two_modes(*x) - 50, jnp.zeros(1), v=Real(1))  # which changes nothing
+    samples = vages.sample(KEY, shifted, 16_000, sampler=MCMC(temperatures=(1.0, 2.0, 4.0, 8.0, 16.0)))
     right = np.asarray(samples.v[:, 0]) > 0
     assert abs(right.mean() - 0.7) < 0.05
     assert abs(np.asarray(samples.v[right]).std() - 1) < 0.05
@@ -221,6 +222,17 @@ def test_held_entries(sampler):
     assert_close(samples.v[:, 1:], mean, np.sqrt(weights @ (centres[:, 1:] - mean) ** 2 + 1))
     assert bool(jnp.all(samples.v[:, 0] == 2))
     assert float(samples.rhat["v"][0]) == 1
+
+
+def test_held_entries_move_freely_beside_the_model():
+    """As standard normal numbers that nothing else depends on."""
+    model = vages.GRBM.init(KEY, 3, 4)
+    held = targets.Target(
+        model, mask=jnp.asarray([True, False, False]), known=jnp.asarray([2.0, 0.0, 0.0]), summed=True
+    )
+    v = jnp.asarray([0.7, 1.0, -1.0])
+    expected = -0.5 * 0.7**2 - model.free_energy(v.at[0].set(2))
+    assert float(held.log_prob({"v": v}, {})) == pytest.approx(float(expected), abs=1e-5)
 
 
 def test_exact_draws_where_closed_forms_allow():

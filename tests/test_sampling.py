@@ -246,11 +246,12 @@ def test_exact_draws_where_closed_forms_allow():
         assert samples.worst_rhat == 1
         assert samples.least_ess == 16_000
     assert_close(samples.v, *its_moments(model)[:2])
-    model = vages.LinearGaussian.init(KEY, 3, 2)
+    weight = jnp.asarray([[0.6, 0.2], [0.5, -0.3], [-0.4, 0.5]])
+    model = vages.LinearGaussian(weight, jnp.ones(3), jnp.zeros(2), jnp.zeros(()))
     samples = vages.sample(KEY, model, 16_000)
     covariance = np.linalg.inv(np.asarray(model.marginal_precision(), np.float64))
     assert_close(samples.v, np.asarray(model.marginal_mean()), np.sqrt(np.diag(covariance)))
-    assert np.max(np.abs(np.cov(np.asarray(samples.v).T) - covariance)) < 0.05
+    assert np.max(np.abs(np.cov(np.asarray(samples.v).T) / covariance - 1)) < 0.15
 
 
 def test_a_conditional_of_another_energy_is_refused():

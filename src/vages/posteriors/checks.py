@@ -12,6 +12,7 @@ from vages.domains import Binary, Categorical, Domain, Empty, Product, Real
 from vages.models import EBLVM
 from vages.models.mixed import dtype_of
 from vages.posteriors.exact import Listed
+from vages.posteriors.learnt import check_reads_context
 from vages.posteriors.posterior import Posterior
 
 _POSTERIORS = {
@@ -69,6 +70,8 @@ def _checked_posterior(model: EBLVM, posterior: Posterior, features: Any, v: Any
     name = type(posterior).__name__
     expected, advice = f"{name} to take one v of shape {v.shape}", "build it for this model"
     known = () if context is None else (context,)
+    if known:
+        check_reads_context(posterior)
     q = on_shapes("posterior", expected, advice, posterior, model, features, v, *known)
     check_kind("posterior", q, Distribution, f"a Distribution from {name}", "return vages.Gaussian(mean, log_std), say")
     if not fits(q, model.h):

@@ -240,6 +240,42 @@ def test_a_conditional_model_is_learnt_without_bias():
     np.testing.assert_allclose(fitted.state.model.params["means"], means, atol=0.25)
 
 
+@pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
+def test_a_context_that_is_not_finite_is_named(value):
+    model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
+    context = {"shift": jnp.zeros((20, 1)).at[5, 0].set(value)}
+    posterior = GaussianPosterior.linear(KEY, 3, 2, context={"shift": 1})
+    state = LEARNER.init(KEY, model, posterior, batch=4, context=context)
+    with refused("context['shift']", got=f"{value} at (5, 0)"):
+        fit(LEARNER, state, Batch(normal(2, 20, 3), context), steps=2, batch=4)
+
+
+# data and parameters
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_narrow_data_are_trained_on_in_the_dtype_of_the_parameters(dtype):
+    """As float64 is: the loss had other values, from noise and scores of 16 bits."""
+    posterior = GaussianPosterior.linear(KEY, 3, 2, context={"shift": 1})
+    model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
+    narrow = Batch(normal(2, 20, 3).astype(dtype), {"shift": normal(3, 20, 1).astype(dtype)})
+    wide = jax.tree.map(lambda x: x.astype(jnp.float32), narrow)
+    learner = make_learner(DSM(0.3), learning_rate=1e-2, posterior_steps=1)
+    got, want = (
+        fit(learner, learner.init(KEY, model, posterior, 4, data.context), data, steps=4, batch=4)
+        for data in (narrow, wide)
+    )
+    assert got.history[0]["loss"] == want.history[0]["loss"]
+    np.testing.assert_array_equal(got.state.model.params["w"], want.state.model.params["w"])
+
+
+@pytest.mark.parametrize("params", [[1.0, 2.0], jnp.arange(2), {}, None], ids=["list", "integers", "empty", "none"])
+def test_a_model_with_nothing_to_train_is_refused(params):
+    model = EnergyModel(lambda params, v, h: jnp.sum((v - jnp.sum(h)) ** 2), params, v=Real(3), h=Real(2))
+    with refused("model", kind=TypeError, got="EnergyModel without any"):
+        LEARNER.init(KEY, model, GaussianPosterior.linear(KEY, 3, 2), batch=4)
+
+
 # enumeration
 
 

@@ -21,6 +21,7 @@ from vages import (
     KSD,
     NCE,
     VNCE,
+    Batch,
     Bernoulli,
     BernoulliPosterior,
     BiDSM,
@@ -383,12 +384,7 @@ def test_each_function_is_looked_at_once_and_no_number_is_computed():
         (lambda: (own(), gaussian()), BiDSM(0.1, 1), {"posterior_steps": 0}),
         (lambda: (own(), gaussian()), VNCE(), {}),
         (lambda: (own(h=Binary(2)), Given(lambda v: Bernoulli(v, 0.0))), DSM(0.1, Enumerated()), {}),
-        (lambda: (EnergyModel(energy, 2.0, Real(2), Real(1)), gaussian()), V_DSM, {}),
-        (
-            lambda: (EnergyModel(energy, 2.0, Real(2), Real(1)), Given(lambda v: Gaussian(0 * v[:1], 0 * v[:1]))),
-            V_DSM,
-            {},
-        ),
+        (lambda: (own(), Given(lambda v: Gaussian(0 * v[:1], 0 * v[:1]))), V_DSM, {}),
         (lambda: (grbm(), bernoulli()), KSD(1.0, Importance(2)), {}),
         (lambda: (grbm(), bernoulli()), ContrastiveDivergence(persistent=True), {}),
         (lambda: (grbm(), ExactPosterior()), NCE(), {}),
@@ -515,3 +511,12 @@ def test_a_word_that_is_no_choice_is_named_with_its_file(tmp_path):
         ((name, value),) = word.items()
         says = f"^{tmp_path}/config.json: {name}: .*got '{value}'"
         refused(ValueError, says, lambda: recipe_of(tmp_path))
+
+
+def test_a_step_on_something_else():
+    learner = make_learner(V_DSM, learning_rate=1e-3)
+    state = learner.init(KEY, own(), gaussian(), batch=4)
+    v: Any = jnp.ones((4, 2))
+    refused(TypeError, r"^batch: .*got float32\[4, 2\]; .*Batch\(v\)", lambda: learner.step(KEY, state, v))
+    short = Batch(v, {"label": jnp.zeros(3, int)})
+    refused(ValueError, r"^context\['label'\]: .* 4 rows.*got shape \(3,\)", lambda: learner.step(KEY, state, short))

@@ -10,7 +10,7 @@ from vages.checks import check_features, check_kind, check_log_joint, check_numb
 from vages.distributions import Bernoulli, Distribution, Gaussian, Joint, OneHot
 from vages.domains import Binary, Categorical, Domain, Empty, Product, Real
 from vages.models import EBLVM
-from vages.models.mixed import dtype_of
+from vages.models.mixed import dtype_of, is_narrow
 from vages.posteriors.exact import Listed
 from vages.posteriors.learnt import check_reads_context
 from vages.posteriors.posterior import Posterior
@@ -52,6 +52,7 @@ def check_contract(model: EBLVM, posterior: Posterior, context: Any = None) -> D
         check_kind(name, domain, Domain, "a domain of the model", "write Real(2) for a vector of two real numbers")
     dtype = dtype_of(model, posterior, np.zeros((), jnp.result_type(float)))
     v = jax.ShapeDtypeStruct(model.v.shape, jax.dtypes.canonicalize_dtype(dtype))
+    context = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, v.dtype) if is_narrow(x) else x, context)
     features = check_features(model, v, context)
     q = _checked_posterior(model, posterior, features, v, context)
     mean, h, log_prob = on_shapes("posterior", "samples of q(h | v)", "mend its parameters' shapes", _drawn, q)

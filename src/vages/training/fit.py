@@ -314,6 +314,8 @@ def _check(data: Batch, shape: tuple[int, ...], own_data: bool, seeds: tuple[int
     check_finite("data", data.v)
     rows = data.v.shape[int(own_data)]
     check_context(data.context, rows, seeds=len(seeds) if own_data else None)
+    for name, array in (data.context or {}).items():
+        check_finite(f"context[{name!r}]", array)
 
 
 def _check_settings(steps: int, batch: int, chunk: int, evaluate_every: int | None, mesh: Mesh | None) -> None:

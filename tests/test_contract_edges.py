@@ -17,6 +17,7 @@ from vages import (
     BernoulliPosterior,
     BiDSM,
     Binary,
+    Categorical,
     CategoricalPosterior,
     EnergyModel,
     ExactPosterior,
@@ -34,6 +35,7 @@ from vages import (
     infer,
     init_seeds,
     make_learner,
+    posterior_gap,
     surrogate,
     vaes_cv,
 )
@@ -304,6 +306,53 @@ def test_whole_blocks_of_states_may_be_forbidden(float64):
     assert relative_error(score, expected) < 1e-10
     assert relative_error(gradient[:12], slope) < 1e-10
     assert not gradient[12:].any()
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_the_gap_of_a_posterior_over_few_states(float64, labelled):
+    """KL and the squared bias of VaES over all 8 × 3 states, against sums by hand; of each v with its own context."""
+
+    def energy(params, v, h, context={"label": 0}):  # noqa: B006
+        pull = params["w"] @ h["a"] + params["u"] @ h["y"][0] + params["shift"][context["label"]]
+        return jnp.sum((v - pull) ** 2) / 2 + h["a"][0] * h["y"][0, 1]
+
+    params = {"w": normal(1, 2, 3), "u": normal(2, 2, 3), "shift": normal(3, 2, 2)}
+    model = EnergyModel(energy, params, v=Real(2), h={"a": Binary(3), "y": Categorical(1, 3)})
+    context, sizes = ({"label": jnp.arange(5) % 2}, {"label": 2}) if labelled else (None, None)
+    parts = {
+        "a": BernoulliPosterior.linear(KEY, 2, 3, context=sizes),
+        "y": CategoricalPosterior.linear(KEY, 2, 1, 3, context=sizes),
+    }
+    posterior, v = JointPosterior(parts), normal(4, 5, 2)
+    gap = posterior_gap(KEY, model, posterior, v, context=context)
+    states = model.h.states(jnp.float64)
+    kl, bias = [], []
+    for i in range(5):
+        known = () if context is None else ({"label": context["label"][i]},)
+        q = posterior(model, None, v[i], *known)
+        log_q = jax.vmap(q.log_prob)(states)
+        log_joint = lambda v: jax.vmap(lambda h: -energy(params, v, h, *known))(states)  # noqa: B023
+        kl.append(jnp.sum(jnp.exp(log_q) * (log_q - jax.nn.log_softmax(log_joint(v[i])))))
+        weights = jnp.exp(log_q) - jax.nn.softmax(log_joint(v[i]))
+        bias.append(jnp.sum((weights @ jax.jacobian(log_joint)(v[i])) ** 2))
+    assert gap.kl is not None
+    assert gap.vaes_bias is not None
+    assert gap.kl.mean == pytest.approx(np.mean(kl), rel=1e-6)
+    assert gap.vaes_bias.mean == pytest.approx(np.mean(bias), rel=1e-6)
+    assert "Theorems 1 and 2" in gap.meaning()
+    right = posterior_gap(KEY, model, ExactPosterior(), v, context=context)
+    assert right.kl is not None
+    assert abs(right.kl.mean) < 1e-6
+
+
+def test_the_gap_of_mixed_latents_says_what_is_missing():
+    energy = lambda params, v, h: jnp.sum((v - params["w"] @ (h["z"] + h["y"])) ** 2) + jnp.sum(h["z"] ** 2)
+    model = EnergyModel(energy, {"w": normal(1, 3, 2)}, v=Real(3), h={"z": Real(2), "y": Binary(2)})
+    parts = {"z": GaussianPosterior.linear(KEY, 3, 2), "y": BernoulliPosterior.linear(KEY, 3, 2)}
+    gap = posterior_gap(KEY, model, JointPosterior(parts), normal(2, 4, 3))
+    assert (gap.kl, gap.fisher) == (None, None)
+    assert "every latent continuous" in gap.meaning()
+    assert "Mixed latents" in gap.meaning()
 
 
 def test_a_state_without_probability_is_never_drawn():

@@ -37,6 +37,7 @@ from vages import (
     make_learner,
     posterior_gap,
     surrogate,
+    vaes,
     vaes_cv,
 )
 from vages.domains import Product
@@ -80,6 +81,12 @@ def test_the_surrogate_checks_what_it_is_given():
         surrogate(model, v, h[:, :1], v)
     with refused("z", got="(5, 2)"):
         surrogate(model, v, h, v[:, :2])
+    weights = jnp.full((5, 2), 0.5).at[3, 1].set(0.6)
+    for estimate in (lambda weights: surrogate(model, v, h, v, weights), lambda weights: vaes(model, v, h, weights)):
+        with refused("weights", got="1.1 in row 3"):
+            estimate(weights)
+        assert np.isfinite(estimate(weights.at[3, 1].set(0.5005))).all()
+        jax.eval_shape(estimate, weights)  # nothing is known of their values
 
 
 # distributions

@@ -50,6 +50,7 @@ def check_inputs(
         check_log_joint(model, of_one, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), h), context)
         if weights is not None:
             _check_array("weights", weights, (v.shape[0], count), floating=True)
+            _check_sums(weights)
     if z is not None:
         _check_array("z", z, v.shape, floating=True)
         if z.dtype != v.dtype:
@@ -196,6 +197,19 @@ def on_shapes(name: str, expected: str, advice: str, function: Callable[..., Any
     except Exception as error:
         said = (str(error).splitlines() or ["it gave no reason"])[0]
         raise ValueError(f"{name}: expected {expected}, got {type(error).__name__}; {advice}: {said}") from error
+
+
+def _check_sums(weights: Any) -> None:
+    """Raise where concrete weights are no probabilities: a row does not sum to 1. NaN is named by others."""
+    if isinstance(weights, Tracer):
+        return
+    sums = np.sum(np.asarray(weights, np.float64), axis=1)
+    if np.any(wrong := np.abs(sums - 1) > 1e-3):
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"weights: expected rows that sum to 1, got {sums[row]:.6g} in row {row}; divide by their sums, or take "
+            "jax.nn.softmax of log-weights"
+        )
 
 
 def _check_array(name: str, array, shape: tuple, *, floating: bool) -> None:

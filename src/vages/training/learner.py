@@ -103,7 +103,7 @@ def make_learner(
         return posterior if compute_dtype is None else MixedPosterior(posterior, compute_dtype)
 
     def check(key: Any, model: Any, posterior: Any, batch: Any, context: Any) -> None:
-        """Raise, before anything is computed, what the first step would: a contract broken, parts that do not fit."""
+        """Raise, from shapes alone, where a contract is broken or parts do not fit. No loss is traced for it."""
         order = "init takes (key, model, posterior, batch), in this order"
         check_kind("key", key, (Key[Array, ""], UInt32[Array, "_"]), "a key, jax.random.key(0) say", order)
         check_kind("model", model, EBLVM, "an EBLVM", order)

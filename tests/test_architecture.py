@@ -116,7 +116,22 @@ def test_a_module_that_moved_names_its_new_place(name, place):
         getattr(vages, name)
 
 
-@pytest.mark.parametrize(("name", "new"), [("vages", "gradient_estimate"), ("NoPosterior", "ExactPosterior")])
+@pytest.mark.parametrize(
+    ("name", "new"),
+    [
+        ("vages", "gradient_estimate"),
+        ("NoPosterior", "ExactPosterior"),
+        ("NoLatents", "any source"),
+        ("binary_states", "Binary"),
+        ("gibbs_noise", "gone"),
+        ("recipes", "vages.app.recipes"),
+    ],
+)
 def test_a_name_that_is_gone_says_its_new_one(name, new):
+    """In an import and as an attribute; `hasattr` says that it is not there."""
     with pytest.raises(ImportError, match=rf"^vages\.{name} is now {new}"):
         exec(f"from vages import {name}")
+    with pytest.raises(AttributeError, match=rf"^vages\.{name} is now {new}"):
+        getattr(vages, name)
+    assert not hasattr(vages, name)
+    assert getattr(vages, name, None) is None

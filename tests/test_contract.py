@@ -316,7 +316,7 @@ def test_a_conditional_model_is_trained():
     model = EnergyModel(energy, {"means": jnp.zeros((2, 2))}, v=Real(2), h=Real(2))
     rate = learning_rate(2e-2, decay="cosine", steps=1000)
     learner = make_learner(DSM(0.2), learning_rate=rate, posterior_steps=2)
-    posterior = GaussianPosterior.linear(KEY, 2, 2)
+    posterior = GaussianPosterior.linear(KEY, 2, 2, context={"label": 2})
     examples = Batch(data, {"label": labels})
     state = learner.init(KEY, model, posterior, batch=100, context=examples.context)
     fitted = fit(learner, state, examples, steps=1000, batch=100)

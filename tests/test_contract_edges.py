@@ -17,6 +17,8 @@ from vages import (
     BernoulliPosterior,
     BiDSM,
     Binary,
+    Categorical,
+    CategoricalPosterior,
     EnergyModel,
     ExactPosterior,
     Gaussian,
@@ -26,19 +28,22 @@ from vages import (
     LinearGaussian,
     Objective,
     Real,
+    Variational,
     encode,
     fit,
     gradient_estimate,
     infer,
     init_seeds,
     make_learner,
+    posterior_gap,
     surrogate,
+    vaes,
     vaes_cv,
 )
 from vages.domains import Product
 from vages.objectives import Data, Marginal
 from vages.objectives.objective import check_loss
-from vages.posteriors import Listed, posterior_means
+from vages.posteriors import Conditioned, Halves, Heads, Listed, posterior_means
 from vages.training.fit import _fingerprint
 from vages.training.trees import named_arrays, with_arrays
 
@@ -76,6 +81,12 @@ def test_the_surrogate_checks_what_it_is_given():
         surrogate(model, v, h[:, :1], v)
     with refused("z", got="(5, 2)"):
         surrogate(model, v, h, v[:, :2])
+    weights = jnp.full((5, 2), 0.5).at[3, 1].set(0.6)
+    for estimate in (lambda weights: surrogate(model, v, h, v, weights), lambda weights: vaes(model, v, h, weights)):
+        with refused("weights", got="1.1 in row 3"):
+            estimate(weights)
+        assert np.isfinite(estimate(weights.at[3, 1].set(0.5005))).all()
+        jax.eval_shape(estimate, weights)  # nothing is known of their values
 
 
 # distributions
@@ -131,18 +142,147 @@ def shifted(params, v, h, context):
 def test_a_context_that_is_none_is_refused_at_the_start(context, name, kind):
     model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
     with refused(name, kind=kind):
-        LEARNER.init(KEY, model, GaussianPosterior.linear(KEY, 3, 2), batch=4, context=context)
+        LEARNER.init(KEY, model, GaussianPosterior.linear(KEY, 3, 2, context={"shift": 1}), batch=4, context=context)
 
 
 def test_data_of_several_seeds_need_as_many_rows_of_context():
     """Rows that are not there would be read as the last one."""
     model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
-    posterior = GaussianPosterior.linear(KEY, 3, 2)
+    posterior = GaussianPosterior.linear(KEY, 3, 2, context={"shift": 1})
     state = init_seeds(LEARNER, [0, 1], lambda key: (model, posterior), 4, {"shift": jnp.zeros((20, 1))})
     for wrong in ((2, 5, 1), (20, 1), (2,)):
         with refused("context['shift']", got=f"shape {wrong}"):
             data = Batch(normal(2, 2, 20, 3), {"shift": jnp.zeros(wrong)})
             fit(LEARNER, state, data, steps=2, batch=4, seed=[0, 1])
+
+
+LABELS = {"label": jnp.arange(4) % 3, "level": normal(7, 4, 2)}
+SIZES = {"label": 3, "level": 2}
+
+
+@pytest.mark.parametrize(
+    "posterior",
+    [
+        GaussianPosterior.linear(KEY, 3, 2, context=SIZES),
+        GaussianPosterior.mlp(KEY, 3, 2, width=8, depth=2, context=SIZES),
+        GaussianPosterior(
+            Halves(lambda v, context: jnp.append(v, context["label"].astype(float) + context["level"][0]))
+        ),
+        GaussianPosterior(Heads(lambda v: v[:2], lambda v, context: context["level"] + context["label"].astype(float))),
+        BernoulliPosterior.linear(KEY, 3, 2, context=SIZES),
+        CategoricalPosterior.linear(KEY, 3, 1, 2, context=SIZES),
+        BernoulliPosterior(Conditioned(eqx.nn.Linear(8, 2, key=KEY), SIZES)),
+    ],
+    ids=["linear", "mlp", "halves", "heads", "bernoulli", "categorical", "conditioned"],
+)
+def test_a_posterior_reads_the_context(posterior):
+    """Another label or another level, and the same v, give another q; v counts as it did."""
+    v = normal(1, 4, 3)
+    of = lambda v, **other: jax.tree.leaves(infer(own(), posterior, v, LABELS | other))
+    differs = lambda a, b: [any(np.any(x[i] != y[i]) for x, y in zip(a, b, strict=True)) for i in range(4)]
+    here = of(v)
+    assert differs(here, of(v, label=(LABELS["label"] + 1) % 3)) == [True] * 4
+    assert differs(here, of(v, level=LABELS["level"] + 1)) == [True] * 4
+    assert differs(here, of(v, label=LABELS["label"].at[2].set(1))) == [False, False, True, False]
+    assert differs(here, of(v + 1)) == [True] * 4
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        eqx.nn.Linear(3, 4, key=KEY),
+        eqx.nn.MLP(3, 4, 8, 1, key=KEY),
+        eqx.nn.Sequential([eqx.nn.Linear(3, 4, key=KEY)]),
+        lambda v: jnp.append(v, v[0]),
+        lambda v, scale=2.0: scale * jnp.append(v, v[0]),
+    ],
+    ids=["linear", "mlp", "sequential", "function", "default"],
+)
+def test_a_posterior_that_ignores_the_context_is_refused(network):
+    """Its q would be the same for all labels, and every estimate biased."""
+    model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
+    posterior, context = GaussianPosterior(Halves(network)), {"shift": jnp.zeros((20, 1))}
+    with refused("posterior", kind=TypeError, got="a network of v alone"):
+        LEARNER.init(KEY, model, posterior, batch=4, context=context)
+    state = LEARNER.init(KEY, own(), posterior, batch=4)._replace(model=model)
+    with refused("posterior", kind=TypeError, got="a network of v alone"):
+        fit(LEARNER, state, Batch(normal(2, 20, 3), context), steps=2, batch=4)
+    with refused("posterior", kind=TypeError, got="a network of v alone"):
+        infer(model, posterior, normal(2, 20, 3), context)
+
+
+def test_each_part_of_a_joint_posterior_reads_the_context():
+    energy = lambda params, v, h, context: shifted(params, v, h["z"] + h["y"], context)
+    model = EnergyModel(energy, {"w": normal(1, 3, 2)}, v=Real(3), h={"z": Real(2), "y": Binary(2)})
+    reads = GaussianPosterior.linear(KEY, 3, 2, context={"shift": 1})
+    posterior = JointPosterior({"z": reads, "y": BernoulliPosterior.linear(KEY, 3, 2)})
+    with refused("posterior.parts['y']", kind=TypeError, got="a network of v alone"):
+        LEARNER.init(KEY, model, posterior, batch=4, context={"shift": jnp.zeros((20, 1))})
+
+
+@pytest.mark.parametrize(
+    ("context", "sizes"),
+    [({"shift": (20, 1)}, {"label": 3}), ({"shift": (20, 1)}, {"shift": 2}), (None, {"shift": 1})],
+    ids=["name", "size", "none"],
+)
+def test_a_posterior_of_another_context_is_refused(context, sizes):
+    model = EnergyModel(shifted if context else energy, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
+    context = None if context is None else {name: jnp.zeros(shape) for name, shape in context.items()}
+    with refused("posterior", got="ValueError"):
+        LEARNER.init(KEY, model, GaussianPosterior.linear(KEY, 3, 2, context=sizes), batch=4, context=context)
+    with refused("context['label']"):
+        GaussianPosterior.linear(KEY, 3, 2, context={"label": 0})
+
+
+def test_a_conditional_model_is_learnt_without_bias():
+    """The energy of the docs, two classes about two means; with a q of v alone they came 0.5 too near to each other."""
+
+    def energy(params, v, h, context):
+        return jnp.sum((v - params["means"][context["label"]] - h) ** 2) + jnp.sum(h**2) / 2
+
+    means, labels = jnp.asarray([[1.0, 0.0], [-1.0, 2.0]]), jnp.arange(2000) % 2
+    examples = Batch(means[labels] + normal(1, 2000, 2) + 0.7 * normal(2, 2000, 2), {"label": labels})
+    model = EnergyModel(energy, {"means": jnp.zeros((2, 2))}, v=Real(2), h=Real(2))
+    learner = make_learner(DSM(0.3, Variational(5)), learning_rate=2e-2, posterior_steps=3)
+    posterior = GaussianPosterior.linear(KEY, 2, 2, context={"label": 2})
+    fitted = fit(learner, learner.init(KEY, model, posterior, 100, examples.context), examples, steps=600, batch=100)
+    np.testing.assert_allclose(fitted.state.model.params["means"], means, atol=0.25)
+
+
+@pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
+def test_a_context_that_is_not_finite_is_named(value):
+    model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
+    context = {"shift": jnp.zeros((20, 1)).at[5, 0].set(value)}
+    posterior = GaussianPosterior.linear(KEY, 3, 2, context={"shift": 1})
+    state = LEARNER.init(KEY, model, posterior, batch=4, context=context)
+    with refused("context['shift']", got=f"{value} at (5, 0)"):
+        fit(LEARNER, state, Batch(normal(2, 20, 3), context), steps=2, batch=4)
+
+
+# data and parameters
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_narrow_data_are_trained_on_in_the_dtype_of_the_parameters(dtype):
+    """As float64 is: the loss had other values, from noise and scores of 16 bits."""
+    posterior = GaussianPosterior.linear(KEY, 3, 2, context={"shift": 1})
+    model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
+    narrow = Batch(normal(2, 20, 3).astype(dtype), {"shift": normal(3, 20, 1).astype(dtype)})
+    wide = jax.tree.map(lambda x: x.astype(jnp.float32), narrow)
+    learner = make_learner(DSM(0.3), learning_rate=1e-2, posterior_steps=1)
+    got, want = (
+        fit(learner, learner.init(KEY, model, posterior, 4, data.context), data, steps=4, batch=4)
+        for data in (narrow, wide)
+    )
+    assert got.history[0]["loss"] == want.history[0]["loss"]
+    np.testing.assert_array_equal(got.state.model.params["w"], want.state.model.params["w"])
+
+
+@pytest.mark.parametrize("params", [[1.0, 2.0], jnp.arange(2), {}, None], ids=["list", "integers", "empty", "none"])
+def test_a_model_with_nothing_to_train_is_refused(params):
+    model = EnergyModel(lambda params, v, h: jnp.sum((v - jnp.sum(h)) ** 2), params, v=Real(3), h=Real(2))
+    with refused("model", kind=TypeError, got="EnergyModel without any"):
+        LEARNER.init(KEY, model, GaussianPosterior.linear(KEY, 3, 2), batch=4)
 
 
 # enumeration
@@ -173,6 +313,53 @@ def test_whole_blocks_of_states_may_be_forbidden(float64):
     assert relative_error(score, expected) < 1e-10
     assert relative_error(gradient[:12], slope) < 1e-10
     assert not gradient[12:].any()
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_the_gap_of_a_posterior_over_few_states(float64, labelled):
+    """KL and the squared bias of VaES over all 8 × 3 states, against sums by hand; of each v with its own context."""
+
+    def energy(params, v, h, context={"label": 0}):  # noqa: B006
+        pull = params["w"] @ h["a"] + params["u"] @ h["y"][0] + params["shift"][context["label"]]
+        return jnp.sum((v - pull) ** 2) / 2 + h["a"][0] * h["y"][0, 1]
+
+    params = {"w": normal(1, 2, 3), "u": normal(2, 2, 3), "shift": normal(3, 2, 2)}
+    model = EnergyModel(energy, params, v=Real(2), h={"a": Binary(3), "y": Categorical(1, 3)})
+    context, sizes = ({"label": jnp.arange(5) % 2}, {"label": 2}) if labelled else (None, None)
+    parts = {
+        "a": BernoulliPosterior.linear(KEY, 2, 3, context=sizes),
+        "y": CategoricalPosterior.linear(KEY, 2, 1, 3, context=sizes),
+    }
+    posterior, v = JointPosterior(parts), normal(4, 5, 2)
+    gap = posterior_gap(KEY, model, posterior, v, context=context)
+    states = model.h.states(jnp.float64)
+    kl, bias = [], []
+    for i in range(5):
+        known = () if context is None else ({"label": context["label"][i]},)
+        q = posterior(model, None, v[i], *known)
+        log_q = jax.vmap(q.log_prob)(states)
+        log_joint = lambda v: jax.vmap(lambda h: -energy(params, v, h, *known))(states)  # noqa: B023
+        kl.append(jnp.sum(jnp.exp(log_q) * (log_q - jax.nn.log_softmax(log_joint(v[i])))))
+        weights = jnp.exp(log_q) - jax.nn.softmax(log_joint(v[i]))
+        bias.append(jnp.sum((weights @ jax.jacobian(log_joint)(v[i])) ** 2))
+    assert gap.kl is not None
+    assert gap.vaes_bias is not None
+    assert gap.kl.mean == pytest.approx(np.mean(kl), rel=1e-6)
+    assert gap.vaes_bias.mean == pytest.approx(np.mean(bias), rel=1e-6)
+    assert "Theorems 1 and 2" in gap.meaning()
+    right = posterior_gap(KEY, model, ExactPosterior(), v, context=context)
+    assert right.kl is not None
+    assert abs(right.kl.mean) < 1e-6
+
+
+def test_the_gap_of_mixed_latents_says_what_is_missing():
+    energy = lambda params, v, h: jnp.sum((v - params["w"] @ (h["z"] + h["y"])) ** 2) + jnp.sum(h["z"] ** 2)
+    model = EnergyModel(energy, {"w": normal(1, 3, 2)}, v=Real(3), h={"z": Real(2), "y": Binary(2)})
+    parts = {"z": GaussianPosterior.linear(KEY, 3, 2), "y": BernoulliPosterior.linear(KEY, 3, 2)}
+    gap = posterior_gap(KEY, model, JointPosterior(parts), normal(2, 4, 3))
+    assert (gap.kl, gap.fisher) == (None, None)
+    assert "every latent continuous" in gap.meaning()
+    assert "Mixed latents" in gap.meaning()
 
 
 def test_a_state_without_probability_is_never_drawn():

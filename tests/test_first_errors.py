@@ -21,6 +21,7 @@ from vages import (
     KSD,
     NCE,
     VNCE,
+    Batch,
     Bernoulli,
     BernoulliPosterior,
     BiDSM,
@@ -33,6 +34,7 @@ from vages import (
     Gaussian,
     GaussianPosterior,
     Importance,
+    JointPosterior,
     LinearGaussian,
     NoiseRange,
     Posterior,
@@ -47,6 +49,7 @@ from vages import (
 from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS
 from vages.app.runs.config import config_of, recipe_of
 from vages.domains import Binary, Real
+from vages.training import Diverged
 
 DIGITS = DEEP_PRESETS["digits"]
 KEY = jax.random.key(0)
@@ -149,6 +152,8 @@ def test_domains_that_are_none():
     refused(TypeError, r"^v: .*got list", lambda: begin(Listed([2]), gaussian()))
     removed: Any = {"v_shape": (2,)}
     refused(TypeError, r"^v_shape: .*got .*now v", lambda: EnergyModel(energy, None, **removed))
+    typo: Any = {"hh": Real(3)}
+    refused(TypeError, r"^hh: .*got an unexpected argument", lambda: EnergyModel(energy, None, v=Real(2), **typo))
     refused(TypeError, r"^v: .*got NoneType", lambda: EnergyModel(energy, None))
 
 
@@ -383,12 +388,7 @@ def test_each_function_is_looked_at_once_and_no_number_is_computed():
         (lambda: (own(), gaussian()), BiDSM(0.1, 1), {"posterior_steps": 0}),
         (lambda: (own(), gaussian()), VNCE(), {}),
         (lambda: (own(h=Binary(2)), Given(lambda v: Bernoulli(v, 0.0))), DSM(0.1, Enumerated()), {}),
-        (lambda: (EnergyModel(energy, 2.0, Real(2), Real(1)), gaussian()), V_DSM, {}),
-        (
-            lambda: (EnergyModel(energy, 2.0, Real(2), Real(1)), Given(lambda v: Gaussian(0 * v[:1], 0 * v[:1]))),
-            V_DSM,
-            {},
-        ),
+        (lambda: (own(), Given(lambda v: Gaussian(0 * v[:1], 0 * v[:1]))), V_DSM, {}),
         (lambda: (grbm(), bernoulli()), KSD(1.0, Importance(2)), {}),
         (lambda: (grbm(), bernoulli()), ContrastiveDivergence(persistent=True), {}),
         (lambda: (grbm(), ExactPosterior()), NCE(), {}),
@@ -515,3 +515,76 @@ def test_a_word_that_is_no_choice_is_named_with_its_file(tmp_path):
         ((name, value),) = word.items()
         says = f"^{tmp_path}/config.json: {name}: .*got '{value}'"
         refused(ValueError, says, lambda: recipe_of(tmp_path))
+
+
+def test_a_step_on_something_else():
+    learner = make_learner(V_DSM, learning_rate=1e-3)
+    state = learner.init(KEY, own(), gaussian(), batch=4)
+    v: Any = jnp.ones((4, 2))
+    refused(TypeError, r"^batch: .*got float32\[4, 2\]; .*Batch\(v\)", lambda: learner.step(KEY, state, v))
+    short = Batch(v, {"label": jnp.zeros(3, int)})
+    refused(ValueError, r"^context\['label'\]: .* 4 rows.*got shape \(3,\)", lambda: learner.step(KEY, state, short))
+
+
+def conditional(params, v, h, context):
+    return energy(params, v - context["label"], h)
+
+
+def test_a_context_with_another_key():
+    """The message says which it has."""
+    context, v = {"lable": jnp.zeros((4, 2))}, jnp.ones((4, 2))
+    posterior = GaussianPosterior.linear(KEY, 2, 1, context={"lable": 2})
+    learner = make_learner(V_DSM, learning_rate=1e-3)
+    says = "^log_joint: .*a context with lable, got KeyError; .*'label'"
+    refused(ValueError, says, lambda: learner.init(KEY, own(conditional), posterior, 4, context))
+    refused(ValueError, says, lambda: vaes(own(conditional), v, jnp.ones((4, 2, 1)), context=context))
+
+
+def test_an_energy_without_h():
+    """A model without latents is given an empty h."""
+    model = EnergyModel(lambda params, v: params * jnp.sum(v**2), jnp.ones(()), Real(2))
+    refused(
+        ValueError,
+        r"^log_joint: .* h of shape \(0,\), got TypeError; .*h.*empty",
+        lambda: begin(model, ExactPosterior()),
+    )
+
+
+def test_parts_of_a_posterior_that_differ():
+    """The latent is named that has none, one too many, or one of another kind."""
+    mixed = own(lambda params, v, h: energy(params, v, h["z"]) + jnp.sum(h["y"]), h={"z": Real(1), "y": Binary(3)})
+    says = lambda key, got: rf"^posterior\.parts\['{key}'\]: .*got {got}; "
+    joint = lambda **parts: lambda: begin(mixed, JointPosterior(parts))
+    refused(TypeError, says("y", "none"), joint(z=gaussian()))
+    refused(TypeError, says("x", "Bernoulli"), joint(z=gaussian(), x=bernoulli()))
+    refused(TypeError, says("y", "Gaussian"), joint(z=bernoulli(h=1), y=gaussian(h=3)))
+    joint(z=gaussian(), y=bernoulli())()
+
+
+def test_names_of_metrics_that_are_logged_anyway():
+    state = begin(own(), gaussian())
+    for name in ("gradient_norm", "step", "seconds"):
+        objective = lambda key, model, posterior, batch: (model.params, {name: model.params})  # noqa: B023
+        learner = make_learner(objective, learning_rate=1e-3)
+        step = lambda: eqx.filter_eval_shape(learner.step, KEY, state, Batch(jnp.ones((4, 2))))  # noqa: B023
+        refused(ValueError, f"^metrics: .*got '{name}'", step)
+
+
+def test_a_start_that_is_not_finite_and_a_curve_that_was_not_logged():
+    """A smaller learning rate would not help."""
+
+    def objective(key, model, posterior, batch):
+        return jnp.log(model.params - 2) * 0 + model.params, {}
+
+    learner = make_learner(objective, learning_rate=1e-3)
+    train = lambda model, **options: fit(
+        learner, learner.init(KEY, model, ExactPosterior(), 4), jnp.ones((8, 2)), steps=2, batch=4, **options
+    )
+    plain = EnergyModel(lambda params, v, h: params * jnp.sum(v**2), jnp.ones(()), Real(2))
+    with pytest.raises(Diverged, match="at iteration 1; at the start: the energy or the objective is not finite"):
+        train(plain)
+    fine = eqx.tree_at(lambda model: model.params, plain, jnp.asarray(3.0))
+    fitted = train(fine, evaluate=lambda state: {"quality": 1.0})
+    assert fitted.curve("quality")[1].tolist() == [1.0]
+    refused(ValueError, "^curve: .*gradient_norm, loss, quality.*, got 'nonsense'", lambda: fitted.curve("nonsense"))
+    refused(ValueError, "^metrics: .*got 'step'", lambda: train(fine, evaluate=lambda state: {"step": 1.0}))

@@ -1,5 +1,8 @@
 """Energy-based latent variable models in JAX: learn, sample and evaluate p(v, h) ∝ exp(−E(v, h))."""
 
+import sys
+from typing import no_type_check
+
 import lazy_loader
 
 # The public names are listed in __init__.pyi. Each is imported at first use, so that the command line starts
@@ -13,8 +16,13 @@ _MOVED = {"learners": "training.learner", "optimisers": "optimizers"} | {
 
 
 _REMOVED = {
-    "NoPosterior": "ExactPosterior",
     "LangevinSamples": "vages.samplers.LangevinSamples",
+    "NoLatents": "any source of latents, Enumerated() say, with h=Empty()",
+    "NoPosterior": "ExactPosterior",
+    "binary_states": "Binary(n).states()",
+    "gibbs_noise": "gone: samplers.gibbs_step(key, model, state) draws its own noise",
+    "gibbs_transition": "samplers.gibbs_step(key, model, state)",
+    "langevin_noise": "gone: samplers.langevin_step(key, …) draws its own noise",
     "encoded_vaes": "vaes, which takes an encoding in the place of v",
     "gibbs_sample": "sample(key, model, n, sampler=Gibbs()).v",
     "sample_joint": "sample(key, model, n), or sampler=Annealed(schedule) for the paper's schedule",
@@ -25,10 +33,19 @@ _REMOVED = {
 }
 
 
+@no_type_check  # whose wrapper would stand between this function and who asks
 def __getattr__(name: str) -> object:
     if name in _REMOVED:
-        raise ImportError(f"vages.{name} is now {_REMOVED[name]}; CHANGELOG.md has all new names")
-    if name in _MOVED:
+        said = f"vages.{name} is now {_REMOVED[name]}; CHANGELOG.md has all new names"
+    elif name in _MOVED:
         place = f"vages.{_MOVED[name]}"
-        raise AttributeError(f"vages.{name} is now {place}; write `import {place}`")
-    return _public(name)
+        said = f"vages.{name} is now {place}; write `import {place}`"
+    else:
+        return _public(name)
+    # `from vages import NAME` asks here first, and would replace the text of an AttributeError by its own.
+    asking = sys._getframe(1)
+    importing = (asking.f_globals.get("__name__"), asking.f_code.co_name) == (
+        "importlib._bootstrap",
+        "_handle_fromlist",
+    )
+    raise ImportError(said, name=name) if importing else AttributeError(said, name=name, obj=sys.modules[__name__])

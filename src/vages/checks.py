@@ -47,9 +47,10 @@ def check_inputs(
             raise ValueError(f"h: expected at least {samples} samples of h for each v{why}, got {count}; draw more")
         one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) if hasattr(x, "dtype") else x
         of_one = check_features(model, *shapes_of_one(v, context)) if features is None else jax.tree.map(one, features)
-        check_log_joint(model, of_one, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), h))
+        check_log_joint(model, of_one, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), h), context)
         if weights is not None:
             _check_array("weights", weights, (v.shape[0], count), floating=True)
+            _check_sums(weights)
     if z is not None:
         _check_array("z", z, v.shape, floating=True)
         if z.dtype != v.dtype:
@@ -162,17 +163,24 @@ def check_features(model: Any, v: Any, context: Any = None) -> Any:
     advice = "write it for one example, without a batch axis, or mend the domain v"
     if context is None:
         return on_shapes("features", f"to take one v of shape {v.shape}", advice, model.features, v)
-    expected = f"to take one v of shape {v.shape} and a context with {', '.join(sorted(context))}"
+    expected = f"to take one v of shape {v.shape}{with_keys(context)}"
     return on_shapes("features", expected, "is the model made for this context?", model.features, v, context)
 
 
-def check_log_joint(model: Any, features: Any, h: Any) -> None:
+def check_log_joint(model: Any, features: Any, h: Any, context: Any = None) -> None:
     """Raise unless log p̃(v, h) = −E(v, h) of one example is one floating number."""
     shape = jax.tree.map(lambda x: x.shape, h)
-    expected = f"−E(v, h) of one example, v of shape {model.v.shape} and h of shape {shape}"
+    expected = f"−E(v, h) of one example, v of shape {model.v.shape} and h of shape {shape}{with_keys(context)}"
     advice = "write the energy for one example, without a batch axis, or mend the domains"
+    if not model.h.size:
+        advice += "; it is given an h, too, which is empty where there are no latents"
     log_joint = on_shapes("log_joint", expected, advice, model.log_joint, features, h)
     check_number("log_joint", log_joint, "sum the energy over every axis")
+
+
+def with_keys(context: Any) -> str:
+    """What a context has, for a message."""
+    return "" if context is None else f" and a context with {', '.join(sorted(context))}"
 
 
 def check_number(name: str, out: Any, advice: str, of: str = "for one example (v, h)") -> None:
@@ -189,6 +197,19 @@ def on_shapes(name: str, expected: str, advice: str, function: Callable[..., Any
     except Exception as error:
         said = (str(error).splitlines() or ["it gave no reason"])[0]
         raise ValueError(f"{name}: expected {expected}, got {type(error).__name__}; {advice}: {said}") from error
+
+
+def _check_sums(weights: Any) -> None:
+    """Raise where concrete weights are no probabilities: a row does not sum to 1. NaN is named by others."""
+    if isinstance(weights, Tracer):
+        return
+    sums = np.sum(np.asarray(weights, np.float64), axis=1)
+    if np.any(wrong := np.abs(sums - 1) > 1e-3):
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"weights: expected rows that sum to 1, got {sums[row]:.6g} in row {row}; divide by their sums, or take "
+            "jax.nn.softmax of log-weights"
+        )
 
 
 def _check_array(name: str, array, shape: tuple, *, floating: bool) -> None:

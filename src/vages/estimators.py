@@ -9,7 +9,8 @@ Every function takes a batch: v (batch, …), h (batch, L, …), and a context o
 Where VaES and VaGES are multiplied, as in every objective of the paper, their h must be independent draws.
 
 `weights` (batch, L) turns samples into a support: h_i carries probability weights_i, means become expectations
-and the sample covariance becomes the covariance, so that enumerated states give the exact value.
+and the sample covariance becomes the covariance, so that enumerated states give the exact value. They must sum to 1 for
+each v; where they are known numbers, not traced ones, that is checked.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,10 @@ Model = TypeVar("Model", bound=EBLVM)
 
 
 def vaes(model: EBLVM, v: Array | Encoding, h: Any, weights: Array | None = None, *, context: Any = None) -> Array:
-    """The variational estimate of the score at each v (Eq. 7), shaped like v: one pullback, whatever L is."""
+    """The variational estimate of the score at each v (Eq. 7), shaped like v: one pullback, whatever L is.
+
+    `weights` are probabilities of the h_i, which sum to 1 for each v.
+    """
     _check(model, v, context, h, weights=weights)
     encoding = encode(model, v, context)
 
@@ -68,6 +72,8 @@ def surrogate(
 
     One push-forward along z gives log p̃(v, h_i) and its slope s_i = zᵀ∇_v log p̃(v, h_i) together. The gradient of
     mean_i s_i is zᵀê; that of Σ_i (s_i − s̄) log p̃(v, h_i) / (L − 1), with the first factor held fixed, is zᵀĉ.
+
+    `weights` are probabilities of the h_i, which sum to 1 for each v.
     """
     _check(model, v, context, h, z, weights, samples=1 if weights is not None else 2)
     v, context = (v.v, v.context) if isinstance(v, Encoding) else (v, context)

@@ -49,6 +49,10 @@ class EnergyModel(EBLVM):
         **removed: Any,
     ):
         for name in removed:
+            if name not in ("v_shape", "h_shape"):
+                raise TypeError(
+                    f"{name}: expected v, h, features or conditional, got an unexpected argument; leave it out"
+                )
             new = name.removesuffix("_shape")
             advice = f"give {new}=Real(2), Binary(2) or Categorical(2, 3), say"
             raise TypeError(f"{name}: expected no such argument, got one that is now {new}, a domain; {advice}")

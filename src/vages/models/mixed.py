@@ -55,6 +55,11 @@ def dtype_of(*trees: Any):
     return next(leaf.dtype for leaf in jax.tree.leaves(trees) if _is_floating(leaf))
 
 
+def is_narrow(x: Any) -> bool:
+    """Whether an array, or its shape, is of floating numbers of less than 32 bits."""
+    return jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4
+
+
 def check_floating(dtype: DTypeLike) -> None:
     """Raise unless the dtype is a floating one."""
     if not jnp.issubdtype(dtype, jnp.floating):

@@ -141,6 +141,7 @@ def check_loss(out: Any, carry: Any) -> Any:
             f"loss: expected (scalar, dict of metrics, carry), got {_called(out)}"
             f"{f' of {len(out)}' if isinstance(out, tuple) else ''}; return loss, {{}}, None"
         )
+    check_metric_names(out[1], ("gradient_norm", "step", "seconds"))
     for name, metric in out[1].items():
         number = isinstance(metric, int | float | np.generic) or (eqx.is_array(metric) and metric.shape == ())
         if not isinstance(name, str) or not number:
@@ -152,6 +153,13 @@ def check_loss(out: Any, carry: Any) -> Any:
             "make numbers that change arrays, jnp.asarray(0) say"
         )
     return out
+
+
+def check_metric_names(metrics: dict[str, Any], taken: tuple[str, ...]) -> None:
+    """Raise where a number has the name of one that is logged anyway: one would replace the other."""
+    for name in taken:
+        if name in metrics:
+            raise ValueError(f"metrics: expected other names than {', '.join(taken)}, got {name!r}; call it my_{name}")
 
 
 def _kind(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """q(h | v): variational posteriors, their divergences from the truth, and the corrector of their samples."""
 
 from vages.posteriors.checks import check_contract
+from vages.posteriors.conditioned import Conditioned
 from vages.posteriors.corrector import Corrector, langevin_corrector
 from vages.posteriors.divergences import Divergence, fisher, kl
 from vages.posteriors.exact import ExactPosterior, Listed
@@ -19,6 +20,7 @@ from vages.posteriors.posterior import Posterior, has_parameters, infer
 __all__ = [
     "BernoulliPosterior",
     "CategoricalPosterior",
+    "Conditioned",
     "Corrector",
     "Divergence",
     "ExactPosterior",

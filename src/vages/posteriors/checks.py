@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vages.checks import check_features, check_kind, check_log_joint, check_number, on_shapes
+from vages.checks import check_features, check_kind, check_log_joint, check_number, on_shapes, with_keys
 from vages.distributions import Bernoulli, Distribution, Gaussian, Joint, OneHot
 from vages.domains import Binary, Categorical, Domain, Empty, Product, Real
 from vages.models import EBLVM
-from vages.models.mixed import dtype_of
+from vages.models.mixed import dtype_of, is_narrow
 from vages.posteriors.exact import Listed
+from vages.posteriors.learnt import check_reads_context
 from vages.posteriors.posterior import Posterior
 
 _POSTERIORS = {
@@ -51,6 +52,7 @@ def check_contract(model: EBLVM, posterior: Posterior, context: Any = None) -> D
         check_kind(name, domain, Domain, "a domain of the model", "write Real(2) for a vector of two real numbers")
     dtype = dtype_of(model, posterior, np.zeros((), jnp.result_type(float)))
     v = jax.ShapeDtypeStruct(model.v.shape, jax.dtypes.canonicalize_dtype(dtype))
+    context = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, v.dtype) if is_narrow(x) else x, context)
     features = check_features(model, v, context)
     q = _checked_posterior(model, posterior, features, v, context)
     mean, h, log_prob = on_shapes("posterior", "samples of q(h | v)", "mend its parameters' shapes", _drawn, q)
@@ -61,22 +63,36 @@ def check_contract(model: EBLVM, posterior: Posterior, context: Any = None) -> D
                 f"{type(posterior).__name__}; build it for that many latents, or mend the domain h"
             )
     check_number("log_prob", log_prob, "sum it over every axis")
-    check_log_joint(model, features, h)
+    check_log_joint(model, features, h, context)
     return q
 
 
 def _checked_posterior(model: EBLVM, posterior: Posterior, features: Any, v: Any, context: Any) -> Distribution:
     name = type(posterior).__name__
-    expected, advice = f"{name} to take one v of shape {v.shape}", "build it for this model"
+    expected, advice = f"{name} to take one v of shape {v.shape}{with_keys(context)}", "build it for this model"
     known = () if context is None else (context,)
+    if known:
+        check_reads_context(posterior)
     q = on_shapes("posterior", expected, advice, posterior, model, features, v, *known)
     check_kind("posterior", q, Distribution, f"a Distribution from {name}", "return vages.Gaussian(mean, log_std), say")
+    if isinstance(q, Joint) and isinstance(model.h, Product):
+        _check_parts(q, dict(model.h.parts))
     if not fits(q, model.h):
         raise TypeError(
             f"posterior: expected q of {model.h!r}, which {type(model).__name__} has as latents, got "
             f"{type(q).__name__}; use {_POSTERIORS.get(type(model.h), 'another')}"
         )
     return q
+
+
+def _check_parts(q: Joint, domains: dict[str, Domain]) -> None:
+    """Raise where a posterior is missing, is one too many, or is of another kind."""
+    for key in sorted(set(q.parts) | set(domains)):
+        wanted = f"one of {domains[key]!r}, as the latents have" if key in domains else "no such latent"
+        if key not in q.parts or key not in domains or not fits(q.parts[key], domains[key]):
+            got = type(q.parts[key]).__name__ if key in q.parts else "none"
+            advice = _POSTERIORS.get(type(domains[key]), "another") if key in domains else f"only {sorted(domains)}"
+            raise TypeError(f"posterior.parts[{key!r}]: expected {wanted}, got {got}; use {advice}")
 
 
 def _drawn(q: Distribution) -> tuple[Any, Any, Any]:

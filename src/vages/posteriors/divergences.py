@@ -23,7 +23,11 @@ from vages.posteriors.posterior import Posterior, has_parameters, infer
 
 @dataclass(frozen=True)
 class Divergence:
-    """The expectation under q of `gap(model, q, features, h)`, a function of one example and one sample."""
+    """The expectation under q of `gap(model, q, features, h)`, a function of one example and one sample.
+
+    `kl` is KL(q ‖ p(h | v)) only up to log p̃(v), which q does not change: it may be negative, and is no measure of
+    how good q is. Differences between posteriors of one model are. `posterior_gap` gives the divergence itself.
+    """
 
     name: str
     gap: Callable[[EBLVM, Distribution, Any, Any], Float[Array, ""]]

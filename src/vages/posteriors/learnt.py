@@ -1,9 +1,10 @@
 """Posteriors with parameters: any network's output as Bernoulli, one-hot or diagonal Gaussian variables.
 
-They look at v alone; a posterior of one's own may look at features and context, too.
+They look at v, and at a context where there is one: a network is then called as `network(v, context)`, and one that
+takes v alone is refused. A posterior of one's own may look at features, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -16,50 +17,75 @@ from vages.domains import Product
 from vages.models import EBLVM
 from vages.nets import ConvEncoder, ResidualMLP
 from vages.nets.network import check_size
+from vages.posteriors.conditioned import call, reads_context, with_context
 from vages.posteriors.posterior import Posterior
 
 
 class BernoulliPosterior(Posterior):
     """q(h | v) with `network(v)` as logits; samples relaxed at `temperature`, binary at temperature 0."""
 
-    network: Callable[[Array], Array]
+    network: Callable[..., Array]
     temperature: float = eqx.field(static=True, default=0.1)
 
     @staticmethod
-    def linear(key: PRNGKeyArray, v_dim: int, h_dim: int, temperature: float = 0.1) -> "BernoulliPosterior":
-        """One fully connected layer, as in the paper's GRBM experiments."""
-        return BernoulliPosterior(eqx.nn.Linear(v_dim, h_dim, key=key), temperature)
+    def linear(
+        key: PRNGKeyArray,
+        v_dim: int,
+        h_dim: int,
+        temperature: float = 0.1,
+        *,
+        context: Mapping[str, int] | None = None,
+    ) -> "BernoulliPosterior":
+        """One fully connected layer, as in the paper's GRBM experiments; `context` as `GaussianPosterior` has it."""
+        layer = lambda size: eqx.nn.Linear(size, h_dim, key=key)
+        return BernoulliPosterior(with_context(layer, v_dim, context), temperature)
 
     def __call__(self, model: EBLVM, features: Any, v: Array, context: Any = None) -> Bernoulli:
-        return Bernoulli(self.network(v), self.temperature)
+        return Bernoulli(_output(self, v, context), self.temperature)
 
 
 class CategoricalPosterior(Posterior):
     """q(h | v) with `network(v)`, n k numbers, as logits of n choices among k; samples as `BernoulliPosterior` has."""
 
-    network: Callable[[Array], Array]
+    network: Callable[..., Array]
     shape: tuple[int, int] = eqx.field(static=True)
     temperature: float = eqx.field(static=True, default=0.1)
 
     @staticmethod
-    def linear(key: PRNGKeyArray, v_dim: int, n: int, k: int, temperature: float = 0.1) -> "CategoricalPosterior":
-        """One fully connected layer."""
-        return CategoricalPosterior(eqx.nn.Linear(v_dim, n * k, key=key), (n, k), temperature)
+    def linear(
+        key: PRNGKeyArray,
+        v_dim: int,
+        n: int,
+        k: int,
+        temperature: float = 0.1,
+        *,
+        context: Mapping[str, int] | None = None,
+    ) -> "CategoricalPosterior":
+        """One fully connected layer; `context` as `GaussianPosterior` has it."""
+        layer = lambda size: eqx.nn.Linear(size, n * k, key=key)
+        return CategoricalPosterior(with_context(layer, v_dim, context), (n, k), temperature)
 
     def __call__(self, model: EBLVM, features: Any, v: Array, context: Any = None) -> OneHot:
-        return OneHot(self.network(v).reshape(self.shape), self.temperature)
+        return OneHot(_output(self, v, context).reshape(self.shape), self.temperature)
 
 
 class GaussianPosterior(Posterior):
-    """q(h | v) with `network(v)` as the pair (mean, log standard deviation)."""
+    """q(h | v) with `network(v)` as the pair (mean, log standard deviation).
 
-    network: Callable[[Array], tuple[Array, Array]]
+    Where the data have a context, `linear` and `mlp` are given the sizes of its entries, `context={"label": 10}`: the
+    number of classes of an integer, which is one-hot, or of numbers in a floating entry. They are put beside v.
+    """
+
+    network: Callable[..., tuple[Array, Array]]
 
     @staticmethod
-    def linear(key: PRNGKeyArray, v_dim: int, h_dim: int) -> "GaussianPosterior":
+    def linear(
+        key: PRNGKeyArray, v_dim: int, h_dim: int, *, context: Mapping[str, int] | None = None
+    ) -> "GaussianPosterior":
         """One fully connected layer for the mean and one for the log standard deviation."""
         mean, log_std = jax.random.split(key)
-        return GaussianPosterior(Heads(eqx.nn.Linear(v_dim, h_dim, key=mean), eqx.nn.Linear(v_dim, h_dim, key=log_std)))
+        layers = lambda size: Heads(eqx.nn.Linear(size, h_dim, key=mean), eqx.nn.Linear(size, h_dim, key=log_std))
+        return GaussianPosterior(with_context(layers, v_dim, context))
 
     @staticmethod
     def convolutional(
@@ -71,14 +97,21 @@ class GaussianPosterior(Posterior):
 
     @staticmethod
     def mlp(
-        key: PRNGKeyArray, shape: int | tuple[int, ...], latents: int, *, width: int, depth: int
+        key: PRNGKeyArray,
+        shape: int | tuple[int, ...],
+        latents: int,
+        *,
+        width: int,
+        depth: int,
+        context: Mapping[str, int] | None = None,
     ) -> "GaussianPosterior":
         """A residual network of fully connected layers, for what `DeepEBLVM.vectors` takes."""
         check_size(latents=latents)
-        return GaussianPosterior(Halves(ResidualMLP(key, shape, width=width, depth=depth, out=2 * latents)))
+        network = lambda shape: Halves(ResidualMLP(key, shape, width=width, depth=depth, out=2 * latents))
+        return GaussianPosterior(with_context(network, shape, context))
 
     def __call__(self, model: EBLVM, features: Any, v: Array, context: Any = None) -> Gaussian:
-        moments: Any = self.network(v)
+        moments: Any = _output(self, v, context)
         if hasattr(moments, "ndim") and (isinstance(model.h, Product) or moments.ndim == len(model.h.shape)):
             raise TypeError(
                 f"network: expected the pair (mean, log standard deviation), got one array of shape {moments.shape}; "
@@ -100,20 +133,48 @@ class JointPosterior(Posterior):
 class Heads(eqx.Module):
     """Two networks of the same input, side by side."""
 
-    mean: Callable[[Array], Array]
-    log_std: Callable[[Array], Array]
+    mean: Callable[..., Array]
+    log_std: Callable[..., Array]
 
-    def __call__(self, v: Array) -> tuple[Array, Array]:
-        """(mean(v), log_std(v))."""
-        return self.mean(v), self.log_std(v)
+    def __call__(self, v: Array, context: Any = None) -> tuple[Array, Array]:
+        """(mean(v), log_std(v)), each given the context where it takes one."""
+        return call(self.mean, v, context), call(self.log_std, v, context)
 
 
 class Halves(eqx.Module):
     """One network whose output is (mean, log_std), end to end."""
 
-    network: Callable[[Array], Array]
+    network: Callable[..., Array]
 
-    def __call__(self, v: Array) -> tuple[Array, Array]:
-        """(mean(v), log_std(v))."""
-        mean, log_std = jnp.split(self.network(v), 2)
+    def __call__(self, v: Array, context: Any = None) -> tuple[Array, Array]:
+        """(mean(v), log_std(v)), given the context where the network takes one."""
+        mean, log_std = jnp.split(call(self.network, v, context), 2)
         return mean, log_std
+
+
+def check_reads_context(posterior: Posterior, name: str = "posterior") -> None:
+    """Raise where a network takes v alone: q would be the same in every context, and all estimates biased."""
+    if isinstance(posterior, JointPosterior):
+        for key, part in posterior.parts.items():
+            check_reads_context(part, f"{name}.parts[{key!r}]")
+        return
+    learnt = isinstance(posterior, BernoulliPosterior | CategoricalPosterior | GaussianPosterior)
+    if learnt and not any(map(reads_context, _networks(posterior.network))):
+        raise TypeError(
+            f"{name}: expected {type(posterior).__name__} with a network of (v, context), as the data have a context, "
+            "got a network of v alone; build it with context={'label': 10}, say, or wrap the network in "
+            "posteriors.Conditioned"
+        )
+
+
+def _networks(network: Any) -> tuple[Any, ...]:
+    """What is called in the end."""
+    if isinstance(network, Heads):
+        return (*_networks(network.mean), *_networks(network.log_std))
+    return _networks(network.network) if isinstance(network, Halves) else (network,)
+
+
+def _output(posterior: Any, v: Array, context: Any) -> Any:
+    if context is not None:
+        check_reads_context(posterior)
+    return call(posterior.network, v, context)

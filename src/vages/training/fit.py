@@ -1,5 +1,6 @@
 """Training: chunks of compiled iterations; between them the log, the guard, checkpoints and callbacks."""
 
+import re
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from jaxtyping import Array, Key, PRNGKeyArray
 from vages.checks import check_context, check_count, check_finite, check_numbers
 from vages.data import Batches
 from vages.objectives import Batch
+from vages.objectives.objective import check_metric_names
 from vages.training.cluster import check_same, digest
 from vages.training.devices import BATCH, any_process, check_batch, everywhere, here, is_writer, place
 from vages.training.digests import fingerprint
@@ -55,6 +57,9 @@ class Fitted:
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The logged values of one quantity: (steps, values), values with a last axis of seeds where there are many."""
         rows = [row for row in self.history if name in row]
+        if self.history and not rows:
+            known = ", ".join(sorted({name for row in self.history for name in row}))
+            raise ValueError(f"curve: expected a name that was logged, {known}, got {name!r}; choose one")
         return np.array([row["step"] for row in rows]), np.array([row[name] for row in rows], np.float64)
 
     def uninterrupted(self) -> "Fitted":
@@ -223,6 +228,7 @@ def fit(
             record |= {"step": end, "seconds": position.seconds}
             if evaluate is not None and (on_grid(end) or end == steps):
                 numbers, looked = evaluate(here(run.state)), end
+                check_metric_names(numbers, ("step", "seconds"))
                 record |= {name: _plain(value) for name, value in numbers.items()}
                 if select is not None:
                     chosen = _better(run, select, numbers)
@@ -258,10 +264,12 @@ def _recovered(guard: Guard, problem: str, keeper: Keeper, first: Run, position:
     if guard.policy == "stop" or position.retries >= guard.retries:
         tried = f" after {position.retries} retries" if position.retries else ""
         keeper.tell("diverged", step=position.step, problem=problem)
-        raise Diverged(
-            f"training diverged{tried}: {problem}; try a smaller learning rate, gradient clipping, larger noise, or "
-            f"the guard's policy recover. {keeper.last_good()}".rstrip()
+        advice = (
+            "at the start: the energy or the objective is not finite, or its gradient; look for log, division or √ at 0"
+            if re.search(r"finite .* at iteration 1\b", problem)
+            else "try a smaller learning rate, gradient clipping, larger noise, or the guard's policy recover"
         )
+        raise Diverged(f"training diverged{tried}: {problem}; {advice}. {keeper.last_good()}".rstrip())
     run, back = keeper.restore(first)
     retries = position.retries + 1
     rate = run.state.rate * guard.lower ** (retries - back.retries)
@@ -314,6 +322,8 @@ def _check(data: Batch, shape: tuple[int, ...], own_data: bool, seeds: tuple[int
     check_finite("data", data.v)
     rows = data.v.shape[int(own_data)]
     check_context(data.context, rows, seeds=len(seeds) if own_data else None)
+    for name, array in (data.context or {}).items():
+        check_finite(f"context[{name!r}]", array)
 
 
 def _check_settings(steps: int, batch: int, chunk: int, evaluate_every: int | None, mesh: Mesh | None) -> None:

@@ -21,6 +21,7 @@ from jaxtyping import Array, DTypeLike, Float, Int, Key, PRNGKeyArray, UInt32
 from vages.checks import check_context, check_kind, check_number
 from vages.hoist import hoist
 from vages.models import EBLVM, Encoding, Mixed, encode
+from vages.models.mixed import dtype_of, is_narrow
 from vages.objectives import Batch, Given, Metrics, Objective, as_objective
 from vages.objectives.objective import check_loss, check_points
 from vages.optimizers import Rate, adam, apply, check_rate
@@ -102,7 +103,7 @@ def make_learner(
         return posterior if compute_dtype is None else MixedPosterior(posterior, compute_dtype)
 
     def check(key: Any, model: Any, posterior: Any, batch: Any, context: Any) -> None:
-        """Raise, before anything is computed, what the first step would: a contract broken, parts that do not fit."""
+        """Raise, from shapes alone, where a contract is broken or parts do not fit. No loss is traced for it."""
         order = "init takes (key, model, posterior, batch), in this order"
         check_kind("key", key, (Key[Array, ""], UInt32[Array, "_"]), "a key, jax.random.key(0) say", order)
         check_kind("model", model, EBLVM, "an EBLVM", order)
@@ -116,6 +117,11 @@ def make_learner(
         if (posterior_steps or own.unrolled) and has_parameters(posterior):
             divergence.check(posterior, q)
         own.check(model, q)
+        if not any(map(eqx.is_inexact_array, jax.tree.leaves(model))):
+            raise TypeError(
+                f"model: expected floating arrays, which are trained, got {type(model).__name__} without any; write "
+                "jnp.array([1.0, 2.0]), say, as lists, Python numbers and integers are constants"
+            )
 
     def init(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, batch: int, context: Any = None) -> LearnerState:
         check(key, model, posterior, batch, context)
@@ -168,6 +174,9 @@ def make_learner(
         return eqx.combine(carry[0], static)
 
     def step(key: PRNGKeyArray, state: LearnerState, batch: Batch) -> tuple[LearnerState, Metrics]:
+        check_kind("batch", batch, Batch, "a Batch", "write step(key, state, Batch(v))")
+        check_context(batch.context, len(batch.v))
+        batch = _widened(batch, dtype_of(state.model))
         for_posterior, for_points, for_loss = jax.random.split(key, 3)
         model, posterior, posterior_state = low_model(state.model), state.posterior, state.posterior_optimizer
         points = own.perturb(for_points, batch)
@@ -200,6 +209,11 @@ def make_learner(
         ), metrics
 
     return Learner(init, step)
+
+
+def _widened(batch: Batch, dtype: Any) -> Batch:
+    """Numbers of 16 bits in the dtype of the parameters: noise and scores are computed in the dtype of v."""
+    return jax.tree.map(lambda x: x.astype(dtype) if is_narrow(x) else x, batch)
 
 
 def _averaged(decay: float, state: LearnerState, now: Averages) -> Averages:

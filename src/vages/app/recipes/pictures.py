@@ -22,7 +22,9 @@ def draw(trained: Trained) -> dict[str, Figure]:
     """Figures by name, of the first seed."""
     model, recipe, test = trained.model(), trained.recipe, trained.data.test
     figures = {}
-    logged = [name for name in CURVES if len(trained.fitted.curve(name)[0])]  # nothing, if it was stopped at once
+    logged = [
+        name for name in CURVES if any(name in row for row in trained.fitted.history)
+    ]  # nothing, if it was stopped at once
     if logged:
         ceiling = ("log 2, the data's own", float(np.log(2))) if recipe.data == "checkerboard" else None
         curve = {recipe.method: trained.fitted.curve(logged[0])}

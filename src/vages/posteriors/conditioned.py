@@ -1,0 +1,91 @@
+"""Networks that are given the context of an example beside v."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+
+class Conditioned(eqx.Module):
+    """`network` of one vector: v, flattened, and the named entries of the context.
+
+        Conditioned(eqx.nn.Linear(2 + 10, 3, key=key), {"label": 10})
+
+    An integer is one-hot among so many classes; floating entries are flattened to so many numbers. Entries without a
+    name here are left out.
+    """
+
+    network: Callable[[Array], Any]
+    sizes: tuple[tuple[str, int], ...] = eqx.field(static=True)
+
+    def __init__(self, network: Callable[[Array], Any], context: Mapping[str, int]):
+        self.network, self.sizes = network, tuple(sorted(context.items()))
+        for name, size in self.sizes:
+            if not isinstance(size, int) or size < 1:
+                raise ValueError(
+                    f"context[{name!r}]: expected a number of classes, or the size of a vector, got {size!r}; "
+                    "write {'label': 10}, say"
+                )
+
+    def __call__(self, v: Array, context: Any = None) -> Any:
+        """`network` at one example."""
+        return self.network(jnp.concatenate([v.reshape(-1), *(_vector(context, *one, v.dtype) for one in self.sizes)]))
+
+
+def with_context(
+    build: Callable[[Any], Callable[..., Any]], shape: int | tuple[int, ...], context: Mapping[str, int] | None
+) -> Callable[..., Any]:
+    """`build(shape)`; with a context, `build` of v and its entries as one vector, `Conditioned`."""
+    if context is None:
+        return build(shape)
+    size = shape if isinstance(shape, int) else math.prod(shape)
+    return Conditioned(build(size + sum(context.values())), context)
+
+
+def call(network: Callable[..., Any], v: Array, context: Any) -> Any:
+    """`network(v, context)` where there is a context and the network takes it; `network(v)` otherwise."""
+    return network(v) if context is None or not reads_context(network) else network(v, context)
+
+
+def reads_context(network: Callable[..., Any]) -> bool:
+    """Whether a network takes a second argument that is called `context` or has no default."""
+    return _of_class(type(network)) if isinstance(network, eqx.Module) else _takes_context(network)
+
+
+@lru_cache(maxsize=64)
+def _of_class(kind: Any) -> bool:
+    return _takes_context(kind.__call__, skip=1)
+
+
+def _takes_context(function: Callable[..., Any], skip: int = 0) -> bool:
+    try:
+        named = list(inspect.signature(function).parameters.values())[skip:]
+    except (TypeError, ValueError):  # a function that is not Python's
+        return False
+    taken = [one for one in named if one.kind not in (one.KEYWORD_ONLY, one.VAR_KEYWORD)]
+    if any(one.kind == one.VAR_POSITIONAL for one in taken[:2]):
+        return True
+    return len(taken) > 1 and (taken[1].name == "context" or taken[1].default is inspect.Parameter.empty)
+
+
+def _vector(context: Any, name: str, size: int, dtype: Any) -> Array:
+    """One entry as `size` numbers."""
+    if not isinstance(context, dict) or name not in context:
+        got = f"one with {', '.join(sorted(context))}" if isinstance(context, dict) else "none"
+        raise ValueError(f"context: expected {name!r}, which the posterior's network reads, got {got}; give it")
+    entry = jnp.asarray(context[name])
+    if jnp.issubdtype(entry.dtype, jnp.floating):
+        if entry.size != size:
+            raise ValueError(f"context[{name!r}]: expected {size} numbers, got shape {entry.shape}; mend the size")
+        return entry.reshape(-1).astype(dtype)
+    if entry.size != 1:
+        raise ValueError(
+            f"context[{name!r}]: expected one label among {size}, got shape {entry.shape}; make numbers floating"
+        )
+    return jax.nn.one_hot(entry.reshape(()).astype(jnp.int32), size, dtype=dtype)

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.models import EBLVM
-from vages.samplers.target import State, Target
+from vages.samplers.langevin import chain_dtype
+from vages.samplers.target import State, Target, scattered
 
 _SETTLING = 200  # small steps towards p(v | h) of a random h
+_SPREAD = 2.0  # standard deviation of where chains start
 
 
 class Chain(NamedTuple):
@@ -54,8 +56,23 @@ def kernel_of(name: str) -> Any:
 
 
 @eqx.filter_jit
-def settle(key: PRNGKeyArray, model: EBLVM, given: dict[str, Any], start: State) -> State:
-    """Starts (targets, chains, …) moved towards p(v | h) of the random h that they have.
+def far_apart(
+    key: PRNGKeyArray, model: EBLVM, given: dict[str, Any], shape: tuple[int, int], *, settled: bool
+) -> State:
+    """Starts (targets, chains, …): normal numbers and random states; where there are both, `settled`."""
+    target, dtype = Target(model, **jax.tree.map(lambda x: x[0], given)), chain_dtype(model)
+    for_settling, *keys = jax.random.split(key, 1 + len(target.domains))
+    spread = {True: jnp.asarray(_SPREAD, dtype), False: jnp.ones((), dtype)}
+    states = {
+        name: spread[domain.continuous] * scattered(key, domain, shape, dtype)
+        for key, (name, domain) in zip(keys, target.domains.items(), strict=True)
+    }
+    both = bool(target.discrete) and bool(target.continuous)
+    return _settle(for_settling, model, given, states) if settled and both else states
+
+
+def _settle(key: PRNGKeyArray, model: EBLVM, given: dict[str, Any], start: State) -> State:
+    """Starts moved towards p(v | h) of the random h that they have.
 
     Chains then begin in the modes that the latents make, wherever these are. Each chain finds its own step size.
     """

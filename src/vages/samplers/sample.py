@@ -27,16 +27,15 @@ from vages.samplers.exact import can_list, sample_exactly, sample_posterior_exac
 from vages.samplers.gibbs import Gibbs, can_gibbs
 from vages.samplers.langevin import Held, chain_dtype
 from vages.samplers.mcmc import MCMC
-from vages.samplers.moves import settle
+from vages.samplers.moves import far_apart
 from vages.samplers.samples import Samples, check_drawn, diagnose, warn
-from vages.samplers.target import State, Target, assemble, latents, scattered
+from vages.samplers.target import State, assemble, latents
 
 Sampler = MCMC | Gibbs | Annealed
 
 _CHAINS = 16  # so many rarely start in one mode of two
 _POSTERIOR_CHAINS = 4  # for each v
 _LEAST_DRAWS = 250  # of a chain, for R̂ to mean something
-_SPREAD = 2.0  # standard deviation of where chains start
 
 
 def sample(
@@ -157,18 +156,8 @@ def _spread(x: Array, kept: int) -> Array:
 
 def _start(key: PRNGKeyArray, model: EBLVM, given: dict[str, Any], shape: tuple[int, int], start: Any) -> State:
     """Where the chains begin (targets, chains, …): far apart, or where the user says."""
-    target, dtype = Target(model, **jax.tree.map(lambda x: x[0], given)), chain_dtype(model)
-    for_settling, *keys = jax.random.split(key, 1 + len(target.domains))
-    spread = {True: jnp.asarray(_SPREAD, dtype), False: jnp.ones((), dtype)}
-    states = {
-        name: spread[domain.continuous] * scattered(key, domain, shape, dtype)
-        for key, (name, domain) in zip(keys, target.domains.items(), strict=True)
-    }
-    if start is not None:
-        return states | _asked(model, start, shape, dtype)
-    if target.discrete and target.continuous:
-        states = settle(for_settling, model, given, states)
-    return states
+    states = far_apart(key, model, given, shape, settled=start is None)
+    return states if start is None else states | _asked(model, start, shape, chain_dtype(model))
 
 
 def _asked(model: EBLVM, start: Any, shape: tuple[int, int], dtype: Any) -> State:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from vages.samplers.target import State
 
@@ -58,27 +58,30 @@ class Samples(NamedTuple):
 
 def diagnose(trace: State) -> tuple[dict[str, Array], dict[str, Array]]:
     """R̂ and ESS of each coordinate of chains (targets, chains, draws, …): arrays (targets, …)."""
-    results = {name: _diagnose(x) for name, x in trace.items() if x.size}
-    return {name: x[0] for name, x in results.items()}, {name: x[1] for name, x in results.items()}
+    moved = {name: jnp.moveaxis(x, 0, 2) for name, x in trace.items() if x.size}  # (chains, draws, targets, …)
+    flat = [x.reshape(*x.shape[:2], -1).astype(jnp.float32) for x in moved.values()]
+    ends = np.cumsum([x.shape[2] for x in flat])[:-1]
+    both = (np.split(np.asarray(x), ends) for x in _diagnose(jnp.concatenate(flat, axis=2)))
+    named = ({k: jnp.asarray(x.reshape(moved[k].shape[2:])) for k, x in zip(moved, part, strict=True)} for part in both)
+    rhat, ess = named
+    return rhat, ess
 
 
 @jax.jit
-def _diagnose(x: Array) -> tuple[Array, Array]:
+def _diagnose(x: Float[Array, "chains draws n"]) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
     """Rank-normalized split-R̂ and bulk ESS. Where ranks tell nothing (zeros and ones), R̂ is the plain one of halves."""
     from blackjax.diagnostics import ess_bulk, potential_scale_reduction, rhat
 
-    targets, chains, draws, *event = x.shape
-    flat = jnp.moveaxis(x, 0, 2).reshape(chains, draws, -1).astype(jnp.float32)
+    chains, draws, _ = x.shape
     half = draws // 2
-    halves = jnp.concatenate([flat[:, :half], flat[:, half : 2 * half]])
+    halves = jnp.concatenate([x[:, :half], x[:, half : 2 * half]])
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        ranked = rhat(flat if chains > 1 else halves).reshape(-1).astype(jnp.float32)
+        ranked = rhat(x if chains > 1 else halves).reshape(-1).astype(jnp.float32)
         plain = potential_scale_reduction(halves).reshape(-1).astype(jnp.float32)
-        least = ess_bulk(flat).reshape(-1).astype(jnp.float32)
-    still = jnp.all(flat == flat[:1, :1], axis=(0, 1))  # held, or a state that nobody leaves
+        least = ess_bulk(x).reshape(-1).astype(jnp.float32)
+    still = jnp.all(x == x[:1, :1], axis=(0, 1))  # held, or a state that nobody leaves
     worst = jnp.where(still, 1.0, jnp.where(jnp.isnan(ranked), plain, ranked))
-    least = jnp.where(still, 1.0 * chains * draws, jnp.where(jnp.isnan(least), 1.0, least))
-    return worst.reshape(targets, *event), least.reshape(targets, *event)
+    return worst, jnp.where(still, 1.0 * chains * draws, jnp.where(jnp.isnan(least), 1.0, least))
 
 
 def check_drawn(trace: State, log_prob: Array) -> None:

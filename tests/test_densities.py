@@ -133,7 +133,7 @@ def test_log_z_of_the_mixture_from_both_sides():
         assert abs(side.value - truth) < 5 * side.error
         assert side.error < 0.1
     assert abs(found.gap) < 0.2
-    v = vages.sample(KEY, model, 1000).v
+    v = vages.sample(KEY, model, 1000, sampler=vages.MCMC("hmc")).v  # compiled already
     likelihood = vages.log_likelihood(KEY, model, None, v, log_z=found)
     entropy = np.mean(exact_log_density(model, v)[0]) - truth
     assert abs(likelihood.forward - entropy) < 5 * likelihood.error

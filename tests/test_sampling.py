@@ -203,6 +203,9 @@ def test_v_given_h():
     ends = vages.sample(KEY, model, 40, h=rows, sampler=MCMC("hmc", warmup=200))
     rest = ends.v - model.params["b"][None] - rows @ model.params["W"].T
     assert abs(float(jnp.std(rest)) / 0.6 - 1) < 0.15
+    begun = rows @ model.params["W"].T
+    near = vages.sample(KEY, model, 40, h=rows, start=begun, sampler=MCMC("hmc", warmup=200))
+    assert near.v.shape == ends.v.shape
     assert bool(jnp.all(ends.h == rows))
 
 
@@ -266,6 +269,10 @@ def test_gibbs_of_a_grbm_against_enumeration():
     exact = vages.sample(jax.random.key(1), model, 64_000)
     assert_close(samples.v, np.asarray(exact.v).mean(0), np.asarray(exact.v).std(0))
     assert samples.worst_rhat < 1.01
+    gaussian = vages.LinearGaussian.init(KEY, 3, 2)
+    samples = vages.sample(KEY, gaussian, 16_000, sampler=Gibbs(warmup=100))
+    covariance = np.linalg.inv(np.asarray(gaussian.marginal_precision(), np.float64))
+    assert_close(samples.v, np.asarray(gaussian.marginal_mean()), np.sqrt(np.diag(covariance)))
 
 
 def test_contexts_shared_and_one_for_each_draw():
@@ -356,6 +363,9 @@ def test_bad_input(as_users_have_it):
         vages.sample(KEY, binary, 5, held=jnp.zeros(10, bool))  # pyright: ignore[reportArgumentType]
     with refused("sampler", kind=TypeError):
         vages.sample(KEY, binary, 5, sampler=Gibbs())
+    with refused("held", kind=TypeError):
+        each = Held(jnp.zeros((5, 3), bool), jnp.zeros((5, 3)))
+        vages.sample(KEY, vages.GRBM.init(KEY, 3, 2), 5, held=each, sampler=Gibbs())
     with refused("sampler", "str", kind=TypeError):
         vages.sample(KEY, binary, 5, sampler="nuts")  # pyright: ignore[reportArgumentType]
     with refused("kernel", "'gibbs'"):

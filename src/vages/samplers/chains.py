@@ -28,7 +28,7 @@ class Drawn(NamedTuple):
     states: State
     acceptance: Float[Array, "targets chains"]
     diverged: Integer[Array, "targets chains"]
-    gradients: Float[Array, ""]
+    gradients: Integer[Array, "targets chains"]
     log_prob: Float[Array, "targets chains"]  # at the end
     swapped: Float[Array, "targets chains"] | None = None  # of the exchanges proposed to a neighbouring temperature
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from vages.checks import check_count
-from vages.distributions import Bernoulli
+from vages.distributions import Distribution
 from vages.models import EBLVM, GRBM
 from vages.samplers.chains import Chains, Drawn, collect
 from vages.samplers.langevin import Held
@@ -33,6 +33,8 @@ class Gibbs:
                 "sampler: expected a model with closed forms `conditional` and `posterior`, and no context or h, for "
                 f"Gibbs, got {type(chains.model).__name__} given {sorted(chains.given) or 'nothing'}; use MCMC()"
             )
+        if len(chains.start["v"]) > 1:
+            raise TypeError("held: expected one mask for all draws of Gibbs, got one for each; use MCMC()")
         return _run(key, self, chains)
 
 
@@ -58,7 +60,8 @@ def _run(key: PRNGKeyArray, sampler: Gibbs, chains: Chains) -> Drawn:
     states = collect(step, key, start, lambda state: state, **how)[1]
     shape = (1, len(start["v"]))
     states = jax.tree.map(lambda x: x[:, None], states)
-    return Drawn(states, jnp.ones(shape), jnp.zeros(shape, jnp.int32), jnp.zeros(()), jnp.zeros(shape))
+    none = jnp.zeros(shape, jnp.int32)
+    return Drawn(states, jnp.ones(shape), none, none, jnp.zeros(shape))
 
 
 class GibbsState(NamedTuple):
@@ -91,5 +94,5 @@ def gibbs_sample(key: PRNGKeyArray, model: GRBM, chains: int, steps: int = 1000)
     return jax.lax.scan(step, state, jax.random.split(for_steps, steps))[0]
 
 
-def _posterior(model: GRBM, v: Array) -> Bernoulli:
+def _posterior(model: Any, v: Array) -> Distribution:
     return jax.vmap(lambda v: model.posterior(model.features(v)))(v)

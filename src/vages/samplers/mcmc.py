@@ -77,7 +77,7 @@ class _Totals(NamedTuple):
     accepted: Float[Array, "targets chains"]
     diverged: Integer[Array, "targets chains"]
     swapped: Float[Array, "targets chains"]
-    gradients: Float[Array, ""]
+    gradients: Integer[Array, "targets chains"]
 
 
 @eqx.filter_jit
@@ -116,12 +116,13 @@ def _run(
                 totals.accepted + kept * info.accepted[:, :, 0],
                 totals.diverged + kept * info.diverged[:, :, 0],
                 totals.swapped + kept * info.swapped,
-                totals.gradients + jnp.sum(info.gradients),
+                totals.gradients + jnp.sum(info.gradients, axis=2),
             )
             return chains, learnt, totals
 
         zeros = jnp.zeros(chains.log_prob.shape[:2], chains.log_prob.dtype)
-        totals = _Totals(zeros, zeros.astype(jnp.int32), zeros, jnp.zeros((), jnp.float32))
+        none = zeros.astype(jnp.int32)
+        totals = _Totals(zeros, none, zeros, none)
         read = lambda carry: jax.tree.map(lambda x: x[:, :, 0], carry[0].continuous | carry[0].discrete)
         how = {"warmup": sampler.warmup, "draws": draws, "thin": sampler.thin}
         (ends, _, totals), states = collect(one, for_chains, (chains, learnt, totals), read, **how)
@@ -208,7 +209,7 @@ def _all_chains(make: Any, sampler: MCMC, betas: Float[Array, "temperatures"]) -
     def transition(key, leaps, given, beta, step_size, learnt, chain):
         target = make(given)
         for_latents, for_jumps, for_move = jax.random.split(key, 3)
-        gradients, seen = 0, (jnp.zeros(0), jnp.zeros(0))
+        gradients, seen = jnp.zeros((), jnp.int32), (jnp.zeros(0), jnp.zeros(0))
         discrete, power = chain.discrete, None if len(betas) == 1 else beta
         if discrete:
             discrete = target.redraw(for_latents, chain.continuous, discrete, power)
@@ -220,7 +221,7 @@ def _all_chains(make: Any, sampler: MCMC, betas: Float[Array, "temperatures"]) -
             discrete = latents if discrete else {}
         if discrete or can_jump(target):
             log_prob, gradient = jax.value_and_grad(target.log_prob)(chain.continuous, discrete)
-            chain, gradients = Chain(chain.continuous, discrete, log_prob, gradient), 1
+            chain, gradients = Chain(chain.continuous, discrete, log_prob, gradient), gradients + 1
         if not chain.continuous:
             zero = jnp.zeros((), jnp.int32)
             return chain, _Info(jnp.ones_like(chain.log_prob), zero, zero, *seen)

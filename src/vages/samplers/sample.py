@@ -138,7 +138,7 @@ def _run(
         rhat=rhat,
         ess={name: jnp.minimum(x, 1.0 * kept) for name, x in ess.items()},
         diverged=int(jnp.sum(drawn.diverged)),
-        gradients=int(drawn.gradients),
+        gradients=int(np.sum(np.asarray(drawn.gradients, np.int64))),
         trace=trace,
     )
     warn(samples, None if drawn.swapped is None else float(jnp.mean(drawn.swapped)))
@@ -161,9 +161,10 @@ def _start(key: PRNGKeyArray, model: EBLVM, given: dict[str, Any], shape: tuple[
 
 
 def _asked(model: EBLVM, start: Any, shape: tuple[int, int], dtype: Any) -> State:
-    """The user's start, v or (v, h), as states."""
+    """The user's start, v or (v, h), as states: a row for each chain, or for each draw with a chain of its own."""
     v, h = start if isinstance(start, tuple) else (start, None)
-    count = max(shape)
+    targets, chains = shape
+    count = targets if targets > 1 else chains
     states = {"v": _value("start", v, model.v, (count,))}
     if h is not None:
         states |= {
@@ -172,7 +173,8 @@ def _asked(model: EBLVM, start: Any, shape: tuple[int, int], dtype: Any) -> Stat
                 latents(model.h).items(), named_parts("start: h", h, model.h), strict=True
             )
         }
-    return {name: x.astype(dtype).reshape(*shape, *x.shape[1:]) for name, x in states.items()}
+    rows = lambda x: x[:, None] if targets > 1 else x[None]
+    return {name: jnp.broadcast_to(rows(x.astype(dtype)), (*shape, *x.shape[1:])) for name, x in states.items()}
 
 
 def _value(name: str, value: Any, domain: Domain, lead: tuple[int, ...]) -> Array:

@@ -116,7 +116,7 @@ def _run(
                 totals.accepted + kept * info.accepted[:, :, 0],
                 totals.diverged + kept * info.diverged[:, :, 0],
                 totals.swapped + kept * info.swapped,
-                totals.gradients + jnp.sum(info.gradients, axis=2),
+                totals.gradients + jnp.sum(info.gradients, axis=2, dtype=jnp.int32),
             )
             return chains, learnt, totals
 

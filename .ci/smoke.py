@@ -7,6 +7,9 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+
 import vages
 
 folder = Path(sys.argv[1])
@@ -32,4 +35,9 @@ result = json.loads(vages_says("train", "--steps", "200", "--out", str(folder), 
 assert result["steps"] == 200
 assert math.isfinite(result["test_log_likelihood"]["mean"])
 assert (folder / "density.png").is_file()
+energy = lambda p, v, h: 0.5 * jnp.sum((v - p * h) ** 2)
+model = vages.EnergyModel(energy, jnp.asarray(5.0), v=vages.Real(1), h=vages.Binary(1))
+samples = vages.sample(jax.random.key(0), model, 1000)
+assert abs(float(samples.v.mean()) - 2.5) < 0.5, samples.v.mean()
+assert samples.worst_rhat < 1.05
 print(f"vages {vages.__version__} with jax {version('jax')}: {result['test_log_likelihood']['mean']:.4f}")

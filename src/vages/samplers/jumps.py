@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.domains import Binary
 from vages.samplers.target import State, Target
 
-TRIES = 4  # jumps between two moves; each costs one evaluation of the energy
+TRIES = 5  # jumps between two moves; each costs one evaluation of the energy
 MAX_LATENTS = 256  # numbers in h beyond which the regression costs more than it gives
 _RIDGE = 1e-3
 
@@ -54,7 +54,10 @@ def can_jump(target: Target) -> bool:
 def jump(
     key: PRNGKeyArray, target: Target, slope: Float[Array, "h x"], continuous: State, discrete: State, beta: Any = None
 ) -> tuple[State, State]:
-    """A few tries, one after the other, at the power β of the target's density (1 unless given)."""
+    """A few tries, one after the other, at the power β of the target's density (1 unless given).
+
+    The first is left out every other time: an even number of changes of one bit, all accepted, would lead nowhere.
+    """
     places, whole = _places(target), target.whole()
 
     def density(x, h):
@@ -64,8 +67,9 @@ def jump(
             return log_joint
         return log_joint + (beta - 1) * target.log_prob(x, {}) if target.summed else beta * log_joint
 
-    def attempt(carry, key):
+    def attempt(carry, now):
         x, h, log_prob = carry
+        key, left_out = now
         for_place, for_choice, for_accept = jax.random.split(key, 3)
         changed = _change(for_choice, target, h, jax.random.randint(for_place, (), 0, places))
         shift = (ravel_pytree(changed)[0] - ravel_pytree(h)[0]) @ slope
@@ -73,11 +77,14 @@ def jump(
         moved = unravel(flat + shift.astype(flat.dtype))
         proposed = density(moved, changed)
         accept = jnp.log(jax.random.uniform(for_accept, (), log_prob.dtype)) < proposed - log_prob
+        accept = accept & ~left_out
         new = (moved, changed, proposed)
         return jax.tree.map(lambda new, old: jnp.where(accept, new, old), new, carry), None
 
     start = (continuous, discrete, density(continuous, discrete))
-    (x, h, _), _ = jax.lax.scan(attempt, start, jax.random.split(key, TRIES))
+    for_tries, for_first = jax.random.split(key)
+    left_out = (jnp.arange(TRIES) == 0) & jax.random.bernoulli(for_first)
+    (x, h, _), _ = jax.lax.scan(attempt, start, (jax.random.split(for_tries, TRIES), left_out))
     return x, h
 
 

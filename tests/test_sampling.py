@@ -15,7 +15,7 @@ import vages
 from errors import refused
 from vages import MCMC, Annealed, Binary, Categorical, EnergyModel, Gibbs, Held, Real, SamplingWarning, Schedule
 from vages.samplers import target as targets
-from vages.samplers.chains import Chains
+from vages.samplers.chains import Job
 from vages.samplers.sample import _spread
 
 KEY = jax.random.key(0)
@@ -302,7 +302,7 @@ def test_a_step_leaves_the_law_as_it_is(kind, monkeypatch):
     h = states[jax.random.categorical(jax.random.key(5), states @ p["c"], shape=(chains,))]
     v = p["b"][None] + h @ p["W"].T + p["s"] * jax.random.normal(jax.random.key(6), (chains, 10))
     sampler = MCMC("mala", warmup=0, sum_latents=kind == "summed out")
-    drawn = sampler.run(KEY, Chains(model, {}, {"v": v[None], "h": h[None]}, 3))
+    drawn = sampler.run(KEY, Job(model, {}, {"v": v[None], "h": h[None]}, 3))
     after = jax.tree.map(lambda x: x[-1, 0], drawn.states)
 
     def statistics(v, h):

@@ -84,7 +84,7 @@ def _split(closed: ClosedJaxpr) -> tuple[Callable[..., list[Any]], Callable[...,
     """`draw(key)` and `finish(*arguments, *drawn)` of a jaxpr with the inputs (key, *arguments)."""
     jaxpr = closed.jaxpr
     if any(hasattr(effect, "input") or hasattr(effect, "input_index") for effect in jaxpr.effects):
-        raise NotImplementedError("the step writes to references")
+        raise ValueError("the step writes to references")
     key, *arguments = jaxpr.invars
     program, values = _Program(key, dict(zip(jaxpr.constvars, closed.consts, strict=True))), {}
     program.add(jaxpr.eqns, values)

@@ -13,8 +13,8 @@ from vages.samplers.target import State
 Carry = TypeVar("Carry")
 
 
-class Chains(NamedTuple):
-    """Chains to be run: the targets' fields along their first axis, and starts (targets, chains, …)."""
+class Job(NamedTuple):
+    """What a sampler is to run: the targets' fields along their first axis, and starts (targets, chains, …)."""
 
     model: EBLVM
     given: dict[str, Any]

@@ -11,7 +11,7 @@ from jaxtyping import Array, PRNGKeyArray
 from vages.checks import check_count
 from vages.distributions import Distribution
 from vages.models import EBLVM, GRBM
-from vages.samplers.chains import Chains, Drawn, collect
+from vages.samplers.chains import Drawn, Job, collect
 from vages.samplers.langevin import Held
 
 
@@ -26,16 +26,16 @@ class Gibbs:
         check_count("warmup", self.warmup, 0, "give more")
         check_count("thin", self.thin, 1, "1 keeps every step")
 
-    def run(self, key: PRNGKeyArray, chains: Chains) -> Drawn:
+    def run(self, key: PRNGKeyArray, job: Job) -> Drawn:
         """The draws of all chains."""
-        if not can_gibbs(chains.model) or set(chains.given) - {"mask", "known"}:
+        if not can_gibbs(job.model) or set(job.given) - {"mask", "known"}:
             raise TypeError(
                 "sampler: expected a model with closed forms `conditional` and `posterior`, and no context or h, for "
-                f"Gibbs, got {type(chains.model).__name__} given {sorted(chains.given) or 'nothing'}; use MCMC()"
+                f"Gibbs, got {type(job.model).__name__} given {sorted(job.given) or 'nothing'}; use MCMC()"
             )
-        if len(chains.start["v"]) > 1:
+        if len(job.start["v"]) > 1:
             raise TypeError("held: expected one mask for all draws of Gibbs, got one for each; use MCMC()")
-        return _run(key, self, chains)
+        return _run(key, self, job)
 
 
 def can_gibbs(model: EBLVM) -> bool:
@@ -44,10 +44,10 @@ def can_gibbs(model: EBLVM) -> bool:
 
 
 @eqx.filter_jit
-def _run(key: PRNGKeyArray, sampler: Gibbs, chains: Chains) -> Drawn:
+def _run(key: PRNGKeyArray, sampler: Gibbs, job: Job) -> Drawn:
     """Chains of one target. Held entries of v stay as they are, which p(v | h) of independent entries allows."""
-    model: Any = chains.model
-    held = None if "mask" not in chains.given else Held(chains.given["mask"], chains.given["known"])
+    model: Any = job.model
+    held = None if "mask" not in job.given else Held(job.given["mask"], job.given["known"])
 
     def step(key, i, state):
         for_v, for_h = jax.random.split(key)
@@ -55,8 +55,8 @@ def _run(key: PRNGKeyArray, sampler: Gibbs, chains: Chains) -> Drawn:
         v = v if held is None else held.hold(v)
         return {"v": v, "h": _posterior(model, v).draw(for_h)}
 
-    start = jax.tree.map(lambda x: x[0], chains.start)
-    how = {"warmup": sampler.warmup, "draws": chains.draws, "thin": sampler.thin}
+    start = jax.tree.map(lambda x: x[0], job.start)
+    how = {"warmup": sampler.warmup, "draws": job.draws, "thin": sampler.thin}
     states = collect(step, key, start, lambda state: state, **how)[1]
     shape = (1, len(start["v"]))
     states = jax.tree.map(lambda x: x[:, None], states)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Integer, PRNGKeyArray
 
 from vages.checks import check_count, is_finite, told
 from vages.models import EBLVM
-from vages.samplers.chains import Chains, Drawn, collect
+from vages.samplers.chains import Drawn, Job, collect
 from vages.samplers.jumps import Regression, can_jump, jump, start_regression
 from vages.samplers.moves import Chain, exchange, kernel_of
 from vages.samplers.target import MAX_SUMMED, State, Target
@@ -53,17 +53,17 @@ class MCMC:
                 f"temperatures: expected rising numbers from 1 on, got {told(ladder)}; say (1.0, 2.0, 4.0)"
             )
 
-    def run(self, key: PRNGKeyArray, chains: Chains) -> Drawn:
+    def run(self, key: PRNGKeyArray, job: Job) -> Drawn:
         """The draws of all chains."""
-        target = Target(chains.model, **jax.tree.map(lambda x: x[0], chains.given))
+        target = Target(job.model, **jax.tree.map(lambda x: x[0], job.given))
         summed = target.can_sum() if self.sum_latents is None else self.sum_latents
         if summed and not target.can_sum():
             raise ValueError(
-                f"sum_latents: expected discrete latents with at most {MAX_SUMMED} states, got {chains.model.h!r}; "
+                f"sum_latents: expected discrete latents with at most {MAX_SUMMED} states, got {job.model.h!r}; "
                 "leave it out"
             )
         windows = Windows.of(self.warmup)
-        return _run(key, self, chains.model, chains.given, chains.start, windows, summed=summed, draws=chains.draws)
+        return _run(key, self, job.model, job.given, job.start, windows, summed=summed, draws=job.draws)
 
 
 class _Learnt(NamedTuple):

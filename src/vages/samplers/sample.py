@@ -21,7 +21,7 @@ from vages.checks import (
 from vages.domains import Domain
 from vages.models import EBLVM, TractableEBLVM, features_of
 from vages.samplers.annealed import Annealed, sample_joint, sample_unconditional, sample_v
-from vages.samplers.chains import Chains
+from vages.samplers.chains import Job
 from vages.samplers.checks import held_pixels
 from vages.samplers.exact import can_list, sample_exactly, sample_posterior_exactly
 from vages.samplers.gibbs import Gibbs, can_gibbs
@@ -124,7 +124,7 @@ def _run(
     for_start, for_chains = jax.random.split(key)
     begin = _start(for_start, model, given, shape, start)
     draws = max(-(-kept // shape[1]), _LEAST_DRAWS)
-    drawn = sampler.run(for_chains, Chains(model, given, begin, draws))
+    drawn = sampler.run(for_chains, Job(model, given, begin, draws))
     trace = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), drawn.states)  # (targets, chains, draws, …)
     if "mask" in given:
         mask, known = (given[name][:, None, None] for name in ("mask", "known"))

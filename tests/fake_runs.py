@@ -91,7 +91,8 @@ def deep_run(folder: Path, **config) -> Path:
     means = np.random.default_rng(3).normal(size=(60, 4)).astype(np.float32)
     row = {"name": "KSD p-value", "value": 0.25, "standard_error": None, "means": "of a model that is right"}
     write(folder / "evaluation-1", "result.json", {"rows": [row, "no row"], "seed": 0, "checkpoint": 3000})
-    save_sheet(folder / "evaluation-1" / "evaluation.png", images, columns=10)
+    for name in ("evaluation.png", "chains.png"):
+        save_sheet(folder / "evaluation-1" / name, images, columns=10)
     np.savez(folder / "embedding-1" / "embedding.npz", test=means, test_labels=np.arange(60) % 10)
     return folder
 

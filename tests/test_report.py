@@ -146,6 +146,9 @@ def test_page_of_a_deep_run_with_all_that_was_made_of_it(tmp_path):
     assert "In the folder are 1 more." in page.text
     assert "protocol of 11; averages, checkpoint of step 3000; seed 7; 0 of 20 chains diverged." in page.text
     assert "0.71234567" in page.numbers
+    assert [x for x in page.all("img") if "chains, evaluation-1" in x.attrs["alt"]]
+    assert "checkpoint of step 3000; seed 0." in page.text
+    assert "None" not in page.text
     assert "checkpoint refused" in page.text
     assert "expected a SHA-256 sum" in page.text
     texts = page.all("text")

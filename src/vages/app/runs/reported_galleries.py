@@ -123,11 +123,9 @@ def _picture(reader: Reader, name: str, alt: str, caption: str = "") -> Markup:
 def _provenance(about: dict[str, Any]) -> Markup:
     """How it was made, in a line."""
     told = [str(about["protocol"])[:300]] if "protocol" in about else []
-    told += (
-        [f"{str(about.get('weights'))[:80]}, checkpoint of step {str(about['checkpoint'])[:20]}"]
-        if "checkpoint" in about
-        else []
-    )
+    if "checkpoint" in about:
+        weights = f"{str(about['weights'])[:80]}, " if "weights" in about else ""  # an evaluation names none
+        told.append(f"{weights}checkpoint of step {str(about['checkpoint'])[:20]}")
     told += [f"seed {about['seed']}"] if is_number(about.get("seed")) else []
     data = about.get("data")
     if isinstance(data, dict) and data.get("own") is False:

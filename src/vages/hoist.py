@@ -26,7 +26,8 @@ _CHEAP = _names(  # may be computed on either side, or on both
     """abs add and argmax argmin bitcast_convert_type broadcast_in_dim ceil clamp concatenate convert_element_type copy
     copy_p div dynamic_slice eq expand_dims floor ge gt integer_pow iota is_finite le lt max min mul ne neg not or pad
     reduce_and reduce_max reduce_min reduce_or reduce_precision rem reshape rev round select_n shift_left
-    shift_right_arithmetic shift_right_logical sign slice split square squeeze stop_gradient sub transpose xor"""
+    shift_right_arithmetic shift_right_logical sign slice split square squeeze stack stop_gradient sub tile transpose
+    unstack xor"""
 )
 _COSTLY = _names(
     """acos acosh asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt clz cos cosh digamma erf erf_inv erfc exp exp2

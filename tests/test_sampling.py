@@ -167,6 +167,22 @@ def test_mixed_latents_against_enumeration(summed):
     assert samples.worst_rhat < 1.02
 
 
+def test_discrete_v_with_discrete_latents_against_enumeration():
+    """Nothing moves along gradients: both are drawn given the other. 8,000 draws, tolerances of 6 standard errors."""
+    coupling = jnp.asarray(RNG.normal(size=(3, 2)), jnp.float32)
+    model = EnergyModel(lambda J, v, h: -v[0] @ J @ h - 0.5 * h[0], coupling, v=Categorical(1, 3), h=Binary(2))
+    samples = vages.sample(KEY, model, 8000, sampler=MCMC("mala", warmup=50))
+    v, h = np.asarray(model.v.states(), np.float64)[:, 0], np.asarray(model.h.states(), np.float64)
+    weights = np.exp(v @ np.asarray(coupling, np.float64) @ h.T + 0.5 * h[:, 0])
+    weights /= weights.sum()
+    pairs = np.asarray(samples.v)[:, 0].T @ np.asarray(samples.h) / 8000
+    assert np.max(np.abs(np.asarray(samples.v)[:, 0].mean(0) - weights.sum(1))) < 0.04
+    assert np.max(np.abs(pairs - v.T @ weights @ h)) < 0.04
+    given = vages.sample_posterior(KEY, model, jnp.asarray([[[0.0, 1.0, 0.0]]]), 8000, sampler=MCMC("mala", warmup=50))
+    expected = weights[1] / weights[1].sum() @ h
+    assert np.max(np.abs(np.asarray(given.h)[0].mean(0) - expected)) < 0.04
+
+
 def test_posteriors_in_closed_form():
     """MCMC of h given v against the known posterior, and the exact draws that are the default."""
     model = vages.LinearGaussian.init(KEY, 3, 2)

@@ -59,8 +59,8 @@ class MCMC:
         summed = target.can_sum() if self.sum_latents is None else self.sum_latents
         if summed and not target.can_sum():
             raise ValueError(
-                f"sum_latents: expected discrete latents with at most {MAX_SUMMED} states, got {job.model.h!r}; "
-                "leave it out"
+                f"sum_latents: expected discrete latents with at most {MAX_SUMMED} states beside continuous variables, "
+                f"got {job.model.h!r} and v {job.model.v!r}; leave it out"
             )
         windows = Windows.of(self.warmup)
         return _run(key, self, job.model, job.given, job.start, windows, summed=summed, draws=job.draws)

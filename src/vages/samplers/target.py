@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vages.domains import Binary, Domain, Empty, Product
 from vages.models import EBLVM, TractableEBLVM, log_joints, log_marginal
+from vages.samplers.langevin import chain_dtype
 
 MAX_SUMMED = 2**10  # states that are cheap enough to be summed at every gradient
 
@@ -107,8 +108,8 @@ class Target(eqx.Module):
         return replace(self, summed=False)
 
     def can_sum(self) -> bool:
-        """Whether the discrete variables are latents with so few states that they can be summed out."""
-        return bool(self.discrete) and "v" not in self.discrete and self._few()
+        """Whether discrete latents have so few states that they can be summed out, and something is left to move."""
+        return bool(self.discrete) and bool(self.continuous) and "v" not in self.discrete and self._few()
 
     def _few(self) -> bool:
         count = Product({name: domain for name, domain in self.discrete.items() if name != "v"}).count
@@ -118,11 +119,11 @@ class Target(eqx.Module):
         if self.h is not None:
             return self.model.log_joint(features, self.h)
         if self.summed:
-            return log_marginal(self._discrete_part(state), features, self._dtype(state))
+            return log_marginal(self._discrete_part(state), features, chain_dtype(self.model))
         return self.model.log_joint(features, assemble(self.model.h, state))
 
     def _all_at_once(self, key: PRNGKeyArray, features: Any, state: State, beta: Any) -> State:
-        part, dtype = self._discrete_part(state), self._dtype(state)
+        part, dtype = self._discrete_part(state), chain_dtype(self.model)
         logs = log_joints(part, features, dtype)
         number = jax.random.categorical(key, logs if beta is None else beta * logs)
         return jax.tree.map(lambda x: x[0], part.h.states(dtype, number[None]))
@@ -130,9 +131,6 @@ class Target(eqx.Module):
     def _discrete_part(self, state: State) -> "_DiscretePart":
         names = [name for name in latents(self.model.h) if not latents(self.model.h)[name].continuous]
         return _DiscretePart(self.model, {k: x for k, x in state.items() if k not in names and k != "v"}, tuple(names))
-
-    def _dtype(self, state: State) -> Any:
-        return next((x.dtype for x in state.values()), None) or jax.tree.leaves(self.features)[0].dtype
 
 
 class _DiscretePart(EBLVM):

@@ -80,6 +80,13 @@ def test_gradients_of_the_density_are_weighted_scores(float64):
     assert float(many[0]) == float(many[1]) == float(value(v))
 
 
+class Standard(Posterior):
+    """N(0, 1) of one latent."""
+
+    def __call__(self, model, features, v, context=None):
+        return Gaussian(jnp.zeros(1), jnp.zeros(1))
+
+
 class Shifted(Posterior):
     """The same, moved."""
 
@@ -193,6 +200,39 @@ def test_contexts():
     assert float(density.value[0]) == -36
     alone = vages.log_density(None, model, None, jnp.zeros(2), context=jax.tree.map(lambda x: x[0], context))
     assert float(alone.value) == -36
+
+
+@pytest.mark.parametrize("domain", [vages.Binary(1), Real(1)])
+def test_an_energy_that_is_no_number_is_refused(domain, as_users_have_it):
+    """The sum was forgotten: summed over states, such an energy would give a number all the same."""
+    v = jnp.zeros((3, 2))
+    model = EnergyModel(lambda p, v, h: 0.5 * (v - h[0]) ** 2, jnp.zeros(1), v=Real(2), h=domain)
+    for wrong in (
+        lambda: vages.log_density(KEY, model, Standard(), v),
+        lambda: vages.sample_posterior(KEY, model, v, 5),
+        lambda: vages.sample(KEY, model, 5),
+        lambda: vages.log_partition(KEY, model),
+    ):
+        with refused("log_joint", "float32[2]"):
+            wrong()
+
+
+def test_a_context_that_a_model_does_not_take_is_refused(as_users_have_it):
+    model, context = vages.GRBM.init(KEY, 3, 2), {"label": jnp.zeros(1)}
+    for wrong in (
+        lambda: vages.log_partition(KEY, model, context=context),
+        lambda: vages.log_density(None, model, None, jnp.zeros((1, 3)), context=context),
+        lambda: vages.sample_posterior(KEY, model, jnp.zeros((1, 3)), 5, context=context),
+        lambda: vages.sample(KEY, model, 5, context=context),
+    ):
+        with refused("features", "TypeError"):
+            wrong()
+    alone = EnergyModel(lambda p, v, h, context: jnp.sum(v**2) * context["label"], jnp.zeros(1), v=Real(3))
+    with refused("context['label']", "shape ()"):
+        vages.sample(KEY, alone, 5, context={"label": jnp.ones(())})
+    with refused("log_joint", "TypeError"):
+        vages.sample(KEY, alone, 5)
+    assert float(vages.log_density(None, alone, None, jnp.ones(3), context={"label": 2.0}).value) == -6
 
 
 def test_bad_input(as_users_have_it):

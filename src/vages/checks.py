@@ -178,6 +178,13 @@ def check_log_joint(model: Any, features: Any, h: Any, context: Any = None) -> N
     check_number("log_joint", log_joint, "sum the energy over every axis")
 
 
+def check_energy(model: Any, dtype: Any, context: Any = None) -> None:
+    """Raise unless log p̃(v, h) of one example of the model's domains is one floating number; a context has rows."""
+    v = jax.ShapeDtypeStruct(model.v.shape, jax.dtypes.canonicalize_dtype(dtype))
+    of_one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), context)
+    check_log_joint(model, check_features(model, v, of_one), model.h.struct(v.dtype), context)
+
+
 def with_keys(context: Any) -> str:
     """What a context has, for a message."""
     return "" if context is None else f" and a context with {', '.join(sorted(context))}"

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vages.checks import check_count, check_inputs
+from vages.checks import check_count, check_energy, check_inputs, check_log_joint, check_numbers
 from vages.domains import Empty
 from vages.models import EBLVM, TractableEBLVM, log_marginal
 from vages.posteriors import Posterior
@@ -51,13 +51,15 @@ def log_density(
     importance-weighted score Σ_i w_i ∇_v log p̃(v, h_i), whatever q is.
     """
     check_count("samples", samples, 2, "a standard error needs two")
+    check_numbers("v", v)
     if v.ndim == len(model.v.shape):
-        row = lambda x: None if x is None else jax.tree.map(lambda x: x[None], x)
-        alone = log_density(key, model, posterior, v[None], samples=samples, context=row(context))
+        rows = jax.tree.map(lambda x: jnp.asarray(x)[None], context)
+        alone = log_density(key, model, posterior, v[None], samples=samples, context=rows)
         return Density(alone.value[0], alone.error[0], alone.ess[0], alone.exact)
     check_inputs(model, v, context=context)
     known = () if context is None else (context,)
     if has_exact_density(model):
+        check_energy(model, v.dtype, context)
         one = lambda now: exact_log_density(model, *now)
         with jax.default_matmul_precision("float32"):
             value = jax.lax.map(one, (v, *known), batch_size=min(_EXAMPLES, len(v)))
@@ -94,6 +96,8 @@ def _importance(
     q = posterior(model, features, v, *known).hard()
     h = jax.tree.map(lambda x: x[0], jax.tree.map(lambda x: x[None], q).sample(key, samples))
     q, h = jax.lax.stop_gradient((q, h))
+    struct = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
+    check_log_joint(model, jax.tree.map(struct, features), jax.tree.map(lambda x: struct(x[0]), h), context)
     logs = jax.vmap(lambda h: model.log_joint(features, h) - q.log_prob(h))(h)
     top = jax.lax.stop_gradient(jnp.max(logs))
     weights = jnp.exp(logs - top)

@@ -16,11 +16,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_context
+from vages.checks import check_context, check_energy
 from vages.evaluation.ais import LogEstimate, ais, check_run, log_mean, reverse_ais
 from vages.models import EBLVM, GRBM, TractableEBLVM
 from vages.samplers import MCMC, Gibbs, sample
 from vages.samplers.exact import can_list, log_masses
+from vages.samplers.langevin import chain_dtype
 from vages.samplers.moves import kernel_of
 from vages.samplers.target import State, Target, scattered, states_of
 
@@ -72,6 +73,7 @@ def log_partition(
     check_context(context, 1)
     if not model.v.continuous:
         raise TypeError(f"model: expected continuous v, got {model.v!r}; a sum over its states is not written yet")
+    check_energy(model, chain_dtype(model), context)
     if exact and context is None and can_list(model):
         return LogPartition.known(_log_sum(log_masses(model)))
     if exact and context is None and isinstance(model, TractableEBLVM) and not isinstance(model, GRBM):

@@ -10,6 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 from vages.checks import (
     check_context,
     check_count,
+    check_energy,
     check_finite,
     check_inputs,
     check_kind,
@@ -61,6 +62,7 @@ def sample(
     """
     check_count("n", n, 1, "ask for at least one draw")
     given, targets = _given(model, n, h, context, held)
+    check_energy(model, chain_dtype(model), context)
     if sampler is None:
         plain = not given and start is None and chains is None
         if plain and hasattr(model, "draw"):
@@ -100,6 +102,7 @@ def sample_posterior(
     Exact where the posterior is a closed form or its states can be listed; elsewhere by `chains` chains for each v.
     """
     check_inputs(model, v, context=context)
+    check_energy(model, v.dtype, context)
     check_count("samples", samples, 1, "ask for at least one draw")
     check_count("chains", chains, 1, "give more")
     if sampler is None and (isinstance(model, TractableEBLVM) or model.h.enumerable):
@@ -207,8 +210,8 @@ def _given(model: EBLVM, n: int, h: Any, context: Any, held: Held | None) -> tup
         tree = jax.tree.unflatten(jax.tree.structure(h), list(rows.values())) if isinstance(h, dict) else rows["h"]
         given["h"] = jax.tree.map(lambda x: x[None], tree) if own else tree
     if context is not None:
-        rows = len(next(iter(context.values()))) if isinstance(context, dict) and context else n
-        check_context(context, 1 if rows == 1 else n)
+        rows = {np.shape(x)[:1] for x in context.values()} if isinstance(context, dict) else set()
+        check_context(context, 1 if rows == {(1,)} else n)
         given["context"] = context
     sizes = {len(x) for x in jax.tree.leaves(given)}
     if len(sizes) > 1:

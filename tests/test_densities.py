@@ -235,6 +235,23 @@ def test_a_context_that_a_model_does_not_take_is_refused(as_users_have_it):
     assert float(vages.log_density(None, alone, None, jnp.ones(3), context={"label": 2.0}).value) == -6
 
 
+def test_scores_of_what_has_none_are_refused(as_users_have_it):
+    model = ten_dimensions()
+    for v in (jnp.zeros((3, 1)), jnp.zeros(1)):  # which would be broadcast
+        with refused("v"):
+            vages.score(model)(None, v)
+    with refused("v", "list", kind=TypeError):
+        vages.score(model)(None, [0.0] * 10)  # pyright: ignore[reportArgumentType]
+    with refused("v", "int32", kind=TypeError):
+        vages.score(model)(None, jnp.zeros(10, jnp.int32))
+    with refused("log_joint", "float32[2]"):
+        vages.score(EnergyModel(lambda p, v, h: v**2, jnp.zeros(1), v=Real(2)))(None, jnp.zeros(2))
+    discrete = EnergyModel(lambda p, v, h: jnp.sum(v * h), jnp.zeros(1), v=vages.Binary(2), h=vages.Binary(2))
+    for posterior in (None, Standard()):
+        with refused("score", "Binary(2)", kind=TypeError):
+            vages.score(discrete, posterior)
+
+
 def test_bad_input(as_users_have_it):
     deep = vages.DeepEBLVM.vectors(KEY, 2, width=4, depth=1, latents=2, head_width=3)
     q = GaussianPosterior.mlp(KEY, 2, 2, width=4, depth=1)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.checks import check_count, check_finite, check_inputs
+from vages.checks import check_count, check_energy, check_finite, check_has_score, check_inputs, check_numbers
 from vages.estimators import vaes
 from vages.evaluation.densities import exact_log_density, has_exact_density
 from vages.models import EBLVM, Encoding, encode
@@ -38,10 +38,13 @@ class VariationalScore(eqx.Module):
     corrector: Corrector | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
+        check_has_score("score", self.model)
         check_count("samples", self.samples, 1, "one will do")
 
     def __call__(self, key: PRNGKeyArray | None, v: Array | Encoding, context: Any = None) -> Array:
         """The score at one v, at each v of a batch, or of an encoding."""
+        if not isinstance(v, Encoding):
+            check_numbers("v", v)
         if not isinstance(v, Encoding) and v.ndim == len(self.model.v.shape):
             return self(key, v[None], None if context is None else jax.tree.map(lambda x: x[None], context))[0]
         if key is None:
@@ -60,6 +63,7 @@ class ExactScore(eqx.Module):
     model: EBLVM
 
     def __check_init__(self):
+        check_has_score("score", self.model)
         if not has_exact_density(self.model):
             raise TypeError(
                 f"posterior: expected one, because the states of {self.model.h!r} cannot be summed, got None; "
@@ -68,9 +72,13 @@ class ExactScore(eqx.Module):
 
     def __call__(self, key: PRNGKeyArray | None, v: Array, context: Any = None) -> Array:
         """The score at one v, or at each v of a batch."""
+        check_numbers("v", v)
+        if v.ndim == len(self.model.v.shape):
+            return self(key, v[None], jax.tree.map(lambda x: jnp.asarray(x)[None], context))[0]
+        check_inputs(self.model, v, context=context)
+        check_energy(self.model, v.dtype, context)
         one = jax.grad(lambda v, *known: exact_log_density(self.model, v, *known))
-        known = () if context is None else (context,)
-        return one(v, *known) if v.ndim == len(self.model.v.shape) else jax.vmap(one)(v, *known)
+        return jax.vmap(one)(v) if context is None else jax.vmap(one)(v, context)
 
 
 def score(model: EBLVM, posterior: Posterior | None = None, samples: int = 16) -> "VariationalScore | ExactScore":

@@ -274,6 +274,49 @@ def test_exact_draws_where_closed_forms_allow():
     assert np.max(np.abs(np.cov(np.asarray(samples.v).T) / covariance - 1)) < 0.15
 
 
+class BinaryRBM(vages.TractableEBLVM):
+    """Zeros and ones on both sides; its closed forms are relaxed, as those of a posterior that is learnt are."""
+
+    weight: jax.Array
+
+    @property
+    def v(self):
+        return Binary(3)
+
+    @property
+    def h(self):
+        return Binary(2)
+
+    def features(self, v):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return v
+
+    def log_joint(self, features, h):
+        return features @ self.weight @ h
+
+    def posterior(self, features):
+        return vages.Bernoulli(features @ self.weight)
+
+    def conditional(self, h):
+        return vages.Bernoulli(self.weight @ h)
+
+    def free_energy(self, v):
+        return -jnp.sum(jax.nn.softplus(v @ self.weight))
+
+    def log_partition(self):
+        return jax.nn.logsumexp(jax.vmap(self.free_energy)(self.v.states()))
+
+
+@pytest.mark.parametrize("sampler", [None, Gibbs(20), MCMC("mala", warmup=20)], ids=["exact", "gibbs", "redrawn"])
+def test_relaxed_closed_forms_draw_states(sampler):
+    model = BinaryRBM(jnp.asarray([[1.0, -1.0], [0.5, 2.0], [-2.0, 0.3]]))
+    samples = vages.sample(KEY, model, 8000, sampler=sampler)
+    assert set(np.unique(samples.v)) == {0, 1} == set(np.unique(samples.h))
+    v, h = (np.asarray(x.states(), np.float64) for x in (model.v, model.h))
+    weights = np.exp(v @ np.asarray(model.weight, np.float64) @ h.T)
+    pairs = np.asarray(samples.v).T @ np.asarray(samples.h) / 8000
+    assert np.max(np.abs(pairs - v.T @ (weights / weights.sum()) @ h)) < 0.04
+
+
 def test_a_conditional_of_another_energy_is_refused():
     model = ten_dimensions(conditional=lambda p, h: vages.Gaussian(p["b"], jnp.zeros(10)))
     with refused("conditional"):

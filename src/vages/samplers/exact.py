@@ -74,4 +74,4 @@ def sample_posterior_exactly(key: PRNGKeyArray, model: EBLVM, v: Array, n: int, 
 @eqx.filter_jit
 def _given_latents(key: PRNGKeyArray, model: Any, numbers: Array) -> tuple[Array, Any]:
     h = model.h.states(chain_dtype(model), numbers)
-    return jax.vmap(model.conditional)(h).draw(key), h
+    return jax.vmap(model.conditional)(h).hard().draw(key), h

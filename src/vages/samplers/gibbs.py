@@ -51,9 +51,9 @@ def _run(key: PRNGKeyArray, sampler: Gibbs, job: Job) -> Drawn:
 
     def step(key, i, state):
         for_v, for_h = jax.random.split(key)
-        v = jax.vmap(model.conditional)(state["h"]).draw(for_v)
+        v = jax.vmap(model.conditional)(state["h"]).hard().draw(for_v)
         v = v if held is None else held.hold(v)
-        return {"v": v, "h": _posterior(model, v).draw(for_h)}
+        return {"v": v, "h": _posterior(model, v).hard().draw(for_h)}
 
     start = jax.tree.map(lambda x: x[0], job.start)
     how = {"warmup": sampler.warmup, "draws": job.draws, "thin": sampler.thin}

@@ -90,7 +90,7 @@ class Target(eqx.Module):
             return discrete
         features = self.features_at(continuous | discrete)
         if beta is None and isinstance(self.model, TractableEBLVM) and set(latents(self.model.h)) == set(names):
-            q = jax.tree.map(lambda x: x[None], self.model.posterior(features))
+            q = jax.tree.map(lambda x: x[None], self.model.posterior(features).hard())
             return discrete | {"h": q.draw(next(keys))[0]}
         if self._few():
             return discrete | self._all_at_once(next(keys), features, continuous, beta)

@@ -323,6 +323,33 @@ def test_a_conditional_of_another_energy_is_refused():
         vages.sample(KEY, model, 10)
 
 
+def test_forbidden_states_beside_a_conditional():
+    """An infinite energy of one state of four; and an energy that is right for v of zeros and ones alone."""
+    both = lambda h: jnp.where(h[0] * h[1] > 0, jnp.inf, 0.0)
+    real = EnergyModel(
+        lambda p, v, h: both(h) + 0.5 * jnp.sum((v - h) ** 2),
+        jnp.zeros(1),
+        v=Real(2),
+        h=Binary(2),
+        conditional=lambda p, h: vages.Gaussian(h, jnp.zeros(2)),
+    )
+    binary = EnergyModel(
+        lambda p, v, h: both(h) - jnp.sum(v**2 * h),
+        jnp.zeros(1),
+        v=Binary(2),
+        h=Binary(2),
+        conditional=lambda p, h: vages.Bernoulli(h),
+    )
+    for model, weight in ((real, 1), (binary, (1 + np.e) / 2)):
+        h = np.asarray(vages.sample(KEY, model, 8000).h)
+        assert np.max(np.abs(h.mean(0) - weight / (1 + 2 * weight))) < 0.03
+        assert np.all(h.sum(1) < 2)
+    assert vages.log_partition(KEY, real).forward.value == pytest.approx(np.log(3 * 2 * np.pi), abs=1e-5)
+    with refused("energy", "none"):
+        never = lambda p, v, h: jnp.sum(v) + jnp.inf
+        vages.sample(KEY, EnergyModel(never, 0.0, v=Real(2), h=Binary(2), conditional=real.given_latents), 5)
+
+
 def test_gibbs_of_a_grbm_against_enumeration():
     model = vages.GRBM.init(jax.random.key(3), 3, 4)
     samples = vages.sample(KEY, model, 16_000, sampler=Gibbs(warmup=100))

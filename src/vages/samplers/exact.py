@@ -22,20 +22,27 @@ def can_list(model: EBLVM) -> bool:
 
 
 def log_masses(model: Any) -> Float[np.ndarray, "states"]:
-    """log ∫ p̃(v, h) dv of every state of h: log p̃(v, h) − log p(v | h), which is the same at any v."""
-    at_mean, beside = (np.asarray(x, np.float64) for x in _log_masses(model))
-    worst = np.max(np.abs(at_mean - beside) / (1 + np.abs(at_mean)))
+    """log ∫ p̃(v, h) dv of every state of h: log p̃(v, h) − log p(v | h), which is the same at any v.
+
+    A state that the energy forbids has −∞.
+    """
+    here, there = (np.asarray(x, np.float64) for x in _log_masses(model))
+    forbidden = np.isneginf(here) & np.isneginf(there)
+    if forbidden.all():
+        raise ValueError(f"energy: expected a finite one of some h, got none among {len(here)} states; mend its terms")
+    some, same = here[~forbidden], there[~forbidden]
+    worst = np.max(np.abs(some - same) / (1 + np.abs(some)))
     if not worst < 1e-3:
         raise ValueError(
             "conditional: expected p(v | h) of this energy, so that log p̃(v, h) − log p(v | h) is the same at every v, "
             f"got a difference of {worst:.2g}; mend the conditional, or leave it out"
         )
-    return at_mean
+    return here
 
 
 @eqx.filter_jit
 def _log_masses(model: Any) -> tuple[Float[Array, "states"], Float[Array, "states"]]:
-    """At the mean of p(v | h), and a standard deviation or two beside it."""
+    """At two v for each h."""
     count = model.h.count
     numbers = jnp.arange(count, dtype=jnp.uint32)
 
@@ -43,10 +50,20 @@ def _log_masses(model: Any) -> tuple[Float[Array, "states"], Float[Array, "state
         h = jax.tree.map(lambda x: x[0], model.h.states(chain_dtype(model), number[None]))
         conditional = model.conditional(h)
         mass = lambda v: model.log_joint(model.features(v), h) - conditional.log_prob(v)
-        steps = jnp.linspace(-2, 2, conditional.mean.size, dtype=conditional.mean.dtype).reshape(conditional.mean.shape)
-        return mass(conditional.mean), mass(conditional.mean + (steps + 0.5) * jnp.sqrt(conditional.variance))
+        here, there = _two_points(model, conditional)
+        return mass(here), mass(there)
 
     return jax.lax.map(one, numbers, batch_size=min(_BLOCK, count))
+
+
+def _two_points(model: Any, conditional: Any) -> tuple[Array, Array]:
+    """The mean of p(v | h), and a standard deviation or two beside it; two draws where v is discrete."""
+    mean = conditional.mean
+    if not model.v.continuous:
+        draws = jax.tree.map(lambda x: x[None], conditional.hard()).sample(jax.random.key(0), 2)
+        return draws[0, 0], draws[0, 1]
+    steps = jnp.linspace(-2, 2, mean.size, dtype=mean.dtype).reshape(mean.shape)
+    return mean, mean + (steps + 0.5) * jnp.sqrt(conditional.variance)
 
 
 def sample_exactly(key: PRNGKeyArray, model: Any, n: int) -> tuple[Array, Any]:

@@ -273,3 +273,5 @@ def test_bad_input(as_users_have_it):
     with refused("model", kind=TypeError):
         vages.log_partition(KEY, EnergyModel(lambda p, v, h: jnp.sum(v), jnp.zeros(1), v=vages.Binary(2)))
     assert LogPartition.known(1.5).gap == 0
+    (ten,) = np.asarray([10])  # NumPy's whole numbers will do
+    assert np.isfinite(vages.log_likelihood(KEY, deep, q, v, samples=ten, log_z=LogPartition.known(0.0)).mean)

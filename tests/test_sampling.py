@@ -417,6 +417,17 @@ def test_the_annealed_sampler_is_named():
         vages.sample(KEY, model, 5, start=jnp.zeros((5, 2)), sampler=Annealed(schedule))
 
 
+def test_numbers_of_numpy_and_lists(as_users_have_it):
+    """n, chains and samples may be NumPy's whole numbers, and h lists."""
+    model, (two, three, five) = mixed(), np.asarray([2, 3, 5])
+    h = {"z": [0.5, -0.5], "y": [[0, 1, 0]]}
+    samples = vages.sample(KEY, model, five, chains=two, h=h, sampler=MCMC("hmc", warmup=100))
+    assert samples.v.shape == (5, 2)
+    assert np.array_equal(samples.h["z"], np.tile([0.5, -0.5], (5, 1)))
+    assert np.array_equal(samples.h["y"], np.tile([[0, 1, 0]], (5, 1, 1)))
+    assert vages.sample_posterior(KEY, ten_dimensions(), jnp.zeros((2, 10)), three).h.shape == (2, 3, 6)
+
+
 @pytest.mark.parametrize("kept", [4000, 500, 40, 16, 5, 1])
 def test_draws_are_taken_from_all_chains_alike(kept):
     places = jnp.stack(jnp.meshgrid(jnp.arange(16), jnp.arange(250), indexing="ij"), axis=-1)[None]
@@ -446,6 +457,15 @@ def test_bad_input(as_users_have_it):
         vages.sample(KEY, binary, 5, chains=2, start=(jnp.zeros((2, 10)), jnp.full((2, 6), 0.5)))
     with refused("mask", "(3,)"):
         vages.sample(KEY, binary, 5, held=Held(jnp.zeros(3, bool), jnp.zeros(10)))
+    discrete = lambda v: EnergyModel(lambda p, v, h: jnp.sum(v), jnp.zeros(1), v=v)
+    with refused("known"):
+        vages.sample(KEY, discrete(Binary(2)), 5, held=Held(jnp.asarray([True, False]), jnp.full(2, 0.5)))
+    with refused("known"):
+        vages.sample(KEY, discrete(Categorical(1, 3)), 5, held=Held(jnp.ones((1, 3), bool), jnp.ones((1, 3))))
+    with refused("mask", "some at (0, 0)"):  # which would leave two ones in a row
+        vages.sample(
+            KEY, discrete(Categorical(1, 3)), 5, held=Held(jnp.asarray([[True, False, False]]), jnp.ones((1, 3)))
+        )
     with refused("held", kind=TypeError):
         vages.sample(KEY, binary, 5, held=jnp.zeros(10, bool))  # pyright: ignore[reportArgumentType]
     with refused("sampler", kind=TypeError):

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.checks import check_inputs, check_kind
+from vages.checks import check_count, check_inputs, check_kind
 from vages.evaluation.densities import Density, log_density
 from vages.evaluation.estimate import Estimate
 from vages.evaluation.partition import LogPartition, log_partition
@@ -55,11 +55,12 @@ def log_likelihood(
     Where it is known already, give it as `log_z`. The posterior may be None where log p̃(v) is exact.
     """
     check_inputs(model, v)
+    check_count("samples", samples, 2, "a standard error needs two")
     for_density, for_z = jax.random.split(key)
     if log_z is None:
         log_z = log_partition(for_z, model, chains=chains, temperatures=temperatures)
     check_kind("log_z", log_z, LogPartition, "what log_partition gives", "write LogPartition.known(1.5) for a number")
-    density = _log_density(for_density, model, posterior, v, samples=samples)
+    density = _log_density(for_density, model, posterior, v, samples=int(samples))
     mean, over_examples = Estimate.of(density.value)
     of_density = math.sqrt(float((density.error**2).sum())) / len(v)
     error = math.hypot(over_examples, of_density, max(log_z.forward.error, log_z.reverse.error))

@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from vages.checks import check_count, check_finite, check_inputs
+from vages.checks import check_count, check_finite, check_inputs, check_states
+from vages.domains import Categorical, Domain
 from vages.models import EBLVM
 from vages.samplers.langevin import Held
 from vages.samplers.program import Run
@@ -68,4 +69,19 @@ def held_pixels(
             )
     mask, pixels = (np.broadcast_to(x, (count, *model.v.shape)) for x in (mask, pixels))
     check_finite("known", jnp.asarray(np.where(mask, pixels, 0)))
+    if not model.v.continuous:
+        _check_held_states(model.v, mask, pixels)
     return Held(jnp.asarray(mask), jnp.asarray(pixels))
+
+
+def _check_held_states(domain: Domain, mask: np.ndarray, known: np.ndarray) -> None:
+    """Raise unless what is held of a discrete v are zeros and ones, and of a choice all or nothing."""
+    some = np.zeros_like(known)
+    if isinstance(domain, Categorical):
+        if (split := mask.any(axis=-1) != mask.all(axis=-1)).any():
+            where = tuple(int(i) for i in np.argwhere(split)[0])
+            raise ValueError(
+                f"mask: expected all entries of a choice of {domain!r} or none, got some at {where}; hold whole rows"
+            )
+        some[..., 0] = 1
+    check_states("known", np.where(mask, known, some), domain)

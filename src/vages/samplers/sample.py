@@ -61,6 +61,7 @@ def sample(
     share, or have a row for each draw; each draw is then the end of a chain of its own.
     """
     check_count("n", n, 1, "ask for at least one draw")
+    n = int(n)  # of NumPy's numbers a compiled program would make arrays
     given, targets = _given(model, n, h, context, held)
     check_energy(model, chain_dtype(model), context)
     if sampler is None:
@@ -76,7 +77,7 @@ def sample(
         return _annealed(key, model, n, sampler, h, held, context=context, start=start, chains=chains)
     count = chains if chains is not None else 2 if targets > 1 else _CHAINS
     check_count("chains", count, 1, "leave it out for 16")
-    samples, states = _run(key, model, given, (targets, count), 1 if targets > 1 else n, start, sampler)
+    samples, states = _run(key, model, given, (targets, int(count)), 1 if targets > 1 else n, start, sampler)
     states = jax.tree.map(lambda x: x[:, -1] if targets > 1 else x[0], states)
     if targets == 1:
         alone = lambda tree: jax.tree.map(lambda x: x[0], tree)
@@ -105,6 +106,7 @@ def sample_posterior(
     check_energy(model, v.dtype, context)
     check_count("samples", samples, 1, "ask for at least one draw")
     check_count("chains", chains, 1, "give more")
+    samples, chains = int(samples), int(chains)
     if sampler is None and (isinstance(model, TractableEBLVM) or model.h.enumerable):
         return _independent(v, sample_posterior_exactly(key, model, v, samples, context))
     sampler = MCMC() if sampler is None else sampler
@@ -204,10 +206,10 @@ def _given(model: EBLVM, n: int, h: Any, context: Any, held: Held | None) -> tup
         given |= {"mask": pixels.mask, "known": pixels.known}
     if h is not None:
         parts = named_parts("h", h, model.h)
-        own = jnp.ndim(parts[0][1]) == len(parts[0][2].shape)
+        own = np.ndim(parts[0][1]) == len(parts[0][2].shape)
         lead = () if own else (n,)
-        rows = {name: _value(name, value, domain, lead).astype(dtype) for name, value, domain in parts}
-        tree = jax.tree.unflatten(jax.tree.structure(h), list(rows.values())) if isinstance(h, dict) else rows["h"]
+        rows = [_value(name, value, domain, lead).astype(dtype) for name, value, domain in parts]
+        tree = dict(zip(model.h.shape, rows, strict=True)) if isinstance(h, dict) else rows[0]
         given["h"] = jax.tree.map(lambda x: x[None], tree) if own else tree
     if context is not None:
         rows = {np.shape(x)[:1] for x in context.values()} if isinstance(context, dict) else set()

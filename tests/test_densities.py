@@ -70,6 +70,15 @@ def test_importance_weights_against_the_integral(float64):
     assert 0.6 < float(jnp.mean(density.ess)) / 500 < 1
 
 
+def test_examples_without_a_density():
+    model = EnergyModel(
+        lambda p, v, h: jnp.where(v[0] > 0, 0.5 * jnp.sum(h**2), jnp.inf), jnp.zeros(1), v=Real(1), h=Real(1)
+    )
+    found = vages.log_density(KEY, model, Standard(), jnp.asarray([[1.0], [-1.0]]), samples=10)
+    assert float(found.value[0]) == pytest.approx(0.5 * np.log(2 * np.pi), abs=1e-5)
+    assert float(found.value[1]) == -np.inf
+
+
 def test_gradients_of_the_density_are_weighted_scores(float64):
     model = EnergyModel(curved, jnp.zeros(1), v=Real(1), h=Real(1))
     v = jnp.asarray([0.7])

@@ -100,6 +100,7 @@ def _importance(
     check_log_joint(model, jax.tree.map(struct, features), jax.tree.map(lambda x: struct(x[0]), h), context)
     logs = jax.vmap(lambda h: model.log_joint(features, h) - q.log_prob(h))(h)
     top = jax.lax.stop_gradient(jnp.max(logs))
+    top = jnp.where(jnp.isneginf(top), 0, top)  # no sample has a density: log p̃(v) = −∞
     weights = jnp.exp(logs - top)
     mean = jnp.mean(weights)
     error = jnp.std(weights, ddof=1) / mean / jnp.sqrt(samples)

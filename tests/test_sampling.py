@@ -18,6 +18,7 @@ from vages.samplers import mcmc
 from vages.samplers import target as targets
 from vages.samplers.chains import Job
 from vages.samplers.sample import _spread
+from vages.samplers.samples import diagnose
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -457,6 +458,31 @@ def test_a_tempered_step_leaves_the_law_of_all_temperatures_as_it_is(summed):
     error = jnp.sqrt((jnp.var(before, axis=0) + jnp.var(later, axis=0)) / count) + 1e-12
     assert float(jnp.max(jnp.abs(jnp.mean(before, axis=0) - jnp.mean(later, axis=0)) / error)) < 6
     assert float(jnp.min(jnp.mean(now["v"] != start["v"], axis=0))) > 0.3
+
+
+def test_two_temperatures_propose_an_exchange_at_every_step():
+    model = EnergyModel(two_modes, jnp.zeros(1), v=Real(1))
+    sampler = MCMC("mala", warmup=0, temperatures=(1.0, 1.001))
+    drawn = sampler.run(KEY, Job(model, {}, {"v": jnp.ones((1, 2, 1))}, 20))
+    assert drawn.swapped is not None
+    assert float(jnp.min(drawn.swapped)) > 0.9
+
+
+def test_chains_far_from_zero_are_told_apart(float64):
+    """Two chains at 10⁸ and two at 10⁸ + 1, which float32 takes for one place."""
+    places = 1e8 + np.repeat([0.0, 1.0], 2)[None, :, None, None]
+    rhat, _ = diagnose({"v": jnp.asarray(places + 1e-3 * RNG.normal(size=(1, 4, 100, 1)))})
+    assert float(rhat["v"][0, 0]) > 1.5
+
+
+def test_draws_without_a_density_are_refused(as_users_have_it):
+    """Chains that begin where the energy is infinite and find their way in while draws are kept."""
+    half = EnergyModel(lambda p, v, h: jnp.where(v[0] > 0, v[0], jnp.inf), jnp.zeros(1), v=Real(1))
+    outside = jnp.full((4, 1), -0.5)
+    drawn = MCMC("hmc", warmup=0).run(KEY, Job(half, {}, {"v": outside[None]}, 250))
+    assert bool(jnp.all(drawn.states["v"][-1] > 0))
+    with refused("sample"):
+        vages.sample(KEY, half, 1000, chains=4, start=outside, sampler=MCMC("hmc", warmup=0))
 
 
 def test_the_annealed_sampler_is_named():

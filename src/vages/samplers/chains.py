@@ -29,7 +29,7 @@ class Drawn(NamedTuple):
     acceptance: Float[Array, "targets chains"]
     diverged: Integer[Array, "targets chains"]
     gradients: Integer[Array, "targets chains"]
-    log_prob: Float[Array, "targets chains"]  # at the end
+    log_prob: Float[Array, "draws targets chains"]  # of every state
     swapped: Float[Array, "targets chains"] | None = None  # of the exchanges proposed to a neighbouring temperature
 
 

@@ -123,15 +123,16 @@ def _run(
         zeros = jnp.zeros(chains.log_prob.shape[:2], chains.log_prob.dtype)
         none = zeros.astype(jnp.int32)
         totals = _Totals(zeros, none, zeros, none)
-        read = lambda carry: jax.tree.map(lambda x: x[:, :, 0], carry[0].continuous | carry[0].discrete)
+        cold = lambda chains: (chains.continuous | chains.discrete, chains.log_prob)
+        read = lambda carry: jax.tree.map(lambda x: x[:, :, 0], cold(carry[0]))
         how = {"warmup": sampler.warmup, "draws": draws, "thin": sampler.thin}
-        (ends, _, totals), states = collect(one, for_chains, (chains, learnt, totals), read, **how)
+        (_, _, totals), (states, log_prob) = collect(one, for_chains, (chains, learnt, totals), read, **how)
         if summed:
             states |= _completed(for_latents, make, given, states)
         steps = draws * sampler.thin
         swapped = None if len(betas) == 1 else totals.swapped / steps
         accepted = totals.accepted / steps
-        return Drawn(states, accepted, totals.diverged, totals.gradients, ends.log_prob[:, :, 0], swapped)
+        return Drawn(states, accepted, totals.diverged, totals.gradients, log_prob, swapped)
 
 
 def _begin(make: Any, given: Any, start: State) -> Chain:
@@ -249,7 +250,8 @@ def _all_chains(make: Any, sampler: MCMC, betas: Float[Array, "temperatures"]) -
         if len(betas) == 1:
             return chains, info._replace(swapped=jnp.zeros(shape[:2], chains.log_prob.dtype))
         keys = jax.random.split(for_swaps, shape[:2])
-        chains, swapped = jax.vmap(jax.vmap(lambda key, chain: exchange(key, betas, chain, i % 2)))(keys, chains)
+        parity = i % min(2, len(betas) - 1)  # two temperatures make one pair
+        chains, swapped = jax.vmap(jax.vmap(lambda key, chain: exchange(key, betas, chain, parity)))(keys, chains)
         return chains, info._replace(swapped=swapped)
 
     return step

@@ -59,7 +59,8 @@ class Samples(NamedTuple):
 def diagnose(trace: State) -> tuple[dict[str, Array], dict[str, Array]]:
     """R̂ and ESS of each coordinate of chains (targets, chains, draws, …): arrays (targets, …)."""
     moved = {name: jnp.moveaxis(x, 0, 2) for name, x in trace.items() if x.size}  # (chains, draws, targets, …)
-    flat = [x.reshape(*x.shape[:2], -1).astype(jnp.float32) for x in moved.values()]
+    near = (x - x[:1, :1] for x in moved.values())  # float32 would not tell numbers apart that are far from 0
+    flat = [x.reshape(*x.shape[:2], -1).astype(jnp.float32) for x in near]
     ends = np.cumsum([x.shape[2] for x in flat])[:-1]
     both = (np.split(np.asarray(x), ends) for x in _diagnose(jnp.concatenate(flat, axis=2)))
     named = ({k: jnp.asarray(x.reshape(moved[k].shape[2:])) for k, x in zip(moved, part, strict=True)} for part in both)
@@ -85,8 +86,9 @@ def _diagnose(x: Float[Array, "chains draws n"]) -> tuple[Float[Array, "n"], Flo
 
 
 def check_drawn(trace: State, log_prob: Array) -> None:
-    """Raise where chains ended in numbers that are none, or never had a density."""
-    finite = [np.isfinite(np.asarray(x)).all(axis=tuple(range(2, x.ndim))) for x in (*trace.values(), log_prob)]
+    """Raise where draws (targets, chains, draws, …) or their log p̃ (draws, targets, chains) are not finite."""
+    logs = np.moveaxis(np.asarray(log_prob), 0, 2)
+    finite = [np.isfinite(np.asarray(x)).all(axis=tuple(range(2, x.ndim))) for x in (*trace.values(), logs)]
     bad = ~np.logical_and.reduce(finite)
     if bad.any():
         raise ValueError(

@@ -10,8 +10,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.domains import Empty
 from vages.models import EBLVM, TractableEBLVM, features_of, log_joints
+from vages.models.mixed import is_narrow
 from vages.samplers.langevin import chain_dtype
 
+_ROW = 2**10  # states that one draw chooses among
 _BLOCK = 2**12  # states whose mass is computed together, which bounds the memory
 
 
@@ -78,14 +80,39 @@ def sample_exactly(key: PRNGKeyArray, model: Any, n: int) -> tuple[Array, Any]:
 
 
 @eqx.filter_jit
-def sample_posterior_exactly(key: PRNGKeyArray, model: EBLVM, v: Array, n: int, context: Any = None) -> Any:
-    """n independent draws of h for each v: (batch, n, …)."""
+def sample_posterior_exactly(
+    key: PRNGKeyArray, model: EBLVM, v: Array, n: int, context: Any = None
+) -> tuple[Any, Array]:
+    """n independent draws of h for each v, (batch, n, …), and of each v whether it has a density."""
     features = features_of(model, v, context)
     if isinstance(model, TractableEBLVM):
-        return jax.vmap(model.posterior)(features).hard().sample(key, n)
-    one = lambda now: jax.random.categorical(now[0], log_joints(model, now[1], v.dtype), shape=(n,))
-    numbers = jax.lax.map(one, (jax.random.split(key, len(v)), features))
-    return jax.vmap(lambda numbers: model.h.states(v.dtype, numbers))(numbers)
+        return jax.vmap(model.posterior)(features).hard().sample(key, n), jnp.ones(len(v), bool)
+
+    def one(now):
+        logs = log_joints(model, now[1], v.dtype)
+        logs = logs.astype(jnp.float32) if is_narrow(logs) else logs  # noise of 16 bits is too coarse
+        return _draw_numbers(now[0], logs, n), jnp.isfinite(jax.nn.logsumexp(logs))
+
+    numbers, proper = jax.lax.map(one, (jax.random.split(key, len(v)), features))
+    return jax.vmap(lambda numbers: model.h.states(v.dtype, numbers))(numbers), proper
+
+
+def _draw_numbers(key: PRNGKeyArray, logs: Float[Array, "states"], n: int) -> Array:
+    """n states by their log-masses: of many, first a row of them, then one of the row.
+
+    Noise in float32 has too few bits for the largest of 2²⁰, and so many for each draw would take long.
+    """
+    if len(logs) <= _ROW:
+        return jax.random.categorical(key, logs, shape=(n,))
+    rows = jnp.pad(logs, (0, -len(logs) % _ROW), constant_values=-jnp.inf).reshape(-1, _ROW)
+    masses = jax.nn.logsumexp(rows, axis=1)
+
+    def one(key):
+        for_row, for_place = jax.random.split(key)
+        row = jax.random.categorical(for_row, masses)
+        return row * _ROW + jax.random.categorical(for_place, rows[row])
+
+    return jax.lax.map(one, jax.random.split(key, n), batch_size=min(n, 1024))
 
 
 @eqx.filter_jit

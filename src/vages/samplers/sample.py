@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, PRNGKeyArray
 
 from vages.checks import (
@@ -19,8 +20,9 @@ from vages.checks import (
     named_parts,
     told,
 )
-from vages.domains import Domain
+from vages.domains import Domain, Empty
 from vages.models import EBLVM, TractableEBLVM, features_of
+from vages.models.mixed import cast
 from vages.samplers.annealed import Annealed, sample_joint, sample_unconditional, sample_v
 from vages.samplers.chains import Job
 from vages.samplers.checks import held_pixels
@@ -67,9 +69,10 @@ def sample(
     if sampler is None:
         plain = not given and start is None and chains is None
         if plain and hasattr(model, "draw"):
-            return _independent(*model.draw(key, n))  # pyright: ignore[reportAttributeAccessIssue]
+            v, h = model.draw(key, n)  # pyright: ignore[reportAttributeAccessIssue]
+            return _independent(v, h, n)
         if plain and can_list(model):
-            return _independent(*sample_exactly(key, model, n))
+            return _independent(*sample_exactly(key, model, n), n)
         only_held = not set(given) - {"mask", "known"} and targets == 1
         sampler = Gibbs() if can_gibbs(model) and only_held else MCMC()
     check_kind("sampler", sampler, Sampler, "a sampler", "write MCMC(), Gibbs() or Annealed()")
@@ -84,8 +87,8 @@ def sample(
         samples = samples._replace(rhat=alone(samples.rhat), ess=alone(samples.ess), trace=alone(samples.trace))
     if "h" in given:
         h = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), given["h"])
-        return samples._replace(v=states["v"], h=h)
-    return samples._replace(v=states["v"], h=assemble(model.h, states, n))
+        return samples._replace(v=states["v"], h=h, draws=n)
+    return samples._replace(v=states["v"], h=assemble(model.h, states, n), draws=n)
 
 
 def sample_posterior(
@@ -107,11 +110,15 @@ def sample_posterior(
     check_count("samples", samples, 1, "ask for at least one draw")
     check_count("chains", chains, 1, "give more")
     samples, chains = int(samples), int(chains)
-    if sampler is None and (isinstance(model, TractableEBLVM) or model.h.enumerable):
-        return _independent(v, sample_posterior_exactly(key, model, v, samples, context))
+    closed = isinstance(model, TractableEBLVM) or model.h.enumerable
+    if isinstance(model.h, Empty) or (sampler is None and closed):
+        h, proper = sample_posterior_exactly(key, model, v, samples, context)
+        _check_proper(proper)
+        return _independent(v, h, samples)
     sampler = MCMC() if sampler is None else sampler
     check_kind("sampler", sampler, MCMC, "a sampler of h", "write MCMC(kernel='hmc'), say")
-    given = {"features": features_of(model, v, context)}
+    dtype = chain_dtype(model)
+    given = {"features": features_of(model, jnp.asarray(v, dtype), cast(context, dtype))}
     result, states = _run(key, model, given, (len(v), chains), samples, None, sampler)
     return result._replace(v=v, h=assemble(model.h, states))
 
@@ -145,6 +152,7 @@ def _run(
         diverged=int(jnp.sum(drawn.diverged)),
         gradients=int(np.sum(np.asarray(drawn.gradients, np.int64))),
         trace=trace,
+        draws=kept,
     )
     warn(samples, None if drawn.swapped is None else float(jnp.mean(drawn.swapped)))
     return samples, jax.tree.map(lambda x: _spread(x, kept), trace)
@@ -214,15 +222,24 @@ def _given(model: EBLVM, n: int, h: Any, context: Any, held: Held | None) -> tup
     if context is not None:
         rows = {np.shape(x)[:1] for x in context.values()} if isinstance(context, dict) else set()
         check_context(context, 1 if rows == {(1,)} else n)
-        given["context"] = context
+        given["context"] = cast(context, dtype)
     sizes = {len(x) for x in jax.tree.leaves(given)}
     if len(sizes) > 1:
         given = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), given)
     return given, max(sizes, default=1)
 
 
-def _independent(v: Array, h: Any) -> Samples:
-    return Samples(v, h, acceptance=1.0, rhat={}, ess={}, diverged=0, gradients=0)
+def _check_proper(proper: Array) -> None:
+    """Raise where an example has no posterior; under `jit` nobody can."""
+    if not isinstance(proper, Tracer) and not np.all(proper):
+        row = int(np.argmin(np.asarray(proper)))
+        raise ValueError(
+            f"v: expected finite energies of some h and NaN of none, got other ones in row {row}; mend the energy"
+        )
+
+
+def _independent(v: Array, h: Any, n: int) -> Samples:
+    return Samples(v, h, acceptance=1.0, rhat={}, ess={}, diverged=0, gradients=0, draws=n)
 
 
 def _annealed(
@@ -242,4 +259,4 @@ def _annealed(
         ends = sample_joint(key, model, n, sampler.schedule, **pixels)
     steps = sampler.schedule.steps + (sampler.schedule.denoise is not None)
     diverged = int(jnp.sum(ends.diverged))
-    return Samples(ends.v, ends.h, acceptance=1.0, rhat={}, ess={}, diverged=diverged, gradients=n * steps)
+    return Samples(ends.v, ends.h, acceptance=1.0, rhat={}, ess={}, diverged=diverged, gradients=n * steps, draws=n)

@@ -35,6 +35,7 @@ class Samples(NamedTuple):
     diverged: int
     gradients: int
     trace: State | None = None
+    draws: int = 0  # n; of a posterior the draws for each v
 
     @property
     def worst_rhat(self) -> float:
@@ -44,8 +45,7 @@ class Samples(NamedTuple):
     @property
     def least_ess(self) -> float:
         """The smallest effective sample size."""
-        count = len(jax.tree.leaves((self.v, self.h))[0])
-        return min((float(np.min(x)) for x in self.ess.values()), default=float(count))
+        return min((float(np.min(x)) for x in self.ess.values()), default=float(self.draws))
 
     def to_arviz(self) -> Any:
         """The chains as ArviZ's InferenceData, for its plots and summaries: `pip install vages[arviz]`."""

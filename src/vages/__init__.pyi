@@ -102,6 +102,8 @@ from .training import RunFolder as RunFolder
 from .training import data_mesh as data_mesh
 from .training import fit as fit
 from .training import init_seeds as init_seeds
+from .training import load as load
 from .training import make_learner as make_learner
+from .training import save as save
 
 __version__: str

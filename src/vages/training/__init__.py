@@ -9,6 +9,7 @@ from vages.training.guard import Diverged, Guard
 from vages.training.keeping import Checkpoints
 from vages.training.learner import Learner, LearnerState, make_learner
 from vages.training.program import compile_chunk
+from vages.training.save import load, save
 
 __all__ = [
     "Checkpoints",
@@ -30,9 +31,11 @@ __all__ = [
     "is_writer",
     "iteration_costs",
     "join_cluster",
+    "load",
     "make_learner",
     "numbered_folder",
     "one_seed",
+    "save",
     "seconds_per_iteration",
     "seed_keys",
     "step_bytes",

@@ -1,0 +1,232 @@
+"""Models and posteriors as plain data and back: classes and functions by name, from fixed tables, and arrays by path.
+
+What is not in a table, a user's own class or function, is described by its name alone and cannot be built.
+"""
+
+import inspect
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import fields
+from itertools import product
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vages import models, nets, posteriors
+from vages.domains import Domain
+from vages.nets.resnet import Block
+from vages.posteriors import Conditioned
+from vages.storage.errors import Unexpected
+from vages.terminal import printable
+
+_MODELS = ("GRBM", "LinearGaussian", "DeepEBLVM", "EBM", "Mixed", "EnergyModel")
+_POSTERIORS = ("BernoulliPosterior", "CategoricalPosterior", "GaussianPosterior", "JointPosterior", "ExactPosterior")
+_POSTERIORS += ("MixedPosterior", "Conditioned", "Heads", "Halves")
+_NETS = ("ConvEncoder", "Quadratic", "Readout", "ResNet", "ResidualMLP")
+_LAYERS = ("Linear", "Identity", "Lambda", "Sequential", "MLP", "Conv1d", "Conv2d", "Conv3d", "LayerNorm", "RMSNorm")
+_LAYERS += ("GroupNorm", "PReLU")
+_CLASSES: dict[str, Any] = {"Block": Block} | {
+    prefix + name: getattr(room, name)
+    for room, prefix, names in (
+        (models, "", _MODELS),
+        (posteriors, "", _POSTERIORS),
+        (nets, "", _NETS),
+        (eqx.nn, "eqx.nn.", _LAYERS),
+    )
+    for name in names
+}
+_NN = ("celu", "elu", "gelu", "hard_sigmoid", "hard_silu", "hard_tanh", "identity", "leaky_relu", "log_sigmoid", "mish")
+_NN += ("relu", "relu6", "selu", "sigmoid", "silu", "soft_sign", "softmax", "softplus", "squareplus", "tanh")
+_FUNCTIONS: dict[str, Any] = {f"jax.nn.{name}": getattr(jax.nn, name) for name in _NN}
+_FUNCTIONS |= {f"jax.numpy.{name}": getattr(jnp, name) for name in ("abs", "cos", "exp", "sin", "square")}
+_FUNCTIONS["eqx.nn.MLP.final_activation"] = inspect.signature(eqx.nn.MLP).parameters["final_activation"].default
+_ODD = ("inf", "-inf", "nan")  # numbers that JSON does not have
+_DTYPES = ("bfloat16", "float16", "float32", "float64")
+_TAGS = {"array", "class", "dict", "domain", "dtype", "fields", "float", "function", "list", "other", "tuple"}
+_MAX_LEAD = 2  # axes of several seeds before those of one model
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array or a scalar of JAX or NumPy, or the shape of an array."""
+    return eqx.is_array(value) or isinstance(value, jax.ShapeDtypeStruct)
+
+
+def describe(value: Any, name: str, arrays: dict[str, Any], static: bool = False) -> Any:
+    """The value as JSON. Its arrays are put into `arrays` under their paths, which begin with `name`."""
+    kind: Any = type(value)
+    inner = lambda value, key, static=static: describe(value, f"{name}/{key}", arrays, static)
+    if static and isinstance(value, np.generic):  # the number that jit compares
+        return describe(value.item(), name, arrays)
+    if is_array(value):
+        _add(arrays, name, value)
+        return {"array": name}
+    if value is None or kind in (bool, int, str):
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else {"float": str(value)}
+    if kind in (list, tuple):
+        return {kind.__name__: [inner(item, i) for i, item in enumerate(value)]}
+    if kind is dict and all(type(key) is str for key in value):
+        return {"dict": {key: inner(item, key) for key, item in value.items()}}
+    if (known := _named(_CLASSES, kind)) is not None:
+        parts = {
+            field.name: inner(getattr(value, field.name), field.name, _is_static(field)) for field in fields(value)
+        }
+        return {"class": known, "fields": parts}
+    if (known := _named(_FUNCTIONS, value)) is not None:
+        return {"function": known}
+    if isinstance(value, Domain):
+        return {"domain": repr(value)}
+    if isinstance(value, np.dtype) and value.name in _DTYPES:
+        return {"dtype": value.name}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(value):
+        if is_array(leaf):
+            _add(arrays, f"{name}/{jax.tree_util.keystr(path, simple=True, separator='/')}", leaf)
+    named = getattr(value, "__qualname__", None)
+    return {"other": kind.__qualname__ if named is None else f"the function {named}"}
+
+
+def others(node: Any, name: str) -> Iterator[str]:
+    """What of a description cannot be built, in words: "EnergyModel.energy is the function two_moons"."""
+    match node:
+        case {"other": text}:
+            yield f"{name} is {printable(str(text)[:80])}"
+        case {"class": kind, "fields": dict(parts)}:
+            for key, part in parts.items():
+                yield from others(part, printable(f"{kind}.{key}"[:80]))
+        case dict() | list():
+            for item in node.values() if isinstance(node, dict) else node:
+                yield from others(item, name)
+
+
+def difference(saved: Any, given: Any, name: str) -> tuple[str, str, str] | None:
+    """The first place where two descriptions differ, and what they have there. Of others, only arrays are compared."""
+    if isinstance(saved, dict) and isinstance(given, dict) and set(saved) == set(given):
+        if "other" in saved:
+            return None
+        pairs = [(saved[key], given[key], name if key in _TAGS else f"{name}/{key}") for key in saved]
+    elif isinstance(saved, list) and isinstance(given, list) and len(saved) == len(given):
+        pairs = [(*pair, f"{name}/{i}") for i, pair in enumerate(zip(saved, given, strict=True))]
+    else:
+        one, other = json.dumps(saved), json.dumps(given)
+        return None if one == other else (name, one[:80], other[:80])
+    return next((found for pair in pairs if (found := difference(*pair)) is not None), None)
+
+
+def build(node: Any, name: str, arrays: dict[str, Any]) -> Any:
+    """The value that `describe` described. No constructor of the file's choice is called."""
+    inner = lambda node, key: build(node, f"{name}/{key}", arrays)
+    match node:
+        case None | bool() | int() | float() | str():
+            return node
+        case {"array": str(key)} if key == name and key in arrays:
+            return arrays[key]
+        case {"float": str(text)} if text in _ODD:
+            return float(text)
+        case {"list": list(items)}:
+            return [inner(item, i) for i, item in enumerate(items)]
+        case {"tuple": list(items)}:
+            return tuple(inner(item, i) for i, item in enumerate(items))
+        case {"dict": dict(items)}:
+            return {key: inner(item, key) for key, item in items.items()}
+        case {"function": str(known)} if known in _FUNCTIONS:
+            return _FUNCTIONS[known]
+        case {"dtype": str(known)} if known in _DTYPES:
+            return jnp.dtype(known)
+        case {"class": str(known), "fields": dict(parts)} if known in _CLASSES:
+            return _made(_CLASSES[known], {key: inner(part, key) for key, part in parts.items()}, name)
+    raise Unexpected(f"{json.dumps(node)[:80]} at {name[:80]!r}, which this version does not know")
+
+
+def check_fits(model: Any, posterior: Any) -> None:
+    """Raise unless both can be evaluated at one example of the model's domain; only shapes are computed.
+
+    Leading axes, those of several seeds, are taken off.
+    """
+    leads = product(range(_MAX_LEAD + 1), repeat=1 if posterior is None else 2)
+    if not any(_evaluates(_without(model, lead[0]), _without(posterior, lead[-1])) for lead in leads):
+        raise Unexpected("arrays of shapes that do not fit each other")
+
+
+def _evaluates(model: Any, posterior: Any) -> bool:
+    sizes = {name: size for part in jax.tree.leaves(posterior, is_leaf=_conditioned) for name, size in _sizes(part)}
+
+    def at_zero(model: Any, posterior: Any) -> Any:
+        dtype = jnp.result_type(float)
+        v, context = model.v.zeros(dtype), {name: jnp.zeros(size, dtype) for name, size in sizes.items()}
+        features = model.features(v)
+        log_joint = model.log_joint(features, model.h.zeros(dtype))
+        if posterior is None:
+            return log_joint
+        q = posterior(model, features, v, *([context] if context else []))
+        return log_joint, jax.tree.map(lambda x: x[None], q).draw(jax.random.key(0)), q.log_prob(q.mean)
+
+    try:
+        found = eqx.filter_eval_shape(at_zero, model, posterior)
+    except Exception:
+        return False
+    return all(x.shape == () for x in ([found] if posterior is None else [found[0], found[2]]))
+
+
+def _without(tree: Any, lead: int) -> Any:
+    """The tree with shapes for its arrays, the first `lead` axes taken off, and one dtype for all floating ones."""
+    dtype = lambda x: jnp.result_type(float) if jnp.issubdtype(x.dtype, jnp.floating) else x.dtype
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[lead:], dtype(x)) if is_array(x) else x, tree)
+
+
+def _made(kind: Any, parts: dict[str, Any], name: str) -> Any:
+    if set(parts) != (wanted := {field.name for field in fields(kind)}):
+        raise Unexpected(f"other fields than {sorted(wanted)} at {name[:80]!r}")
+    made = object.__new__(kind)
+    for key, part in parts.items():
+        object.__setattr__(made, key, part)
+    for key, shape in _declared(made).items():
+        array = getattr(made, key)
+        if array is not None and (array.shape[-len(shape) :] != shape or 0 in shape):
+            raise Unexpected(f"shape {list(array.shape)} for {name}/{key}, where {kind.__name__} needs {list(shape)}")
+    for base in kind.__mro__:
+        if "__check_init__" in vars(base):
+            base.__check_init__(made)
+    return made
+
+
+def _declared(made: Any) -> dict[str, tuple[int, ...]]:
+    """The shapes that a layer's other fields say its arrays have, without leading axes."""
+    match made:
+        case eqx.nn.Linear():
+            out, size = (1 if n == "scalar" else n for n in (made.out_features, made.in_features))
+            return {"weight": (out, size), "bias": (out,)}
+        case eqx.nn.Conv():
+            ones = (1,) * made.num_spatial_dims
+            inputs = made.in_channels // made.groups
+            return {"weight": (made.out_channels, inputs, *made.kernel_size), "bias": (made.out_channels, *ones)}
+        case models.GRBM() | models.LinearGaussian():
+            *lead, v, h = made.weight.shape
+            return {"visible_bias": (*lead, v), "latent_bias": (*lead, h)}
+    return {}
+
+
+def _named(table: dict[str, Any], value: Any) -> str | None:
+    return next((name for name, known in table.items() if known is value), None)
+
+
+def _is_static(field: Any) -> bool:
+    return bool(field.metadata.get("static", False))
+
+
+def _conditioned(part: Any) -> bool:
+    return isinstance(part, Conditioned)
+
+
+def _sizes(part: Any) -> tuple[tuple[str, int], ...]:
+    return part.sizes if isinstance(part, Conditioned) else ()
+
+
+def _add(arrays: dict[str, Any], name: str, array: Any) -> None:
+    if name in arrays:
+        raise ValueError(f"{name}: expected one array of this name, got two; rename the keys that contain '/'")
+    arrays[name] = array

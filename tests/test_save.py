@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 
 import equinox as eqx
 import jax
@@ -77,6 +78,11 @@ PAIRS = {
 }
 
 
+@cache
+def pair_of(name):
+    return PAIRS[name]()
+
+
 def bits(tree):
     """Of every leaf its place, type, dtype, shape and bytes; what is no array as it is."""
     found = []
@@ -97,17 +103,16 @@ def same(one, other):
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_what_is_saved_is_loaded(name, tmp_path):
-    pair = PAIRS[name]()
+    pair = pair_of(name)
     vages.save(tmp_path / "a.safetensors", *pair)
     assert same(vages.load(tmp_path / "a.safetensors"), pair)
     assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
 
 
-@pytest.mark.parametrize("axes", [1, 2])
-@pytest.mark.parametrize("name", ["Bernoulli", "vectors", "context, MLP", "layers"])
+@pytest.mark.parametrize(("name", "axes"), [("Bernoulli", 1), ("vectors", 2), ("context, MLP", 1), ("layers", 1)])
 def test_several_seeds_are_one_file(name, axes, tmp_path):
     stack = lambda tree: jax.tree.map(lambda x: jnp.stack([x, 2 * x]) if eqx.is_array(x) else x, tree)
-    pair = PAIRS[name]()
+    pair = pair_of(name)
     for _ in range(axes):
         pair = stack(pair)
     vages.save(tmp_path / "a.safetensors", *pair)
@@ -115,9 +120,9 @@ def test_several_seeds_are_one_file(name, axes, tmp_path):
 
 
 def test_a_new_process_loads_the_same(tmp_path):
-    chosen = [name for name in PAIRS if name in ("Bernoulli", "bfloat16", "images", "mixed", "joint", "layers")]
+    chosen = [name for name in PAIRS if name in ("bfloat16", "images", "mixed", "joint")]
     for i, name in enumerate(chosen):
-        vages.save(str(tmp_path / f"{i}.safetensors"), *PAIRS[name]())
+        vages.save(str(tmp_path / f"{i}.safetensors"), *pair_of(name))
     code = f"""
 import jax, numpy, vages
 for i in range({len(chosen)}):
@@ -128,7 +133,7 @@ for i in range({len(chosen)}):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stderr == ""
     for name, line in zip(chosen, done.stdout.splitlines(), strict=True):
-        leaves = [leaf for leaf in bits(PAIRS[name]()) if len(leaf) > 2]
+        leaves = [leaf for leaf in bits(pair_of(name)) if len(leaf) > 2]
         assert line == str([(place, dtype, data.hex()) for place, _, _, dtype, data in leaves])
 
 
@@ -144,8 +149,13 @@ class Own(vages.EBLVM):
     layer: eqx.nn.Linear
     name: str = eqx.field(static=True, default="own")
 
-    v = Real(2)
-    h = Real(3)
+    @property
+    def v(self):
+        return Real(2)
+
+    @property
+    def h(self):
+        return Real(3)
 
     def features(self, v, context=None):
         return self.layer(v)
@@ -218,6 +228,7 @@ def test_every_bit_is_restored(tmp_path):
         assert same(
             eqx.tree_at(lambda m: m.params["nan"], found, 0.0), eqx.tree_at(lambda m: m.params["nan"], model, 0.0)
         )
+        assert isinstance(found, vages.EnergyModel)
         assert found.params["NumPy"].flags.writeable
         wide = grbm(dtype=jnp.float64)
         path = saved(tmp_path, wide)
@@ -272,9 +283,9 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path, as
         vages.save(path, nested)
     for wrong in ({"model": grbm()}, None, vages.GRBM):
         with pytest.raises(TypeError, match="^model: .*fitted.state.model"):
-            vages.save.__wrapped__(path, wrong)  # without the types that tests check
+            vages.save(path, wrong)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"^posterior: .*fitted\.state\.posterior"):
-        vages.save.__wrapped__(path, grbm(), grbm())
+        vages.save(path, grbm(), grbm())  # pyright: ignore[reportArgumentType]
     assert not list(tmp_path.iterdir())
 
 
@@ -429,11 +440,15 @@ OTHER_ARRAYS = {
 }
 
 
+def test_a_forger_who_changes_nothing_is_not_seen(tmp_path):
+    path = saved(tmp_path, *pair_of("Bernoulli"))
+    forge(path)
+    assert same(vages.load(path), pair_of("Bernoulli"))
+
+
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forged_description_is_refused(name, tmp_path):
-    path = saved(tmp_path, grbm(), vages.BernoulliPosterior.linear(KEY, 4, 3))
-    forge(path)
-    assert same(vages.load(path), (grbm(), vages.BernoulliPosterior.linear(KEY, 4, 3)))
+    path = saved(tmp_path, *pair_of("Bernoulli"))
     forge(path, FORGERIES[name])
     with refused(str(path), kind=BadFile):
         vages.load(path)
@@ -441,7 +456,7 @@ def test_a_forged_description_is_refused(name, tmp_path):
 
 @pytest.mark.parametrize("name", OTHER_ARRAYS)
 def test_arrays_that_do_not_fit_are_refused(name, tmp_path):
-    path = saved(tmp_path, grbm(), vages.BernoulliPosterior.linear(KEY, 4, 3))
+    path = saved(tmp_path, *pair_of("Bernoulli"))
     forge(path, arrays=OTHER_ARRAYS[name])
     with refused(str(path), kind=BadFile):
         vages.load(path)
@@ -451,7 +466,7 @@ def test_networks_that_do_not_fit_are_refused(tmp_path):
     """Sizes that would make samplers allocate, or loops run, beyond what the arrays have."""
 
     def deep_file():
-        return saved(tmp_path, *PAIRS["images"]())
+        return saved(tmp_path, *pair_of("images"))
 
     def stem(about):
         return about["model"]["fields"]["network"]["fields"]["stem"]["fields"]
@@ -477,7 +492,7 @@ def test_networks_that_do_not_fit_are_refused(tmp_path):
 
 
 def test_a_context_of_impossible_size_is_refused(tmp_path):
-    path = saved(tmp_path, *PAIRS["context, MLP"]())
+    path = saved(tmp_path, *pair_of("context, MLP"))
     sizes = {"tuple": [{"tuple": ["label", 10**12]}]}
     forge(path, lambda about: about["posterior"]["fields"]["network"]["fields"].update(sizes=sizes))
     with refused(str(path), kind=BadFile):
@@ -510,6 +525,22 @@ def test_texts_of_a_file_stay_on_one_line(tmp_path):
     with refused("like", "no such array"):
         forge(bad, lambda about: about["arrays"].update({"a\nb": ["jax", "float32"]}))
         vages.load(bad, grbm())
+
+
+def test_sizes_and_names_of_a_file_are_told_in_short(tmp_path):
+    part = "a\nb" * 100
+    path = saved(tmp_path, grbm(), vages.JointPosterior({part: vages.BernoulliPosterior.linear(KEY, 4, 3)}))
+    layer = lambda about: about["posterior"]["fields"]["parts"]["dict"][part]["fields"]["network"]["fields"]
+    for change in (
+        lambda about: layer(about).update(in_features=10**4000),
+        lambda about: layer(about).pop("in_features"),
+        lambda about: layer(about).update(in_features={"new": ["x"] * 1000}),
+    ):
+        forge(path, change)
+        with refused(str(path), kind=BadFile) as caught:
+            vages.load(path)
+        assert len(str(caught.value)) < len(str(path)) + 400
+        saved(tmp_path, grbm(), vages.JointPosterior({part: vages.BernoulliPosterior.linear(KEY, 4, 3)}))
 
 
 def test_a_file_of_a_newer_format_asks_for_an_update(tmp_path):

@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import fields
-from itertools import product
 from typing import Any
 
 import equinox as eqx
@@ -147,8 +146,9 @@ def check_fits(model: Any, posterior: Any) -> None:
 
     Leading axes, those of several seeds, are taken off.
     """
-    leads = product(range(_MAX_LEAD + 1), repeat=1 if posterior is None else 2)
-    if not any(_evaluates(_without(model, lead[0]), _without(posterior, lead[-1])) for lead in leads):
+    leads = range(_MAX_LEAD + 1)
+    one = next((one for one in (_without(model, lead) for lead in leads) if _evaluates(one, None)), None)
+    if one is None or not any(posterior is None or _evaluates(one, _without(posterior, lead)) for lead in leads):
         raise Unexpected("arrays of shapes that do not fit each other")
 
 
@@ -187,7 +187,8 @@ def _made(kind: Any, parts: dict[str, Any], name: str) -> Any:
     for key, shape in _declared(made).items():
         array = getattr(made, key)
         if array is not None and (array.shape[-len(shape) :] != shape or 0 in shape):
-            raise Unexpected(f"shape {list(array.shape)} for {name}/{key}, where {kind.__name__} needs {list(shape)}")
+            needed = str(list(shape))[:80]
+            raise Unexpected(f"{list(array.shape)} for {f'{name}/{key}'[:80]!r}, which {kind.__name__} has as {needed}")
     for base in kind.__mro__:
         if "__check_init__" in vars(base):
             base.__check_init__(made)

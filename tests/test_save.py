@@ -197,6 +197,18 @@ def test_an_own_class_is_loaded_into_one_like_it(tmp_path):
     assert same(found, (vages.Mixed(own(1), jnp.bfloat16), MixedPosterior(own_posterior(1), jnp.bfloat16)))
 
 
+def renamed_energy(params, v, h):
+    return energy(params, v, h)
+
+
+def test_code_of_another_name_is_taken_from_like(tmp_path):
+    like = vages.EnergyModel(renamed_energy, own_energy().params, Real(2), Binary(3))
+    found, _ = vages.load(saved(tmp_path, own_energy(2.0)), like)
+    assert isinstance(found, vages.EnergyModel)
+    assert found.energy is renamed_energy
+    assert found.params["width"].tolist() == own_energy(2.0).params["width"].tolist()
+
+
 def test_every_bit_is_restored(tmp_path):
     with jax.enable_x64(True):
         odd = np.asarray([np.nan, -0.0, np.inf, 1e-310, 1 / 3]).view(np.uint64)
@@ -235,6 +247,14 @@ def test_every_bit_is_restored(tmp_path):
         assert same(vages.load(path), (wide, None))
     with refused(str(path), "jax_enable_x64=False", BadFile):
         vages.load(path)
+
+
+def test_numbers_in_the_other_order_of_bytes_keep_their_values(tmp_path):
+    model = vages.EnergyModel(energy, {"a": np.arange(3, dtype=">f4")}, v=Real(2))
+    found, _ = vages.load(saved(tmp_path, model), model)
+    assert isinstance(found, vages.EnergyModel)
+    assert found.params["a"].dtype == np.float32
+    assert found.params["a"].tolist() == [0, 1, 2]
 
 
 def test_a_numpy_number_in_a_static_field_becomes_pythons(tmp_path):
@@ -447,7 +467,7 @@ def test_a_forger_who_changes_nothing_is_not_seen(tmp_path):
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_a_forged_description_is_refused(name, tmp_path):
+def test_a_forged_description_is_refused(name, tmp_path, as_users_have_it):
     path = saved(tmp_path, *pair_of("Bernoulli"))
     forge(path, FORGERIES[name])
     with refused(str(path), kind=BadFile):

@@ -211,7 +211,9 @@ def _filled(path: Path, parts: dict[str, Any], arrays: dict[str, Any], like: Any
         raise ValueError(f"like: expected a model, as {path.name} has no posterior, got a pair; write like=model")
     given = {"model": model, "posterior": posterior}
     nodes, wanted = _described(given)
-    told = lambda found, name: f"{found[name].dtype}{list(found[name].shape)}" if name in found else "no such array"
+    told = lambda found, name: (
+        f"{found[name].dtype.name}{list(found[name].shape)}" if name in found else "no such array"
+    )
     pairs = ((printable(name[:80]), told(arrays, name), told(wanted, name)) for name in {**arrays, **wanted})
     found = next((pair for pair in pairs if pair[1] != pair[2]), None) or difference(parts, nodes, "")
     if found is not None:

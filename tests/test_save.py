@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 from functools import cache
@@ -21,6 +22,7 @@ from vages.posteriors import Conditioned, Halves, MixedPosterior
 from vages.training import structure
 
 KEY = jax.random.key(0)
+FUZZ = int(os.environ.get("VAGES_FUZZ", "100"))
 
 
 def own_layers():
@@ -474,6 +476,38 @@ def test_a_forged_description_is_refused(name, tmp_path, as_users_have_it):
         vages.load(path)
 
 
+def places(node):
+    """Every (container, key) in a description."""
+    keys = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else []
+    return [(node, key) for key in keys] + [place for key in keys for place in places(node[key])]
+
+
+def test_forged_files_raise_nothing_but_one_line(tmp_path):
+    """Random values in random places of the description. VAGES_FUZZ=10000 for a longer run."""
+    odd = [None, -1, 0, 2**70, 1e300, "x", [], [1], {}, True, {"list": []}, {"tuple": [1, 2]}, {"float": "nan"}]
+    odd += [{"function": "jax.nn.elu"}, {"class": "ExactPosterior", "fields": {}}, {"dict": {}}, {"other": "x"}]
+    chance, path, refusals = random.Random(0), tmp_path / "a.safetensors", 0
+
+    def change(about):
+        where, key = chance.choice(places(about))
+        if isinstance(where, dict) and chance.random() < 0.1:
+            del where[key]
+        else:
+            where[key] = json.loads(json.dumps(chance.choice(odd)))
+
+    for turn in range(FUZZ):
+        pair = pair_of(["context, Bernoulli", "vectors", "mixed"][turn % 3])
+        forge(saved(tmp_path, *pair), change)
+        try:
+            vages.load(path, pair if chance.random() < 0.3 else None)
+        except ValueError as error:
+            text, refusals = str(error), refusals + 1
+            assert text.splitlines() == [text]
+            assert " expected " in text
+            assert len(text) < len(str(path)) + 600
+    assert refusals > FUZZ / 2
+
+
 @pytest.mark.parametrize("name", OTHER_ARRAYS)
 def test_arrays_that_do_not_fit_are_refused(name, tmp_path):
     path = saved(tmp_path, *pair_of("Bernoulli"))
@@ -513,10 +547,10 @@ def test_networks_that_do_not_fit_are_refused(tmp_path):
 
 def test_a_context_of_impossible_size_is_refused(tmp_path):
     path = saved(tmp_path, *pair_of("context, MLP"))
-    sizes = {"tuple": [{"tuple": ["label", 10**12]}]}
-    forge(path, lambda about: about["posterior"]["fields"]["network"]["fields"].update(sizes=sizes))
-    with refused(str(path), kind=BadFile):
-        vages.load(path)
+    for sizes in ({"tuple": [{"tuple": ["label", 10**12]}]}, {"tuple": [3]}, None):
+        forge(path, lambda about, sizes=sizes: about["posterior"]["fields"]["network"]["fields"].update(sizes=sizes))
+        with refused(str(path), kind=BadFile):
+            vages.load(path)
 
 
 def test_a_pair_that_does_not_evaluate_is_loaded_by_like_alone(tmp_path, as_users_have_it):

@@ -153,9 +153,9 @@ def check_fits(model: Any, posterior: Any) -> None:
 
 
 def _evaluates(model: Any, posterior: Any) -> bool:
-    sizes = {name: size for part in jax.tree.leaves(posterior, is_leaf=_conditioned) for name, size in _sizes(part)}
-
     def at_zero(model: Any, posterior: Any) -> Any:
+        parts = jax.tree.leaves(posterior, is_leaf=lambda part: isinstance(part, Conditioned))
+        sizes = dict(pair for part in parts if isinstance(part, Conditioned) for pair in part.sizes)
         dtype = jnp.result_type(float)
         v, context = model.v.zeros(dtype), {name: jnp.zeros(size, dtype) for name, size in sizes.items()}
         features = model.features(v)
@@ -217,14 +217,6 @@ def _named(table: dict[str, Any], value: Any) -> str | None:
 
 def _is_static(field: Any) -> bool:
     return bool(field.metadata.get("static", False))
-
-
-def _conditioned(part: Any) -> bool:
-    return isinstance(part, Conditioned)
-
-
-def _sizes(part: Any) -> tuple[tuple[str, int], ...]:
-    return part.sizes if isinstance(part, Conditioned) else ()
 
 
 def _add(arrays: dict[str, Any], name: str, array: Any) -> None:

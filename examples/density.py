@@ -28,7 +28,7 @@ posterior = vages.BernoulliPosterior.linear(for_posterior, 2, 10)
 
 # %%
 objective = vages.DSM(sigma=0.1, latents=vages.Variational(2))
-learner = vages.make_learner(objective, learning_rate=vages.learning_rate(1e-2, decay="cosine", steps=STEPS))
+learner = vages.Learner(objective, learning_rate=vages.learning_rate(1e-2, decay="cosine", steps=STEPS))
 state = learner.init(for_start, model, posterior, batch=100)
 fitted = vages.fit(learner, state, jnp.asarray(data.train), steps=STEPS, batch=100)
 

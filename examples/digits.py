@@ -27,7 +27,7 @@ posterior = vages.GaussianPosterior.mlp(keys[1], shape, LATENTS, width=256, dept
 # %%
 levels = vages.NoiseRange(0.1, 1.5, "geometric", base=0.1)
 corrector = vages.Corrector(steps=5, step_size=1e-2, noise_std=1e-4)
-learner = vages.make_learner(
+learner = vages.Learner(
     vages.MDSM(levels, vages.Variational(2, corrector)),
     learning_rate=vages.learning_rate(5e-4, decay="cosine", steps=STEPS, warmup=min(200, STEPS // 10), final=1e-6),
     divergence=vages.fisher,

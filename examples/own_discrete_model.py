@@ -49,7 +49,7 @@ def parts(key):
 # %%
 sigma = (WIDTH**2 - 0.1**2) ** 0.5
 rate = vages.learning_rate(3e-3, decay="cosine", steps=STEPS)
-learner = vages.make_learner(vages.DSM(sigma, latents=vages.Variational(5)), learning_rate=rate)
+learner = vages.Learner(vages.DSM(sigma, latents=vages.Variational(5)), learning_rate=rate)
 state = vages.init_seeds(learner, range(4), parts, batch=100)
 fitted = vages.fit(learner, state, jnp.asarray(images), steps=STEPS, batch=100, seed=range(4))
 losses = fitted.curve("loss")[1][-1]

@@ -24,7 +24,7 @@ keys = jax.random.split(jax.random.key(0), 4)
 model = vages.LinearGaussian.init(keys[0], 6, 2)
 posterior = vages.GaussianPosterior.linear(keys[1], 6, 2)  # the true posterior is of this kind
 rate = vages.learning_rate(1e-2, decay="cosine", steps=STEPS)
-learner = vages.make_learner(vages.DSM(SIGMA, latents=vages.Variational(5)), learning_rate=rate)
+learner = vages.Learner(vages.DSM(SIGMA, latents=vages.Variational(5)), learning_rate=rate)
 state = learner.init(keys[2], model, posterior, batch=100)
 
 

@@ -65,7 +65,7 @@ rate = vages.learning_rate(1e-2, decay="cosine", steps=STEPS)
 noise = jax.random.normal(jax.random.key(3), (2000, 2))
 fresh = data[:2000] + SIGMA * noise
 for name, (objective, posterior) in methods.items():
-    learner = vages.make_learner(objective, learning_rate=rate)
+    learner = vages.Learner(objective, learning_rate=rate)
     state = learner.init(jax.random.key(2), model, posterior, batch=100)
     fitted = vages.fit(learner, state, data, steps=STEPS, batch=100)
     found = fitted.state.model

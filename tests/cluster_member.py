@@ -14,9 +14,10 @@ import numpy as np
 
 from vages.models import GRBM
 from vages.objectives import DSM, Variational
+from vages.optimizers import adam
 from vages.posteriors import BernoulliPosterior
 from vages.training import Checkpoints, RunFolder, by_writer, cluster, data_mesh, fit, join_cluster
-from vages.training.learner import make_learner
+from vages.training.learner import Learner
 
 BATCH = 20
 
@@ -24,7 +25,7 @@ BATCH = 20
 @cache
 def parts(learning_rate=1e-2):
     """A learner, its first state and data: the same in every process."""
-    learner = make_learner(DSM(0.3, Variational(2)), learning_rate=learning_rate, posterior_steps=1, ema=0.9, clip=5.0)
+    learner = Learner(DSM(0.3, Variational(2)), adam(learning_rate, clip=5.0), posterior_steps=1, ema=0.9)
     keys = jax.random.split(jax.random.key(0), 3)
     model, posterior = GRBM.init(keys[0], 3, 2), BernoulliPosterior.linear(keys[1], 3, 2)
     data = np.random.default_rng(0).uniform(size=(110, 3)).astype(np.float32)

@@ -7,7 +7,7 @@ import pytest
 
 
 @contextmanager
-def refused(name: str, got: object = "", kind: type[Exception] = ValueError):
+def refused(name: str, got: object = "", kind: type[Exception] | tuple[type[Exception], ...] = ValueError):
     """The block raises `kind` with one line about the argument: `name: expected …, got <got>`.
 
     Yields what `pytest.raises` yields.

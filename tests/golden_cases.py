@@ -26,6 +26,7 @@ from vages import (
     GaussianPosterior,
     Importance,
     LatentCritic,
+    Learner,
     LinearGaussian,
     Mixed,
     NoiseRange,
@@ -33,6 +34,7 @@ from vages import (
     Schedule,
     Variational,
     VariationalScore,
+    adam,
     ais,
     fisher,
     fisher_divergence,
@@ -43,7 +45,6 @@ from vages import (
     ksd_test,
     learned_stein_test,
     log_likelihood,
-    make_learner,
     posterior_gap,
     reverse_ais,
     score_matching_loss,
@@ -107,9 +108,11 @@ def train_in_chunks() -> Arrays:
     return of_training(train(GRBM_RECIPE, chunk=15).fitted)
 
 
-def fit_model(objective: Any, make: Callable[[Any], tuple[Any, Any]], dimension: int, **settings: Any) -> Arrays:
+def fit_model(
+    objective: Any, make: Callable[[Any], tuple[Any, Any]], dimension: int, clip: float | None = None, **settings: Any
+) -> Arrays:
     """Two seeds that share the data."""
-    learner = make_learner(objective, learning_rate=1e-2, posterior_steps=2, **settings)
+    learner = Learner(objective, adam(1e-2, clip=clip), posterior_steps=2, **settings)
     data = jnp.asarray(np.random.default_rng(0).normal(0.5, 0.7, (200, dimension)), jnp.float32)
     states = init_seeds(learner, (3, 4), make, 20)
     return of_training(fit(learner, states, data, steps=STEPS, batch=20, seed=(3, 4), chunk=1))

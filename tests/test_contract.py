@@ -29,6 +29,7 @@ from vages import (
     GaussianPosterior,
     Joint,
     JointPosterior,
+    Learner,
     OneHot,
     Posterior,
     Real,
@@ -40,7 +41,6 @@ from vages import (
     infer,
     kl,
     learning_rate,
-    make_learner,
     surrogate,
     vaes,
     vaes_cv,
@@ -88,7 +88,7 @@ def exact_dsm(key, model, posterior, batch):
 
 def followed(objective, key, model, posterior, data):
     """The gradient of a learner's first step: ten times Adam's first moment."""
-    learner = make_learner(objective, learning_rate=1e-3, posterior_steps=0)
+    learner = Learner(objective, learning_rate=1e-3, posterior_steps=0)
     state, metrics = learner.step(key, learner.init(KEY, model, posterior, batch=len(data)), Batch(data))
     return jax.tree.map(lambda moment: 10 * moment, state.optimizer[0].mu[0]), metrics
 
@@ -129,7 +129,7 @@ def test_a_function_is_an_objective():
     judge = quick(lambda model: exact_dsm(jax.random.key(7), model, None, Batch(data))[0])
     losses = {}
     for name, objective, q in (("exact", exact_dsm, ExactPosterior()), ("own", own_dsm, posterior)):
-        learner = make_learner(objective, learning_rate=1e-2)
+        learner = Learner(objective, learning_rate=1e-2)
         fitted = fit(learner, learner.init(KEY, start, q, batch=100), data, steps=600, batch=100)
         losses[name] = float(judge(fitted.state.model))
     assert losses["exact"] < float(judge(start)) - 0.5
@@ -205,7 +205,7 @@ def test_mixed_latents_are_learnt():
     data = mixed().params["u"].T[jax.random.randint(KEY, (2000,), 0, 4)] + 0.5 * normal(6, 2000, 3)
     parts = {"z": GaussianPosterior.linear(KEY, 3, 2), "y": CategoricalPosterior.linear(KEY, 3, 1, 4, temperature=0.3)}
     posterior = JointPosterior(parts)
-    learner = make_learner(DSM(0.5), learning_rate=1e-2, posterior_steps=3)
+    learner = Learner(DSM(0.5), learning_rate=1e-2, posterior_steps=3)
     state = learner.init(KEY, mixed(), posterior, batch=100)
     fitted = fit(learner, state, data, steps=500, batch=100, chunk=100)
     before, after = fitted.curve("loss")[1][[0, -1]]
@@ -289,7 +289,7 @@ def test_a_context_reaches_energy_and_posterior(objective):
     params, data = {"w": normal(1, 3, 2)}, normal(2, 6, 3)
     plain = lambda params, v, h: shifted(params, v, h, {"shift": 0.5})
     inner = GaussianPosterior.linear(KEY, 3, 2)
-    learner = make_learner(objective, learning_rate=1e-2, posterior_steps=2)
+    learner = Learner(objective, learning_rate=1e-2, posterior_steps=2)
     results = []
     for energy, batch in ((plain, Batch(data)), (shifted, Batch(data, {"shift": jnp.full((6, 1), 0.5)}))):
         model = EnergyModel(energy, params, v=Real(3), h=Real(2))
@@ -315,7 +315,7 @@ def test_a_conditional_model_is_trained():
     data = jnp.asarray([[1.0, 0.0], [-1.0, 2.0]])[labels] + 0.3 * normal(1, 2000, 2)
     model = EnergyModel(energy, {"means": jnp.zeros((2, 2))}, v=Real(2), h=Real(2))
     rate = learning_rate(2e-2, decay="cosine", steps=1000)
-    learner = make_learner(DSM(0.2), learning_rate=rate, posterior_steps=2)
+    learner = Learner(DSM(0.2), learning_rate=rate, posterior_steps=2)
     posterior = GaussianPosterior.linear(KEY, 2, 2, context={"label": 2})
     examples = Batch(data, {"label": labels})
     state = learner.init(KEY, model, posterior, batch=100, context=examples.context)
@@ -324,7 +324,7 @@ def test_a_conditional_model_is_trained():
 
 
 def test_what_cannot_work_says_so():
-    learner = make_learner(DSM(0.3), learning_rate=1e-2)
+    learner = Learner(DSM(0.3), learning_rate=1e-2)
     model, posterior, data = GRBM.init(KEY, 3, 2), BernoulliPosterior.linear(KEY, 3, 2), normal(1, 20, 3)
     state = learner.init(KEY, model, posterior, batch=4)
     with refused("context['label']", got="shape (5,)"):
@@ -334,14 +334,14 @@ def test_what_cannot_work_says_so():
     with refused("features", got="TypeError"):  # a model that knows of no context
         fit(learner, state, Batch(data, {"label": jnp.zeros(20, int)}), steps=2, batch=4)
     with refused("objective", kind=TypeError, got="float"):
-        make_learner(0.3, learning_rate=1e-2)
+        Learner(0.3, learning_rate=1e-2)
     with refused("objective", kind=TypeError, got="the class DSM"):
-        make_learner(DSM, learning_rate=1e-2)
+        Learner(DSM, learning_rate=1e-2)
     for wrong, kind in (
         (lambda key, model, posterior, batch: (batch.v, {}), ValueError),
         (lambda key, model, posterior, batch: jnp.mean(batch.v), TypeError),
     ):
-        own = make_learner(wrong, learning_rate=1e-2)
+        own = Learner(wrong, learning_rate=1e-2)
         with refused("objective", kind=kind):
             fit(own, own.init(KEY, model, posterior, batch=4), data, steps=2, batch=4)
     with refused("h", kind=TypeError):
@@ -357,7 +357,7 @@ def test_what_cannot_work_says_so():
 
 
 def test_a_refused_objective_leaves_no_run(tmp_path):
-    own = make_learner(lambda key, model, posterior, batch: (batch.v, {}), learning_rate=1e-2)
+    own = Learner(lambda key, model, posterior, batch: (batch.v, {}), learning_rate=1e-2)
     state = own.init(KEY, GRBM.init(KEY, 3, 2), BernoulliPosterior.linear(KEY, 3, 2), batch=4)
     folder = RunFolder(tmp_path / "run", {})
     with refused("objective"):
@@ -367,7 +367,7 @@ def test_a_refused_objective_leaves_no_run(tmp_path):
 
 
 def test_names_of_an_older_state_are_known():
-    learner = make_learner(VNCE(2), learning_rate=1e-2)
+    learner = Learner(VNCE(2), learning_rate=1e-2)
     state = learner.init(KEY, GRBM.init(KEY, 3, 2), BernoulliPosterior.linear(KEY, 3, 2), batch=4)
     old = {"extras": "extra", "optimizer": "optimiser", "posterior_optimizer": "posterior_optimiser"}
     arrays = {"/".join(old.get(part, part) for part in name.split("/")): x for name, x in named_arrays(state).items()}

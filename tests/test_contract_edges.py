@@ -25,6 +25,7 @@ from vages import (
     GaussianPosterior,
     Joint,
     JointPosterior,
+    Learner,
     LinearGaussian,
     Objective,
     Real,
@@ -34,7 +35,6 @@ from vages import (
     gradient_estimate,
     infer,
     init_seeds,
-    make_learner,
     posterior_gap,
     surrogate,
     vaes,
@@ -48,7 +48,7 @@ from vages.training.fit import _fingerprint
 from vages.training.trees import named_arrays, with_arrays
 
 KEY = jax.random.key(0)
-LEARNER = make_learner(DSM(0.3), learning_rate=1e-2, posterior_steps=1)
+LEARNER = Learner(DSM(0.3), learning_rate=1e-2, posterior_steps=1)
 normal = lambda seed, *shape: jax.random.normal(jax.random.key(seed), shape)
 
 
@@ -243,7 +243,7 @@ def test_a_conditional_model_is_learnt_without_bias():
     means, labels = jnp.asarray([[1.0, 0.0], [-1.0, 2.0]]), jnp.arange(2000) % 2
     examples = Batch(means[labels] + normal(1, 2000, 2) + 0.7 * normal(2, 2000, 2), {"label": labels})
     model = EnergyModel(energy, {"means": jnp.zeros((2, 2))}, v=Real(2), h=Real(2))
-    learner = make_learner(DSM(0.3, Variational(5)), learning_rate=2e-2, posterior_steps=3)
+    learner = Learner(DSM(0.3, Variational(5)), learning_rate=2e-2, posterior_steps=3)
     posterior = GaussianPosterior.linear(KEY, 2, 2, context={"label": 2})
     fitted = fit(learner, learner.init(KEY, model, posterior, 100, examples.context), examples, steps=600, batch=100)
     np.testing.assert_allclose(fitted.state.model.params["means"], means, atol=0.25)
@@ -269,7 +269,7 @@ def test_narrow_data_are_trained_on_in_the_dtype_of_the_parameters(dtype):
     model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
     narrow = Batch(normal(2, 20, 3).astype(dtype), {"shift": normal(3, 20, 1).astype(dtype)})
     wide = jax.tree.map(lambda x: x.astype(jnp.float32), narrow)
-    learner = make_learner(DSM(0.3), learning_rate=1e-2, posterior_steps=1)
+    learner = Learner(DSM(0.3), learning_rate=1e-2, posterior_steps=1)
     got, want = (
         fit(learner, learner.init(KEY, model, posterior, 4, data.context), data, steps=4, batch=4)
         for data in (narrow, wide)
@@ -396,7 +396,7 @@ class Own(Objective):
 
 
 def one_step(objective):
-    learner = make_learner(objective, learning_rate=1e-2)
+    learner = Learner(objective, learning_rate=1e-2)
     state = learner.init(KEY, own(), GaussianPosterior.linear(KEY, 3, 2), batch=4)
     return eqx.filter_eval_shape(learner.step, KEY, state, Batch(jnp.ones((4, 3))))
 
@@ -449,7 +449,7 @@ def test_a_loss_and_points_that_are_none():
 
 @pytest.mark.parametrize("objective", [DSM(0.3), KSD(1.0), BiDSM(0.3)], ids=["DSM", "KSD", "BiDSM"])
 def test_a_discrete_v_has_no_score(objective):
-    learner = make_learner(objective, learning_rate=1e-2)
+    learner = Learner(objective, learning_rate=1e-2)
     with refused(type(objective).__name__, got="Binary(3)", kind=TypeError):
         learner.init(KEY, own(v=Binary(3)), GaussianPosterior.linear(KEY, 3, 2), batch=4)
 

@@ -25,15 +25,16 @@ from vages import (
     ExactPosterior,
     GaussianPosterior,
     Importance,
+    Learner,
     OneHot,
     Real,
     Variational,
+    adam,
     encode,
     fit,
     gradient_estimate,
     infer,
     kl,
-    make_learner,
     vaes,
 )
 
@@ -154,7 +155,7 @@ def test_samples_of_the_exact_posterior():
 
 def first_gradient(objective, model, data):
     """What the learner follows in its first step: a tenth of it is Adam's first moment."""
-    learner = make_learner(objective, learning_rate=1e-3)
+    learner = Learner(objective, learning_rate=1e-3)
     state = learner.init(KEY, model, ExactPosterior(), batch=len(data))
     state, _ = eqx.filter_jit(learner.step)(KEY, state, Batch(data))
     return jax.tree.map(lambda moment: 10 * moment, state.optimizer[0].mu[0])
@@ -201,8 +202,7 @@ def test_a_one_hot_posterior_draws_choices_and_is_learnt():
     model = own(Categorical(1, 4), jnp.float32)
     v = jax.random.normal(KEY, (500, 3))
     posterior = CategoricalPosterior(eqx.nn.MLP(3, 4, 32, 1, key=KEY), (1, 4), temperature=0.3)
-    options = {"learning_rate": 0.0, "posterior_learning_rate": 1e-2, "posterior_steps": 1, "divergence": kl}
-    learner = make_learner(DSM(0.1, Variational(2)), **options)
+    learner = Learner(DSM(0.1, Variational(2)), adam(0.0), adam(1e-2), posterior_steps=1, divergence=kl)
     fitted = fit(learner, learner.init(KEY, model, posterior, batch=100), v, steps=2000, batch=100)
     exact = infer(model, ExactPosterior(), v).mean
     before, after = (
@@ -223,7 +223,7 @@ def test_a_one_hot_posterior_draws_choices_and_is_learnt():
 )
 def test_a_posterior_of_another_domain_is_refused(h, posterior, advice):
     with pytest.raises(TypeError, match=rf"^posterior: .*got .*{advice}"):
-        make_learner(DSM(0.1, Variational(2)), learning_rate=1e-3).init(KEY, own(h, jnp.float32), posterior, batch=4)
+        Learner(DSM(0.1, Variational(2)), learning_rate=1e-3).init(KEY, own(h, jnp.float32), posterior, batch=4)
 
 
 def test_values_outside_their_domain():
@@ -248,7 +248,7 @@ def test_a_model_without_latents_takes_every_source(float64):
 
 def test_a_model_without_latents_is_trained_in_narrow_numbers():
     model = EBM.vectors(KEY, 3, width=4, depth=1)
-    learner = make_learner(DSM(0.1), learning_rate=1e-3, compute_dtype=jnp.bfloat16)
+    learner = Learner(DSM(0.1), learning_rate=1e-3, compute_dtype=jnp.bfloat16)
     state, metrics = learner.step(KEY, learner.init(KEY, model, ExactPosterior(), batch=4), Batch(jnp.ones((4, 3))))
     assert np.isfinite(metrics["loss"])
     assert {leaf.dtype for leaf in jax.tree.leaves(state.model)} == {jnp.dtype("float32")}

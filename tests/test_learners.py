@@ -16,12 +16,12 @@ from vages import (
     Batch,
     ExactPosterior,
     GaussianPosterior,
+    Learner,
     LinearGaussian,
     Variational,
     fisher,
     infer,
     kl,
-    make_learner,
 )
 from vages.app.recipes import CHECKERBOARD, Method
 from vages.app.recipes.recipe import learner_of, objective_of, parts_of
@@ -174,7 +174,7 @@ def test_closed_forms_are_refused_in_a_narrow_dtype(method, part):
     recipe = replace(SMALL, method=method)
 
     def start():
-        learner = make_learner(objective_of(recipe), learning_rate=1e-3, compute_dtype=jnp.bfloat16)
+        learner = Learner(objective_of(recipe), learning_rate=1e-3, compute_dtype=jnp.bfloat16)
         learner.init(jax.random.key(0), *parts_of(recipe, 2)(jax.random.key(1)), batch=BATCH)
 
     with pytest.raises(ValueError, match=f"^compute_dtype: .*{part}.*got bfloat16"):
@@ -188,7 +188,7 @@ def test_continuous_latents_learn_with_either_divergence(divergence):
     factor = jnp.linalg.cholesky(jnp.linalg.inv(truth.marginal_precision()))
     data = truth.marginal_mean()[None] + jax.random.normal(jax.random.key(1), (4000, 2)) @ factor.T
     model = eqx.tree_at(lambda m: m.log_sigma, truth, truth.log_sigma - 0.7)
-    learner = make_learner(DSM(0.3, Variational(2)), learning_rate=0.01, posterior_steps=2, divergence=divergence)
+    learner = Learner(DSM(0.3, Variational(2)), learning_rate=0.01, posterior_steps=2, divergence=divergence)
     state = learner.init(jax.random.key(2), model, GaussianPosterior.linear(jax.random.key(3), 2, 2), batch=100)
     fitted = fit(learner, state, data, steps=500, batch=100)
     now, before = (float(jnp.mean(jax.vmap(m.log_prob)(data))) for m in (fitted.state.model, model))

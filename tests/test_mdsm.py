@@ -36,7 +36,7 @@ from vages.posteriors import (
     infer,
     langevin_corrector,
 )
-from vages.training.learner import make_learner
+from vages.training.learner import Learner
 
 LEVELS = NoiseRange(0.2, 1.2, base=0.3)
 
@@ -169,7 +169,7 @@ def test_bimdsm_is_the_gradient_through_a_hand_written_unroll(float64):
     posterior = filled(GaussianPosterior.linear, 3, 2)
     w, rate, decay = normal(0, 4, 3), 0.01, (0.9, 0.95)
     objective = BiMDSM(LEVELS, unrolled=2)
-    learner = make_learner(objective, learning_rate=rate, posterior_steps=2, divergence=fisher)
+    learner = Learner(objective, learning_rate=rate, posterior_steps=2, divergence=fisher)
     state = learner.init(KEY, model, posterior, batch=4)
     after, metrics = quick(learner.step)(KEY, state, Batch(w))
     for_posterior, for_points, for_loss = jax.random.split(KEY, 3)
@@ -269,7 +269,7 @@ def test_the_corrector_by_hand():
 
 
 def passes(model, posterior, objective, posterior_steps):
-    learner = make_learner(objective, learning_rate=1e-3, posterior_steps=posterior_steps, divergence=fisher)
+    learner = Learner(objective, learning_rate=1e-3, posterior_steps=posterior_steps, divergence=fisher)
     state = learner.init(KEY, model, posterior, batch=4)
     params, static = eqx.partition(state, eqx.is_array)
     w = jnp.zeros((4, *model.v.shape))

@@ -15,7 +15,7 @@ from vages.objectives.ksd import rbf
 from vages.objectives.nce import classification_loss
 from vages.samplers import gibbs_sample, gibbs_step
 from vages.samplers.gibbs import GibbsState
-from vages.training.learner import make_learner
+from vages.training.learner import Learner
 
 quick_follow = eqx.filter_jit(follow)
 
@@ -153,7 +153,7 @@ def test_bidsm_is_the_gradient_through_a_hand_written_unroll(float64, unrolled):
     layer = eqx.tree_at(lambda x: (x.weight, x.bias), eqx.nn.Linear(3, 4, key=keys[1]), (weight, bias))
     w, rate, decay = jax.random.normal(keys[3], (5, 3)), 0.01, (0.9, 0.95)
     objective = BiDSM(0.3, unrolled, samples=2)
-    learner = make_learner(objective, learning_rate=rate, posterior_steps=2)
+    learner = Learner(objective, learning_rate=rate, posterior_steps=2)
     state = learner.init(keys[0], model, BernoulliPosterior(layer), batch=5)
     after, metrics = jax.jit(learner.step)(keys[3], state, Batch(w))
     for_posterior, for_points, for_loss = jax.random.split(keys[3], 3)

@@ -6,15 +6,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from errors import refused
 from vages import Batch
 from vages.models import LinearGaussian
-from vages.objectives import DSM, Variational
+from vages.objectives import DSM, BiDSM, Variational
 from vages.optimizers import adam, apply, learning_rate
 from vages.posteriors import GaussianPosterior
-from vages.training.learner import make_learner
+from vages.training.learner import Learner
+
+KEY, ZERO = jax.random.key(0), jnp.zeros((), jnp.int32)
 
 
 def rates(schedule, steps):
@@ -52,41 +55,122 @@ def test_rates_that_make_no_sense_are_refused(arguments, says):
         learning_rate(**arguments)
 
 
-def test_several_steps_an_iteration_share_its_rate():
-    optimizer = adam(lambda count: 1.0 + count, b1=0.9, b2=0.95, steps_per_iteration=3)
+def schedule_of(count):
+    return 1.0 + jnp.asarray(count, jnp.float32)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        adam(schedule_of),
+        optax.adamw(schedule_of, weight_decay=0.0),
+        optax.chain(optax.clip(10.0), optax.sgd(schedule_of)),
+        optax.inject_hyperparams(optax.sgd)(learning_rate=schedule_of),
+    ],
+    ids=["adam", "adamw", "chain", "inject"],
+)
+def test_schedules_count_iterations_however_many_steps_they_take(optimizer):
     value, state = jnp.zeros(()), optimizer.init(jnp.zeros(()))
     moved = []
-    for _ in range(6):
-        after, state = apply(optimizer, jnp.ones(()), state, value, jnp.ones(()))
+    for iteration in (0, 0, 0, 1, 1, 7):
+        after, state = apply(optimizer, jnp.ones(()), state, value, jnp.asarray(iteration), jnp.ones(()))
         moved.append(float(value - after))
         value = after
-    np.testing.assert_allclose(moved, [1, 1, 1, 2, 2, 2], rtol=1e-5)
+    np.testing.assert_allclose(moved, [1, 1, 1, 2, 2, 8], rtol=1e-4)
+
+
+def test_adams_own_counter_counts_steps():
+    """Its bias correction would be wrong otherwise: two unequal gradients in one iteration, by hand."""
+    optimizer = adam(0.1)
+    value, state = jnp.zeros(()), optimizer.init(jnp.zeros(()))
+    for gradient in (1.0, 3.0):
+        value, state = apply(optimizer, jnp.asarray(gradient), state, value, jnp.asarray(5), jnp.ones(()))
+    mean, square = (0.9 * 0.1 * 1 + 0.1 * 3) / (1 - 0.9**2), (0.95 * 0.05 * 1 + 0.05 * 9) / (1 - 0.95**2)
+    np.testing.assert_allclose(value, -0.1 * (1 + mean / np.sqrt(square)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("posterior_steps", [1, 3])
+def test_both_rates_are_those_of_the_iteration(posterior_steps):
+    """Sign descent moves every parameter by the rate, so that the last of n iterations shows it."""
+    schedule = learning_rate(1.0, decay="cosine", steps=10, final=0.1)
+    states, _ = trained(4, posterior_steps, learning_rate=None, optimizer=optax.sign_sgd(schedule))
+    rate = float(rates(schedule, 4)[3])
+    before, after = states[-2:]
+    moves = jax.tree.map(lambda x, y: np.abs(y - x), (before.model, before.posterior), (after.model, after.posterior))
+    np.testing.assert_allclose(jax.tree.leaves(moves[0])[0], rate, rtol=1e-4)
+    largest = max(float(np.max(move)) for move in jax.tree.leaves(moves[1]))
+    np.testing.assert_allclose(largest, posterior_steps * rate, rtol=1e-4)
+
+
+def test_the_posterior_may_have_an_optimizer_of_its_own():
+    states, _ = trained(1, 1, learning_rate=None, optimizer=optax.sign_sgd(0.1), posterior_optimizer=optax.sgd(0.0))
+    before, after = states
+    np.testing.assert_allclose(np.abs(after.model.weight - before.model.weight), 0.1, rtol=1e-4)
+    for x, y in zip(jax.tree.leaves(before.posterior), jax.tree.leaves(after.posterior), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_an_optimizer_is_given_the_parameters():
+    """Weight decay alone: w becomes (1 − rate · decay) w."""
+    optimizer = optax.chain(optax.scale(0.0), optax.add_decayed_weights(0.5), optax.scale(-0.1))
+    states, _ = trained(1, 1, learning_rate=None, optimizer=optimizer)
+    for part in ("model", "posterior"):
+        for x, y in zip(*(jax.tree.leaves(getattr(state, part)) for state in states), strict=True):
+            np.testing.assert_allclose(y, 0.95 * x, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("optimizer", {}),
+        ("optimizer", {"optimizer": 1e-3}),
+        ("optimizer", {"optimizer": optax.adam}),
+        ("posterior_optimizer", {"learning_rate": 1e-3, "posterior_optimizer": "adam"}),
+        ("learning_rate", {"optimizer": optax.sgd(0.1), "learning_rate": 1e-3}),
+        ("posterior_steps", {"learning_rate": 1e-3, "posterior_steps": -1}),
+    ],
+)
+def test_optimizers_that_are_none_are_refused(name, options):
+    with refused(name, kind=(TypeError, ValueError)):
+        Learner(DSM(0.3, Variational(2)), **options)
+
+
+def test_an_unrolled_optimizer_needs_a_derivative():
+    Learner(BiDSM(0.3, 2), adam(1e-3))
+    Learner(BiDSM(0.3, 2), optax.adam(1e-3), optax.sgd(1e-3))
+    with refused("posterior_optimizer"):
+        Learner(BiDSM(0.3, 2), optax.adam(1e-3))
 
 
 def test_the_factor_shortens_a_step_and_one_changes_no_bit():
-    optimizer = adam(0.1, b1=0.9, b2=0.95)
+    optimizer = adam(0.1)
     start = jnp.asarray([1.0, -2.0])
     state = optimizer.init(start)
-    step = lambda factor: apply(optimizer, jnp.asarray([3.0, 0.1]), state, start, jnp.asarray(factor))[0] - start
+    step = lambda factor: apply(optimizer, jnp.asarray([3.0, 0.1]), state, start, ZERO, jnp.asarray(factor))[0] - start
     np.testing.assert_allclose(step(0.25), 0.25 * step(1.0), rtol=1e-5)
 
 
 def test_long_gradients_are_clipped_before_the_moments():
     gradients = [jnp.asarray([30.0, 40.0]), jnp.asarray([0.3, 0.4])]
-    clipped, plain = adam(0.1, b1=0.9, b2=0.95, clip=1.0), adam(0.1, b1=0.9, b2=0.95)
+    clipped, plain = adam(0.1, clip=1.0), adam(0.1)
     value = {}
     for name, optimizer, scale in (("clipped", clipped, 1.0), ("plain", plain, 1 / 50)):
         x, state = jnp.zeros(2), optimizer.init(jnp.zeros(2))
         for gradient, factor in zip(gradients, (scale, 1.0), strict=True):
-            x, state = apply(optimizer, factor * gradient, state, x, jnp.ones(()))
+            x, state = apply(optimizer, factor * gradient, state, x, ZERO, jnp.ones(()))
         value[name] = x
     np.testing.assert_allclose(value["clipped"], value["plain"], rtol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "value"), [("clip", 0.0), ("ema", 1.0), ("ema", -0.1)])
+def test_a_clip_that_makes_no_sense_is_refused():
+    with refused("clip", got=0.0):
+        adam(0.1, clip=0.0)
+
+
+@pytest.mark.parametrize(("name", "value"), [("ema", 1.0), ("ema", -0.1)])
 def test_options_that_make_no_sense_are_refused(name, value):
     with refused(name, got=value):
-        make_learner(DSM(0.3, Variational(2)), learning_rate=0.1, **{name: value})
+        Learner(DSM(0.3, Variational(2)), learning_rate=0.1, **{name: value})
 
 
 def trained(steps=4, posterior_steps=2, **options):
@@ -94,7 +178,7 @@ def trained(steps=4, posterior_steps=2, **options):
     keys = jax.random.split(jax.random.key(0), 4)
     model, posterior = LinearGaussian.init(keys[0], 3, 2), GaussianPosterior.linear(keys[1], 3, 2)
     options = {"learning_rate": 0.05, "posterior_steps": posterior_steps, **options}
-    learner = make_learner(DSM(0.5, Variational(2)), **options)
+    learner = Learner(DSM(0.5, Variational(2)), **options)
     state = learner.init(keys[2], model, posterior, batch=8)
     step, states, metrics = eqx.filter_jit(learner.step), [state], []
     for i in range(steps):
@@ -134,7 +218,7 @@ def test_the_state_counts_its_iterations():
 
 
 def test_clipping_reports_the_gradient_as_it_was():
-    _, clipped = history(clip=1e-3)
+    _, clipped = history(learning_rate=None, optimizer=adam(0.05, clip=1e-3))
     assert float(clipped[0]["gradient_norm"]) > 1
 
 

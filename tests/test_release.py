@@ -112,7 +112,7 @@ def test_the_objective_to_start_from_is_one_and_learns():
     keys = jax.random.split(jax.random.key(0), 2)
     model = vages.GRBM.init(keys[0], 2, 3)
     data = np.random.default_rng(0).normal(1.0, 0.5, (300, 2)).astype(np.float32)
-    learner = vages.make_learner(objective, learning_rate=1e-2)
+    learner = vages.Learner(objective, learning_rate=1e-2)
     state = learner.init(keys[1], model, vages.ExactPosterior(), batch=300)
     fitted = vages.fit(learner, state, jnp.asarray(data), steps=300, batch=300, chunk=1)
     loss = fitted.curve("loss")[1]

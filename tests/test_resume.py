@@ -36,7 +36,7 @@ from vages.posteriors import Corrector, GaussianPosterior, fisher
 from vages.storage.directory import Directory
 from vages.training import Checkpoints, Guard, RunFolder, fit, init_seeds
 from vages.training.checkpoint import ARRAYS, checkpoints, prune, step_of, write_checkpoint
-from vages.training.learner import make_learner
+from vages.training.learner import Learner
 
 CHUNK, BATCH = 5, 20
 METHODS = (*get_args(Method), "deep")
@@ -52,12 +52,11 @@ def learner(method):
             DeepEBLVM.vectors(key, 2, width=4, depth=1, latents=2, head_width=4),
             GaussianPosterior.linear(key, 2, 2),
         )
-        return make_learner(
+        return Learner(
             MDSM(levels, Variational(2, Corrector(2, 0.01, 1e-4))),
-            learning_rate=learning_rate(1e-3, decay="cosine", steps=10_000, warmup=10),
+            adam(learning_rate(1e-3, decay="cosine", steps=10_000, warmup=10), clip=1.0),
             posterior_steps=1,
             divergence=fisher,
-            clip=1.0,
             ema=0.9,
             compute_dtype=jnp.bfloat16,
         ), parts

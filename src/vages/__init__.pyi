@@ -72,6 +72,7 @@ from .objectives import Objective as Objective
 from .objectives import Variational as Variational
 from .objectives import perturb as perturb
 from .objectives import vages_dsm as vages_dsm
+from .optimizers import adam as adam
 from .optimizers import learning_rate as learning_rate
 from .posteriors import BernoulliPosterior as BernoulliPosterior
 from .posteriors import CategoricalPosterior as CategoricalPosterior
@@ -103,7 +104,6 @@ from .training import data_mesh as data_mesh
 from .training import fit as fit
 from .training import init_seeds as init_seeds
 from .training import load as load
-from .training import make_learner as make_learner
 from .training import save as save
 
 __version__: str

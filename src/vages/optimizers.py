@@ -1,13 +1,16 @@
-"""Adam as the learners use it: a learning rate that may warm up and decay, and clipped gradients."""
+"""Optimizers are Optax's. Here: Adam as the paper uses it, its learning rates, and a step of any optimizer."""
 
 import math
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
+
+from vages.checks import check_kind
 
 Rate = float | optax.Schedule
 Decay = Literal["constant", "cosine"]
@@ -31,30 +34,88 @@ def learning_rate(
     return optax.warmup_cosine_decay_schedule(0.0 if warmup else peak, peak, warmup, steps, final)
 
 
-def check_rate(name: str, rate: Any) -> None:
-    """Raise unless it is a schedule or a number along which one descends."""
-    number = isinstance(rate, Real) and 0 <= float(rate) < math.inf
-    if not (number or callable(rate) or isinstance(rate, jax.Array)):
-        raise ValueError(f"{name}: expected a number, 0 or more, or a schedule, got {rate!r}; give 1e-3, say")
-
-
 def adam(
-    rate: Rate, *, b1: float, b2: float, clip: float | None = None, steps_per_iteration: int = 1
+    learning_rate: Any, *, b1: float = 0.9, b2: float = 0.95, clip: float | None = None
 ) -> optax.GradientTransformation:
-    """Adam, after clipping the gradient to norm `clip`; a schedule counts iterations, which may take several steps."""
+    """Adam with the paper's b2, after clipping the gradient to norm `clip`; its step can be differentiated (BiDSM)."""
+    number = isinstance(learning_rate, Real) and 0 <= float(learning_rate) < math.inf
+    if not (number or callable(learning_rate) or isinstance(learning_rate, jax.Array)):
+        raise ValueError(
+            f"learning_rate: expected a number, 0 or more, or a schedule, got {learning_rate!r}; give 1e-3, say"
+        )
     if clip is not None and not clip > 0:
         raise ValueError(f"clip: expected a positive norm, got {clip}; leave it out to clip nothing")
-    schedule = (lambda count: rate(count // steps_per_iteration)) if callable(rate) else rate
-    # eps_root keeps the derivative of an unrolled step finite where a second moment is zero
-    after = (optax.scale_by_adam(b1=b1, b2=b2, eps_root=1e-16), optax.scale_by_learning_rate(schedule))
+    # eps_root keeps the derivative of a step finite where a second moment is zero
+    rate = cast("Rate", learning_rate)
+    after = (optax.scale_by_adam(b1=b1, b2=b2, eps_root=1e-16), optax.scale_by_learning_rate(rate))
     return optax.chain(*after) if clip is None else optax.chain(optax.clip_by_global_norm(clip), *after)
 
 
+def as_optimizer(name: str, optimizer: Any, rate: Rate | None = None) -> optax.GradientTransformation:
+    """The optimizer that was given, or Adam with this learning rate; `name` is for errors."""
+    if optimizer is None and rate is not None:
+        return adam(rate)
+    if optimizer is not None and rate is not None:
+        raise ValueError(f"learning_rate: expected none beside an {name}, which has its own, got {rate!r}; drop either")
+    advice = "give optax.adamw(1e-3), say, or learning_rate=1e-3 for Adam"
+    check_kind(name, optimizer, optax.GradientTransformation, "an optax.GradientTransformation", advice)
+    return cast("optax.GradientTransformation", optimizer)
+
+
+def check_differentiable(name: str, optimizer: optax.GradientTransformation) -> None:
+    """Raise where the derivative of an optimizer's step is not finite at a gradient of zero."""
+
+    def step(gradient: Array) -> Any:
+        with jax.numpy_dtype_promotion("standard"):
+            return optimizer.update(gradient, optimizer.init(gradient), gradient)[0]
+
+    if not bool(jnp.isfinite(jax.grad(step)(jnp.zeros(())))):
+        raise ValueError(
+            f"{name}: expected steps with a finite derivative at a gradient of zero, as BiDSM differentiates them, got "
+            "others; give optax.adam(…, eps_root=1e-16), say, or vages.adam"
+        )
+
+
+def start(optimizer: optax.GradientTransformation, module: Any) -> Any:
+    """The optimizer's state before its first step on the module's floating arrays."""
+    with jax.numpy_dtype_promotion("standard"):
+        return optimizer.init(trainable(module))
+
+
 def apply(
-    optimizer: optax.GradientTransformation, gradient: Any, state: Any, module: Any, factor: Float[Array, ""]
+    optimizer: optax.GradientTransformation,
+    gradient: Any,
+    state: Any,
+    module: Any,
+    iteration: Int[Array, ""],
+    factor: Float[Array, ""],
 ) -> tuple[Any, Any]:
-    """The module after one step, `factor` times the learning rate long, and the optimizer's new state."""
+    """The module after one step, `factor` times its usual length, and the optimizer's new state.
+
+    Schedules are read at the iteration, however many steps of this optimizer an iteration takes.
+    """
     with jax.numpy_dtype_promotion("standard"):  # Optax raises a float to an integer power
-        updates, state = optimizer.update(gradient, state)
+        updates, state = optimizer.update(gradient, _at(iteration, state), trainable(module))
     updates = jax.tree.map(lambda update: factor.astype(update.dtype) * update, updates)
     return eqx.apply_updates(module, updates), state
+
+
+def trainable(module: Any) -> Any:
+    """The floating arrays of a module, which are trained; None in the place of all else."""
+    return eqx.filter(module, eqx.is_inexact_array)
+
+
+def _at(iteration: Int[Array, ""], state: Any) -> Any:
+    """An optimizer's state with the counters of its schedules at the iteration; Adam's own counts steps."""
+    counts = lambda x: isinstance(x, optax.ScaleByScheduleState) or type(x).__name__ in _WITH_SCHEDULES
+
+    def one(x: Any) -> Any:
+        if not counts(x):
+            return x
+        inner = {name: _at(iteration, part) for name, part in x._asdict().items() if name != "count"}
+        return x._replace(count=iteration.astype(x.count.dtype), **inner)
+
+    return jax.tree.map(one, state, is_leaf=counts)
+
+
+_WITH_SCHEDULES = ("InjectStatefulHyperparamsState", "InjectHyperparamsState", "WrappedScheduleState")

@@ -21,7 +21,7 @@ from vages.evaluation.scores import NUMBERS, FunctionScore, VariationalScore
 from vages.evaluation.signs import random_signs
 from vages.hoist import hoist
 from vages.models import encode
-from vages.optimizers import Decay, adam, apply, learning_rate
+from vages.optimizers import Decay, adam, apply, learning_rate, start
 from vages.posteriors import Posterior, has_parameters, kl
 
 Hutchinson = Literal["rademacher", "gaussian"]
@@ -57,14 +57,15 @@ class CriticState(NamedTuple):
     posterior: Any
     optimizer: Any
     posterior_optimizer: Any
+    step: Int[Array, "..."]  # iterations made
 
 
 def start_critic(critic: Any, score: VariationalScore | FunctionScore, how: CriticTraining) -> CriticState:
     """The state before the first iteration."""
     posterior = score.posterior if isinstance(score, VariationalScore) else None
     optimizer, posterior_optimizer = _optimizers(how)
-    trained = lambda module: eqx.filter(module, eqx.is_inexact_array)
-    return CriticState(critic, posterior, optimizer.init(trained(critic)), posterior_optimizer.init(trained(posterior)))
+    states = start(optimizer, critic), start(posterior_optimizer, posterior)
+    return CriticState(critic, posterior, *states, jnp.zeros((), jnp.int32))
 
 
 def advance_critic(
@@ -152,7 +153,7 @@ def _step(
     for_posterior, for_score, for_probe = jax.random.split(key, 3)
     probe = _probe(for_probe, v, how.hutchinson)
     optimizer, posterior_optimizer = _optimizers(how)
-    critic, posterior, critic_state, posterior_state = state
+    critic, posterior, critic_state, posterior_state, _ = state
     factor = jnp.ones((), jnp.float32)
     if isinstance(score, VariationalScore) and posterior is not None:
         model, encoding = score.model, encode(score.model, v)
@@ -160,7 +161,9 @@ def _step(
         steps = how.posterior_steps if has_parameters(posterior) else 0
         for key in jax.random.split(for_posterior, steps):
             gradient = eqx.filter_grad(gap)(posterior, key)
-            posterior, posterior_state = apply(posterior_optimizer, gradient, posterior_state, posterior, factor)
+            posterior, posterior_state = apply(
+                posterior_optimizer, gradient, posterior_state, posterior, state.step, factor
+            )
         scores = replace(score, posterior=posterior)(for_score, encoding)
     else:
         scores = score(for_score, v)
@@ -170,14 +173,11 @@ def _step(
         return jnp.mean(terms.penalty - terms.stein)
 
     gradient = eqx.filter_grad(loss)(critic)
-    critic, critic_state = apply(optimizer, gradient, critic_state, critic, factor)
-    return CriticState(critic, posterior, critic_state, posterior_state)
+    critic, critic_state = apply(optimizer, gradient, critic_state, critic, state.step, factor)
+    return CriticState(critic, posterior, critic_state, posterior_state, state.step + 1)
 
 
 def _optimizers(how: CriticTraining):
     rate = how.learning_rate if how.posterior_learning_rate is None else how.posterior_learning_rate
     own, of_posterior = (learning_rate(peak, decay=how.decay, steps=how.steps) for peak in (how.learning_rate, rate))
-    return (
-        adam(own, b1=0.9, b2=how.b2),
-        adam(of_posterior, b1=0.9, b2=how.b2, steps_per_iteration=max(how.posterior_steps, 1)),
-    )
+    return adam(own, b2=how.b2), adam(of_posterior, b2=how.b2)

@@ -7,7 +7,7 @@ from vages.training.fit import Fitted, fit, init_seeds, one_seed, seed_keys
 from vages.training.folder import RunFolder, numbered_folder
 from vages.training.guard import Diverged, Guard
 from vages.training.keeping import Checkpoints
-from vages.training.learner import Learner, LearnerState, make_learner
+from vages.training.learner import Learner, LearnerState
 from vages.training.program import compile_chunk
 from vages.training.save import load, save
 
@@ -32,7 +32,6 @@ __all__ = [
     "iteration_costs",
     "join_cluster",
     "load",
-    "make_learner",
     "numbered_folder",
     "one_seed",
     "save",

@@ -9,16 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from vages.app.recipes.recipe import DECAY, UNROLLED, check_choices, check_counts
+from vages.app.recipes.recipe import DECAY, UNROLLED, check_choices
 from vages.bounds import ITERATIONS, MAYBE_ITERATIONS, MAYBE_SCALE, SCALE, SEED, Bounds, check_fields
 from vages.data import Batches, Images, load_images
 from vages.models import EBM, DeepEBLVM
 from vages.nets.network import check_image_shape
 from vages.objectives import MDSM, BiMDSM, Enumerated, NoiseRange, Objective, Variational
-from vages.optimizers import Decay, learning_rate
+from vages.optimizers import Decay, adam, learning_rate
 from vages.posteriors import Corrector, ExactPosterior, GaussianPosterior, Posterior, fisher, kl
 from vages.training import Job, init_seeds, one_seed
-from vages.training.learner import Learner, LearnerState, make_learner
+from vages.training.learner import Learner, LearnerState
 
 DeepMethod = Literal["vages-mdsm", "bimdsm", "mdsm"]
 Network = Literal["resnet", "mlp"]
@@ -71,7 +71,6 @@ class DeepRecipe:
     def __post_init__(self):
         check_choices(self)
         check_fields(self)
-        check_counts(self)
         if not 0 < self.sampling <= 10:
             raise ValueError(f"sampling: expected a length above 0, up to 10, got {self.sampling}; 1 is the paper's")
         if self.fid_every and self.steps % self.fid_every:
@@ -131,23 +130,15 @@ def learner_of_deep(recipe: DeepRecipe) -> Learner:
     """The recipe's learner."""
     peak = recipe.learning_rate
     posterior_peak = peak if recipe.posterior_learning_rate is None else recipe.posterior_learning_rate
-    rate, posterior_rate = (
-        learning_rate(
-            peak,
-            decay=recipe.decay,
-            steps=recipe.steps,
-            warmup=min(recipe.warmup, recipe.steps // 10),
-            final=recipe.final_learning_rate,
-        )
-        for peak in (peak, posterior_peak)
+    how = {"steps": recipe.steps, "warmup": min(recipe.warmup, recipe.steps // 10), "final": recipe.final_learning_rate}
+    optimizers = (
+        adam(learning_rate(peak, decay=recipe.decay, **how), clip=recipe.clip) for peak in (peak, posterior_peak)
     )
-    return make_learner(
+    return Learner(
         objective_of_deep(recipe),
-        learning_rate=rate,
-        posterior_learning_rate=posterior_rate,
+        *optimizers,
         posterior_steps=recipe.posterior_steps,
         divergence={"kl": kl, "fisher": fisher}[recipe.divergence],
-        clip=recipe.clip,
         ema=recipe.ema,
         compute_dtype=None if recipe.precision == "float32" else jnp.dtype(recipe.precision),
     )

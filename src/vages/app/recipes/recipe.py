@@ -26,10 +26,10 @@ from vages.objectives import (
     Objective,
     Variational,
 )
-from vages.optimizers import Decay, learning_rate
+from vages.optimizers import Decay, adam, learning_rate
 from vages.posteriors import BernoulliPosterior, ExactPosterior, Posterior
 from vages.training import Job, init_seeds, one_seed
-from vages.training.learner import Learner, make_learner
+from vages.training.learner import Learner
 
 UNROLLED = Bounds(0, 1000)  # of steps that the compiler lays out one by one
 DECAY = Bounds(0, 1 - 2**-24, "0.999 is usual")  # the largest float32 below 1
@@ -65,7 +65,6 @@ class Recipe:
     def __post_init__(self):
         check_choices(self)
         check_fields(self)
-        check_counts(self)
         if self.seed + self.seeds > 2**32:
             raise ValueError(
                 f"seed: expected seeds below 2**32, got {self.seed} and {self.seeds - 1} after it; choose another"
@@ -91,16 +90,6 @@ def check_choices(recipe: Any) -> None:
             raise ValueError(f"{field.name}: expected true or false, got {shown(value)}; choose one")
     if type(recipe.data) is not str or not recipe.data or "\0" in recipe.data:
         raise ValueError(f"data: expected the name of a dataset, file or folder, got {shown(recipe.data)}; name one")
-
-
-def check_counts(recipe: Any) -> None:
-    """Raise where the posterior's steps are too many for the int32 by which its learning rate counts them."""
-    made = recipe.steps * max(recipe.posterior_steps, 1)
-    if made > ITERATIONS.high and (recipe.decay != "constant" or recipe.warmup):
-        raise ValueError(
-            f"steps: expected at most {ITERATIONS.high:,} steps of the posterior while a learning rate changes, got "
-            f"{recipe.steps:,} times {recipe.posterior_steps}; choose fewer"
-        )
 
 
 CHECKERBOARD = Recipe()
@@ -130,11 +119,11 @@ def objective_of(recipe: Recipe) -> Objective:
 
 def learner_of(recipe: Recipe) -> Learner:
     """The recipe's learner."""
-    return make_learner(
+    rate = learning_rate(recipe.learning_rate, decay=recipe.decay, steps=recipe.steps, warmup=recipe.warmup)
+    return Learner(
         objective_of(recipe),
-        learning_rate=learning_rate(recipe.learning_rate, decay=recipe.decay, steps=recipe.steps, warmup=recipe.warmup),
+        adam(rate, clip=recipe.clip),
         posterior_steps=recipe.posterior_steps,
-        clip=recipe.clip,
         ema=recipe.ema,
     )
 

@@ -29,8 +29,7 @@ posterior = vages.BernoulliPosterior.linear(for_posterior, 2, 10)
 # %%
 objective = vages.DSM(sigma=0.1, latents=vages.Variational(2))
 learner = vages.Learner(objective, learning_rate=vages.learning_rate(1e-2, decay="cosine", steps=STEPS))
-state = learner.init(for_start, model, posterior, batch=100)
-fitted = vages.fit(learner, state, jnp.asarray(data.train), steps=STEPS, batch=100)
+fitted = vages.fit(for_start, model, posterior, jnp.asarray(data.train), learner, steps=STEPS)
 
 # %% [markdown]
 # The model has learnt the data with noise, so that it is compared with test points that have the same noise; the
@@ -42,12 +41,12 @@ test = data.test + 0.1 * noise
 centres = np.stack([np.cos(np.arange(8) * np.pi / 4), np.sin(np.arange(8) * np.pi / 4)], axis=1)
 square = ((test[:, None] - centres[None]) ** 2).sum(2)
 own = float(np.log(np.mean(np.exp(-square / (2 * 0.02)), axis=1) / (2 * np.pi * 0.02)).mean())
-learnt = vages.log_likelihood(jax.random.key(2), fitted.state.model, None, jnp.asarray(test))
+learnt = vages.log_likelihood(jax.random.key(2), fitted.model, None, jnp.asarray(test))
 print(f"test log-likelihood {learnt.mean:.3f} ± {learnt.error:.3f}; of the density itself {own:.3f}")
 
 # %%
 extent = vages.data.TOYS[TOY].bounds
-density = model_density(fitted.state.model, grid_points(extent))
-samples = np.asarray(vages.sample(jax.random.key(1), fitted.state.model, SAMPLES).v)
+density = model_density(fitted.model, grid_points(extent))
+samples = np.asarray(vages.sample(jax.random.key(1), fitted.model, SAMPLES).v)
 density_figure({"learnt density": density}, extent).savefig("density.png", dpi=120)
 scatter_figure({"data": data.test[:SAMPLES], "samples": samples}, extent).savefig("samples.png", dpi=120)

@@ -33,8 +33,7 @@ learner = vages.Learner(
     divergence=vages.fisher,
     ema=0.999,
 )
-state = learner.init(keys[2], model, posterior, batch=100)
-fitted = vages.fit(learner, state, jnp.asarray(images.train), steps=STEPS, batch=100)
+fitted = vages.fit(keys[2], model, posterior, jnp.asarray(images.train), learner, steps=STEPS)
 
 # %% [markdown]
 # Samples: h from the posterior means of random training images, then annealed Langevin dynamics of v given h. The
@@ -43,16 +42,14 @@ fitted = vages.fit(learner, state, jnp.asarray(images.train), steps=STEPS, batch
 
 # %%
 @eqx.filter_jit
-def means(average, v):
-    return vages.infer(average.model, average.posterior, v).mean
+def means(model, posterior, v):
+    return vages.infer(model, posterior, v).mean
 
 
-average = fitted.state.averages
-assert average is not None  # as the learner was given a decay for them
 rows = np.random.default_rng(0).permutation(len(images.train))[:100]
-h = means(average, jnp.asarray(images.train[rows]))
+h = means(fitted.model, fitted.posterior, jnp.asarray(images.train[rows]))
 schedule = vages.Schedule(denoise=0.1).scaled(SAMPLING)
-drawn = vages.sample(keys[3], average.model, len(h), h=h, sampler=vages.Annealed(schedule))
+drawn = vages.sample(keys[3], fitted.model, len(h), h=h, sampler=vages.Annealed(schedule))
 pictures = np.asarray(drawn.v)
 spread = np.nanstd(pictures, axis=0).mean() / images.train.std(axis=0).mean()
 lost = int(np.isnan(pictures[:, 0, 0, 0]).sum())

@@ -50,15 +50,16 @@ def parts(key):
 sigma = (WIDTH**2 - 0.1**2) ** 0.5
 rate = vages.learning_rate(3e-3, decay="cosine", steps=STEPS)
 learner = vages.Learner(vages.DSM(sigma, latents=vages.Variational(5)), learning_rate=rate)
-state = vages.init_seeds(learner, range(4), parts, batch=100)
-fitted = vages.fit(learner, state, jnp.asarray(images), steps=STEPS, batch=100, seed=range(4))
+keys = jax.random.split(jax.random.key(0), 4)  # four runs in one program
+models, posteriors = eqx.filter_vmap(parts)(keys)
+fitted = vages.fit(keys, models, posteriors, jnp.asarray(images), learner, steps=STEPS)
 losses = fitted.curve("loss")[1][-1]
 
 # %% [markdown]
 # Each bar is to be one row of what was learnt, in any order.
 
 # %%
-learnt = np.asarray(fitted.state.model.params["bars"])[np.argmin(losses)]
+learnt = np.asarray(fitted.model.params["bars"])[np.argmin(losses)]
 distance = np.abs(bars[:, None] - learnt[None]).max(2).min(1)
 print(f"losses of the starts: {np.round(losses, 2)}")
 print(f"largest error of a pixel, bar by bar: {np.round(distance, 2)}; found {np.sum(distance < 0.3)} of {len(bars)}")

@@ -66,9 +66,8 @@ noise = jax.random.normal(jax.random.key(3), (2000, 2))
 fresh = data[:2000] + SIGMA * noise
 for name, (objective, posterior) in methods.items():
     learner = vages.Learner(objective, learning_rate=rate)
-    state = learner.init(jax.random.key(2), model, posterior, batch=100)
-    fitted = vages.fit(learner, state, data, steps=STEPS, batch=100)
-    found = fitted.state.model
+    fitted = vages.fit(jax.random.key(2), model, posterior, data, learner, steps=STEPS)
+    found = fitted.model
     exact: Any = vages.infer(found, vages.ExactPosterior(), fresh)
     states = jnp.broadcast_to(found.h.states(), (2000, 64, 6))
     score = vages.vaes(found, fresh, states, jnp.exp(exact.log_probs))  # of all states with their probabilities

@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fitting import fit_state
 from vages.models import GRBM
 from vages.objectives import DSM, Variational
 from vages.optimizers import adam
 from vages.posteriors import BernoulliPosterior
-from vages.training import Checkpoints, RunFolder, by_writer, cluster, data_mesh, fit, join_cluster
+from vages.training import Checkpoints, RunFolder, by_writer, cluster, data_mesh, join_cluster
 from vages.training.learner import Learner
 
 BATCH = 20
@@ -38,7 +39,7 @@ def train(path, steps, resume, mesh, other=None):
     quality = lambda state: {"quality": -jnp.sum(state.model.weight**2)}
     learner, state, data = parts(2e-2 if other == "learner" else 1e-2)
     state = state._replace(rate=state.rate / 2) if other == "state" else state
-    fitted = fit(
+    fitted = fit_state(
         learner,
         state,
         data[:-1] if other == "data" else data,
@@ -48,7 +49,7 @@ def train(path, steps, resume, mesh, other=None):
         chunk=10,
         evaluate=quality,
         evaluate_every=20,
-        select="quality",
+        maximize="quality",
         folder=folder,
         checkpoints=Checkpoints(every=10),
         resume=resume,

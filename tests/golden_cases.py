@@ -41,7 +41,6 @@ from vages import (
     fit,
     gradient_estimate,
     infer,
-    init_seeds,
     ksd_test,
     learned_stein_test,
     log_likelihood,
@@ -56,6 +55,7 @@ from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, DeepMethod, DeepRecipe
 from vages.data import TOYS, Batches, load_digits, load_toy
 from vages.posteriors import posterior_means
 from vages.samplers import gibbs_sample, sample_joint, sample_unconditional, sample_v
+from vages.training import make_seeds
 
 Arrays = dict[str, np.ndarray]
 
@@ -114,8 +114,8 @@ def fit_model(
     """Two seeds that share the data."""
     learner = Learner(objective, adam(1e-2, clip=clip), posterior_steps=2, **settings)
     data = jnp.asarray(np.random.default_rng(0).normal(0.5, 0.7, (200, dimension)), jnp.float32)
-    states = init_seeds(learner, (3, 4), make, 20)
-    return of_training(fit(learner, states, data, steps=STEPS, batch=20, seed=(3, 4), chunk=1))
+    start = make_seeds((3, 4), make)
+    return of_training(fit(*start, data, learner, steps=STEPS, batch=20, chunk=1))
 
 
 def energy_model() -> EnergyModel:

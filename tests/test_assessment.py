@@ -180,7 +180,7 @@ def test_until_its_first_look_at_fid_a_deep_run_is_its_averages(monkeypatch, tmp
     def look(state):
         raise Killed
 
-    chosen = {"evaluate": look, "evaluate_every": 4, "select": "minus_fid_1k"}
+    chosen = {"evaluate": look, "evaluate_every": 4, "minimize": "fid_1k"}
     monkeypatch.setattr(deep_training, "fid_selection", lambda *_, **__: chosen)
     recipe = replace(SMALL, steps=4, batch=10, posterior_steps=1, corrector_steps=0, fid_every=4)
     folder = RunFolder(tmp_path / "run", config_of(recipe))

@@ -156,10 +156,7 @@ def test_what_an_int32_could_not_count():
     with refused("steps", got=2147483648):
         replace(CHECKERBOARD, steps=2**31)
     replace(CHECKERBOARD, steps=2**31 - 1)
-    says = "^steps: .*got 1,000,000,000"
-    with pytest.raises(ValueError, match=says):
-        replace(CHECKERBOARD, steps=10**9, decay="cosine")
-    replace(CHECKERBOARD, steps=10**9, decay="cosine", posterior_steps=2)
+    replace(CHECKERBOARD, steps=2**31 - 1, decay="cosine", posterior_steps=5)  # schedules count iterations
     assert ITERATIONS.high == np.iinfo(np.int32).max
     with refused("seed", got=4294967295):
         replace(CHECKERBOARD, seed=2**32 - 1, seeds=2)

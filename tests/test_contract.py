@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from errors import refused
+from fitting import fit_state
 from small_nets import quick
 from truth import mean_differs, relative_error
 from vages import (
@@ -36,7 +37,6 @@ from vages import (
     RunFolder,
     Variational,
     encode,
-    fit,
     gradient_estimate,
     infer,
     kl,
@@ -130,7 +130,7 @@ def test_a_function_is_an_objective():
     losses = {}
     for name, objective, q in (("exact", exact_dsm, ExactPosterior()), ("own", own_dsm, posterior)):
         learner = Learner(objective, learning_rate=1e-2)
-        fitted = fit(learner, learner.init(KEY, start, q, batch=100), data, steps=600, batch=100)
+        fitted = fit_state(learner, learner.init(KEY, start, q, batch=100), data, steps=600, batch=100)
         losses[name] = float(judge(fitted.state.model))
     assert losses["exact"] < float(judge(start)) - 0.5
     assert losses["own"] < losses["exact"] + 0.1 * (float(judge(start)) - losses["exact"])
@@ -207,7 +207,7 @@ def test_mixed_latents_are_learnt():
     posterior = JointPosterior(parts)
     learner = Learner(DSM(0.5), learning_rate=1e-2, posterior_steps=3)
     state = learner.init(KEY, mixed(), posterior, batch=100)
-    fitted = fit(learner, state, data, steps=500, batch=100, chunk=100)
+    fitted = fit_state(learner, state, data, steps=500, batch=100, chunk=100)
     before, after = fitted.curve("loss")[1][[0, -1]]
     assert after < before
     both: Any = [infer(fitted.state.model, one, data).mean for one in (fitted.state.posterior, MixedTruth())]
@@ -319,7 +319,7 @@ def test_a_conditional_model_is_trained():
     posterior = GaussianPosterior.linear(KEY, 2, 2, context={"label": 2})
     examples = Batch(data, {"label": labels})
     state = learner.init(KEY, model, posterior, batch=100, context=examples.context)
-    fitted = fit(learner, state, examples, steps=1000, batch=100)
+    fitted = fit_state(learner, state, examples, steps=1000, batch=100)
     np.testing.assert_allclose(fitted.state.model.params["means"], [[1.0, 0.0], [-1.0, 2.0]], atol=0.15)
 
 
@@ -328,11 +328,11 @@ def test_what_cannot_work_says_so():
     model, posterior, data = GRBM.init(KEY, 3, 2), BernoulliPosterior.linear(KEY, 3, 2), normal(1, 20, 3)
     state = learner.init(KEY, model, posterior, batch=4)
     with refused("context['label']", got="shape (5,)"):
-        fit(learner, state, Batch(data, {"label": jnp.zeros(5, int)}), steps=2, batch=4)
+        fit_state(learner, state, Batch(data, {"label": jnp.zeros(5, int)}), steps=2, batch=4)
     with refused("context", kind=TypeError):
-        fit(learner, state, Batch(data, jnp.zeros(20)), steps=2, batch=4)
+        fit_state(learner, state, Batch(data, jnp.zeros(20)), steps=2, batch=4)
     with refused("features", got="TypeError"):  # a model that knows of no context
-        fit(learner, state, Batch(data, {"label": jnp.zeros(20, int)}), steps=2, batch=4)
+        fit_state(learner, state, Batch(data, {"label": jnp.zeros(20, int)}), steps=2, batch=4)
     with refused("objective", kind=TypeError, got="float"):
         Learner(0.3, learning_rate=1e-2)
     with refused("objective", kind=TypeError, got="the class DSM"):
@@ -343,7 +343,7 @@ def test_what_cannot_work_says_so():
     ):
         own = Learner(wrong, learning_rate=1e-2)
         with refused("objective", kind=kind):
-            fit(own, own.init(KEY, model, posterior, batch=4), data, steps=2, batch=4)
+            fit_state(own, own.init(KEY, model, posterior, batch=4), data, steps=2, batch=4)
     with refused("h", kind=TypeError):
         vaes(mixed(), data[:1], {"z": jnp.zeros((1, 2, 2))})
     with refused("h['z']"):
@@ -361,7 +361,7 @@ def test_a_refused_objective_leaves_no_run(tmp_path):
     state = own.init(KEY, GRBM.init(KEY, 3, 2), BernoulliPosterior.linear(KEY, 3, 2), batch=4)
     folder = RunFolder(tmp_path / "run", {})
     with refused("objective"):
-        fit(own, state, normal(1, 20, 3), steps=2, batch=4, folder=folder)
+        fit_state(own, state, normal(1, 20, 3), steps=2, batch=4, folder=folder)
     folder.close()
     assert not list((tmp_path / "run").rglob("*.safetensors"))
 

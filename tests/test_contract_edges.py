@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from errors import refused
+from fitting import fit_state
 from truth import relative_error
 from vages import (
     DSM,
@@ -34,7 +35,6 @@ from vages import (
     fit,
     gradient_estimate,
     infer,
-    init_seeds,
     posterior_gap,
     surrogate,
     vaes,
@@ -44,7 +44,7 @@ from vages.domains import Product
 from vages.objectives import Data, Marginal
 from vages.objectives.objective import check_loss
 from vages.posteriors import Conditioned, Halves, Heads, Listed, posterior_means
-from vages.training.fit import _fingerprint
+from vages.training.sources import source_of
 from vages.training.trees import named_arrays, with_arrays
 
 KEY = jax.random.key(0)
@@ -149,11 +149,12 @@ def test_data_of_several_seeds_need_as_many_rows_of_context():
     """Rows that are not there would be read as the last one."""
     model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
     posterior = GaussianPosterior.linear(KEY, 3, 2, context={"shift": 1})
-    state = init_seeds(LEARNER, [0, 1], lambda key: (model, posterior), 4, {"shift": jnp.zeros((20, 1))})
+    keys = jax.random.split(KEY)
+    models, posteriors = eqx.filter_vmap(lambda key: (model, posterior))(keys)
     for wrong in ((2, 5, 1), (20, 1), (2,)):
         with refused("context['shift']", got=f"shape {wrong}"):
             data = Batch(normal(2, 2, 20, 3), {"shift": jnp.zeros(wrong)})
-            fit(LEARNER, state, data, steps=2, batch=4, seed=[0, 1])
+            fit(keys, models, posteriors, data, LEARNER, steps=2, batch=4)
 
 
 LABELS = {"label": jnp.arange(4) % 3, "level": normal(7, 4, 2)}
@@ -206,7 +207,7 @@ def test_a_posterior_that_ignores_the_context_is_refused(network):
         LEARNER.init(KEY, model, posterior, batch=4, context=context)
     state = LEARNER.init(KEY, own(), posterior, batch=4)._replace(model=model)
     with refused("posterior", kind=TypeError, got="a network of v alone"):
-        fit(LEARNER, state, Batch(normal(2, 20, 3), context), steps=2, batch=4)
+        fit_state(LEARNER, state, Batch(normal(2, 20, 3), context), steps=2, batch=4)
     with refused("posterior", kind=TypeError, got="a network of v alone"):
         infer(model, posterior, normal(2, 20, 3), context)
 
@@ -245,7 +246,9 @@ def test_a_conditional_model_is_learnt_without_bias():
     model = EnergyModel(energy, {"means": jnp.zeros((2, 2))}, v=Real(2), h=Real(2))
     learner = Learner(DSM(0.3, Variational(5)), learning_rate=2e-2, posterior_steps=3)
     posterior = GaussianPosterior.linear(KEY, 2, 2, context={"label": 2})
-    fitted = fit(learner, learner.init(KEY, model, posterior, 100, examples.context), examples, steps=600, batch=100)
+    fitted = fit_state(
+        learner, learner.init(KEY, model, posterior, 100, examples.context), examples, steps=600, batch=100
+    )
     np.testing.assert_allclose(fitted.state.model.params["means"], means, atol=0.25)
 
 
@@ -256,7 +259,7 @@ def test_a_context_that_is_not_finite_is_named(value):
     posterior = GaussianPosterior.linear(KEY, 3, 2, context={"shift": 1})
     state = LEARNER.init(KEY, model, posterior, batch=4, context=context)
     with refused("context['shift']", got=f"{value} at (5, 0)"):
-        fit(LEARNER, state, Batch(normal(2, 20, 3), context), steps=2, batch=4)
+        fit_state(LEARNER, state, Batch(normal(2, 20, 3), context), steps=2, batch=4)
 
 
 # data and parameters
@@ -271,7 +274,7 @@ def test_narrow_data_are_trained_on_in_the_dtype_of_the_parameters(dtype):
     wide = jax.tree.map(lambda x: x.astype(jnp.float32), narrow)
     learner = Learner(DSM(0.3), learning_rate=1e-2, posterior_steps=1)
     got, want = (
-        fit(learner, learner.init(KEY, model, posterior, 4, data.context), data, steps=4, batch=4)
+        fit_state(learner, learner.init(KEY, model, posterior, 4, data.context), data, steps=4, batch=4)
         for data in (narrow, wide)
     )
     assert got.history[0]["loss"] == want.history[0]["loss"]
@@ -481,7 +484,7 @@ def test_a_context_is_told_from_another_where_the_fingerprint_of_v_is_given():
     v, known = normal(1, 4, 3), {"sha256": "known"}
     keys = jax.random.split(KEY, 4)
     contexts = [None, {"label": jnp.zeros(4)}, {"label": jnp.ones(4)}, {"key": keys}, {"key": keys[::-1]}]
-    found = [_fingerprint(Batch(v, context), known) for context in contexts]
+    found = [source_of(Batch(v, context), 4, (0,), False, (3,), known).fingerprint() for context in contexts]
     assert all(one != other for i, one in enumerate(found) for other in found[:i])
     assert {one["sha256"] for one in found} == {"known"}
 

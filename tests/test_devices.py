@@ -22,7 +22,7 @@ from vages.training.checkpoint import checkpoints
 # what process 1 has another of, and what is said of it; the rest of the processes' settings are the same
 DIFFERENCES = {
     "steps": "steps, got 20 in process 0 and 21 in process 1",
-    "seed": "settings, got seed [5] in process 0 and [6] in process 1",
+    "seed": "settings, got keys [[0, 5]] in process 0 and [[0, 6]] in process 1",
     "data": "data, got shape [110, 3] in process 0 and [109, 3] in process 1",
     "state": "first state, got sha256 ",
     "learner": "program, got sha256 ",

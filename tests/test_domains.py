@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from errors import refused
+from fitting import fit_state
 from vages import (
     DSM,
     EBM,
@@ -31,7 +32,6 @@ from vages import (
     Variational,
     adam,
     encode,
-    fit,
     gradient_estimate,
     infer,
     kl,
@@ -203,7 +203,7 @@ def test_a_one_hot_posterior_draws_choices_and_is_learnt():
     v = jax.random.normal(KEY, (500, 3))
     posterior = CategoricalPosterior(eqx.nn.MLP(3, 4, 32, 1, key=KEY), (1, 4), temperature=0.3)
     learner = Learner(DSM(0.1, Variational(2)), adam(0.0), adam(1e-2), posterior_steps=1, divergence=kl)
-    fitted = fit(learner, learner.init(KEY, model, posterior, batch=100), v, steps=2000, batch=100)
+    fitted = fit_state(learner, learner.init(KEY, model, posterior, batch=100), v, steps=2000, batch=100)
     exact = infer(model, ExactPosterior(), v).mean
     before, after = (
         jnp.mean(jnp.sum(exact * (jnp.log(exact) - jnp.log(infer(model, one, v).mean)), axis=(1, 2)))

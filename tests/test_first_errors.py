@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax.core import Tracer
 
+from fitting import fit_state
 from vages import (
     DSM,
     EBLVM,
@@ -41,15 +42,13 @@ from vages import (
     Posterior,
     Variational,
     fisher,
-    fit,
-    init_seeds,
     kl,
     vaes,
 )
 from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS
 from vages.app.runs.config import config_of, recipe_of
 from vages.domains import Binary, Real
-from vages.training import Diverged
+from vages.training import Diverged, init_seeds
 
 DIGITS = DEEP_PRESETS["digits"]
 KEY = jax.random.key(0)
@@ -346,7 +345,7 @@ def test_ksd_of_images():
 def test_data_that_are_no_floating_array(data, says):
     learner = Learner(V_DSM, learning_rate=1e-3)
     state = learner.init(KEY, own(), gaussian(), batch=4)
-    refused(TypeError, f"^data: .*{says}", lambda: fit(learner, state, data, steps=1, batch=4))
+    refused(TypeError, f"^data: .*{says}", lambda: fit_state(learner, state, data, steps=1, batch=4))
 
 
 def test_many_seeds_say_the_same():
@@ -574,7 +573,7 @@ def test_a_start_that_is_not_finite_and_a_curve_that_was_not_logged():
         return jnp.log(model.params - 2) * 0 + model.params, {}
 
     learner = Learner(objective, learning_rate=1e-3)
-    train = lambda model, **options: fit(
+    train = lambda model, **options: fit_state(
         learner, learner.init(KEY, model, ExactPosterior(), 4), jnp.ones((8, 2)), steps=2, batch=4, **options
     )
     plain = EnergyModel(lambda params, v, h: params * jnp.sum(v**2), jnp.ones(()), Real(2))

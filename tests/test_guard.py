@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fitting import fit_state, with_step
 from vages.app.recipes import CHECKERBOARD
 from vages.app.recipes.recipe import learner_of, parts_of
-from vages.training import Checkpoints, Diverged, Guard, RunFolder, fit, init_seeds
+from vages.training import Checkpoints, Diverged, Guard, RunFolder, init_seeds
 from vages.training.guard import largest_parameter
 
 SEEDS = (4, 5)
@@ -36,7 +37,7 @@ def broken(spoil, step=count):
     def spoilt(key, state, batch):
         return spoil(*step(key, state, batch))
 
-    return parts()[0]._replace(step=spoilt)
+    return with_step(parts()[0], spoilt)
 
 
 def nan_loss(at):
@@ -46,7 +47,7 @@ def nan_loss(at):
 def run(learner, *, steps=40, folder=None, guard=Guard(), **how):  # noqa: B008
     data = jnp.asarray(np.random.default_rng(0).uniform(size=(100, 2)), jnp.float32)
     how = {"chunk": 5, "checkpoints": Checkpoints(every=10), **how}
-    return fit(learner, parts()[1], data, steps=steps, batch=20, seed=SEEDS, folder=folder, guard=guard, **how)
+    return fit_state(learner, parts()[1], data, steps=steps, batch=20, seed=SEEDS, folder=folder, guard=guard, **how)
 
 
 def events(folder):

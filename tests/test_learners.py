@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fitting import fit_state
 from vages import (
     DSM,
     GRBM,
@@ -27,7 +28,7 @@ from vages.app.recipes import CHECKERBOARD, Method
 from vages.app.recipes.recipe import learner_of, objective_of, parts_of
 from vages.data import Batches
 from vages.samplers import gibbs_sample
-from vages.training import compile_chunk, fit, init_seeds, one_seed
+from vages.training import compile_chunk, init_seeds, one_seed
 
 METHODS = get_args(Method)
 BATCH = 50
@@ -133,7 +134,8 @@ def test_nor_do_the_results_of_several_seeds():
     learner, state = student("nce")
     states = jax.tree.map(lambda x: jnp.stack([x, x]) if eqx.is_array(x) else x, state)
     whole, single = (
-        fit(learner, states, teacher()[1], steps=4, batch=BATCH, seed=(1, 2), chunk=chunk).state for chunk in (4, 1)
+        fit_state(learner, states, teacher()[1], steps=4, batch=BATCH, seed=(1, 2), chunk=chunk).state
+        for chunk in (4, 1)
     )
     same(whole, single)
 
@@ -157,9 +159,9 @@ def test_many_seeds_are_many_single_runs(method):
     _, data = teacher()
     seeds = (3, 4)
     states = init_seeds(learner, seeds, parts_of(recipe, 2), BATCH)
-    together = fit(learner, states, data, steps=20, batch=BATCH, seed=seeds, chunk=10)
+    together = fit_state(learner, states, data, steps=20, batch=BATCH, seed=seeds, chunk=10)
     for i, seed in enumerate(seeds):
-        alone = fit(learner, one_seed(states, i), data, steps=20, batch=BATCH, seed=seed, chunk=20)
+        alone = fit_state(learner, one_seed(states, i), data, steps=20, batch=BATCH, seed=seed, chunk=20)
         np.testing.assert_allclose(alone.state.model.weight, together.state.model.weight[i], rtol=2e-4, atol=1e-6)
         np.testing.assert_allclose(
             alone.history[-1]["loss"], np.mean([row["loss"][i] for row in together.history]), rtol=1e-3
@@ -190,7 +192,7 @@ def test_continuous_latents_learn_with_either_divergence(divergence):
     model = eqx.tree_at(lambda m: m.log_sigma, truth, truth.log_sigma - 0.7)
     learner = Learner(DSM(0.3, Variational(2)), learning_rate=0.01, posterior_steps=2, divergence=divergence)
     state = learner.init(jax.random.key(2), model, GaussianPosterior.linear(jax.random.key(3), 2, 2), batch=100)
-    fitted = fit(learner, state, data, steps=500, batch=100)
+    fitted = fit_state(learner, state, data, steps=500, batch=100)
     now, before = (float(jnp.mean(jax.vmap(m.log_prob)(data))) for m in (fitted.state.model, model))
     assert now > before + 0.05
     q, p = (infer(fitted.state.model, r, data) for r in (fitted.state.posterior, ExactPosterior()))

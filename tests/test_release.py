@@ -113,8 +113,9 @@ def test_the_objective_to_start_from_is_one_and_learns():
     model = vages.GRBM.init(keys[0], 2, 3)
     data = np.random.default_rng(0).normal(1.0, 0.5, (300, 2)).astype(np.float32)
     learner = vages.Learner(objective, learning_rate=1e-2)
-    state = learner.init(keys[1], model, vages.ExactPosterior(), batch=300)
-    fitted = vages.fit(learner, state, jnp.asarray(data), steps=300, batch=300, chunk=1)
+    fitted = vages.fit(
+        keys[1], model, vages.ExactPosterior(), jnp.asarray(data), learner, steps=300, batch=300, chunk=1
+    )
     loss = fitted.curve("loss")[1]
     np.testing.assert_allclose(loss[0], -log_likelihood(model, data), rtol=1e-5)
     assert loss[-1] < loss[0] - 0.3

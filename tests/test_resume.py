@@ -20,6 +20,7 @@ import pytest
 
 from compiling import compile_in_haste
 from errors import refused
+from fitting import fit_state
 from vages.app import cli
 from vages.app.cli.training import _given
 from vages.app.output.progress import ProgressBar
@@ -31,10 +32,10 @@ from vages.data import Batches
 from vages.files import BadFile
 from vages.models import DeepEBLVM
 from vages.objectives import MDSM, NoiseRange, Variational
-from vages.optimizers import learning_rate
+from vages.optimizers import adam, learning_rate
 from vages.posteriors import Corrector, GaussianPosterior, fisher
 from vages.storage.directory import Directory
-from vages.training import Checkpoints, Guard, RunFolder, fit, init_seeds
+from vages.training import Checkpoints, Guard, RunFolder, init_seeds
 from vages.training.checkpoint import ARRAYS, checkpoints, prune, step_of, write_checkpoint
 from vages.training.learner import Learner
 
@@ -79,7 +80,7 @@ def trained(method, many, path, steps, resume=False):
         state = jax.tree.map(lambda x: x[0] if hasattr(x, "shape") else x, state)
     folder = RunFolder.reopen(path) if resume else RunFolder(path, {"method": method})
     try:
-        return fit(
+        return fit_state(
             one,
             state,
             data(),
@@ -89,7 +90,7 @@ def trained(method, many, path, steps, resume=False):
             chunk=CHUNK,
             evaluate=lambda state: {"quality": jnp.ravel(state.step).astype(jnp.float32)},
             evaluate_every=2 * CHUNK,
-            select="quality",
+            maximize="quality",
             folder=folder,
             checkpoints=Checkpoints(every=CHUNK),
             resume=resume,
@@ -223,8 +224,8 @@ def test_a_run_stopped_before_its_first_look_is_looked_at_in_the_end():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vages.data.batches.Batches.indices", stop)
-        how = {"steps": 100, "batch": BATCH, "seed": (3,), "chunk": CHUNK, "evaluate": quality, "select": "quality"}
-        fitted = fit(one, state, data(), evaluate_every=50, **how)
+        how = {"steps": 100, "batch": BATCH, "seed": (3,), "chunk": CHUNK, "evaluate": quality, "maximize": "quality"}
+        fitted = fit_state(one, state, data(), evaluate_every=50, **how)
     assert fitted.interrupted
     assert fitted.step == 10
     assert fitted.best is not None
@@ -246,7 +247,7 @@ def test_a_slow_chunk_is_run_in_parts_and_stopped_between_them(tmp_path, monkeyp
     stop = None
     trained("dsm", False, tmp_path / "fast", 15)
     assert made == [(0, 5), (5, 5), (10, 5)]
-    monkeypatch.setattr(sys.modules["vages.training.fit"], "_LONG", -1.0)  # not the function of that name
+    monkeypatch.setattr("vages.training.loop._LONG", -1.0)
     made.clear()
     same(trained("dsm", False, tmp_path / "slow", 25), whole)
     assert rows(tmp_path / "slow") == rows(tmp_path / "whole")
@@ -262,7 +263,7 @@ def test_a_slow_chunk_is_run_in_parts_and_stopped_between_them(tmp_path, monkeyp
 def test_without_a_rhythm_a_run_is_evaluated_at_its_end():
     one, parts = learner("dsm")
     state = init_seeds(one, (3,), parts, BATCH)
-    fitted = fit(
+    fitted = fit_state(
         one, state, data(), steps=10, batch=BATCH, seed=(3,), chunk=5, evaluate=lambda state: {"q": jnp.ones(1)}
     )
     assert fitted.curve("q")[0].tolist() == [10]
@@ -272,10 +273,10 @@ def test_kept_iterations_are_checkpointed_whatever_the_clock_says(tmp_path):
     one, parts = learner("dsm")
     state, folder = init_seeds(one, (3,), parts, BATCH), RunFolder(tmp_path / "run", {})
     how = {"steps": 14, "batch": BATCH, "seed": (3,), "chunk": 4}
-    fit(one, state, data(), **how, folder=folder, checkpoints=Checkpoints(keep_every=6, keep_last=1))
+    fit_state(one, state, data(), **how, folder=folder, checkpoints=Checkpoints(keep_every=6, keep_last=1))
     assert [step_of(path) for path in checkpoints(folder.checkpoints)] == [6, 12, 14]
     with pytest.raises(ValueError, match="^folder: .*resume"):
-        fit(one, state, data(), **how, folder=folder)
+        fit_state(one, state, data(), **how, folder=folder)
     folder.close()
 
 
@@ -309,7 +310,7 @@ def test_a_full_disk_stops_the_run_with_its_last_good_checkpoint(tmp_path, monke
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"seed": (3, 5)}, r"seeds \[3, 5\] .*\[3, 4\]"),
+        ({"seed": (3, 5)}, r"keys \[\[0, 3\], \[0, 5\]\] .*\[\[0, 3\], \[0, 4\]\]"),
         ({"batch": 10}, "batch 10 .*20"),
         ({"data": 1 + DATA}, "another data "),
     ],
@@ -321,7 +322,7 @@ def test_another_run_is_refused(tmp_path, change, says):
     how = {"data": data(), "steps": 20, "batch": BATCH, "seed": (3, 4), **change}
     folder = RunFolder.reopen(tmp_path / "a")
     with pytest.raises(ValueError, match=says):
-        fit(one, state, jnp.asarray(how.pop("data")), **how, folder=folder, resume=True)
+        fit_state(one, state, jnp.asarray(how.pop("data")), **how, folder=folder, resume=True)
     folder.close()
 
 
@@ -343,9 +344,9 @@ def test_resuming_without_a_folder_is_refused():
     one, parts = learner("dsm")
     state = init_seeds(one, (3,), parts, BATCH)
     with refused("folder"):
-        fit(one, state, data(), steps=5, batch=BATCH, seed=(3,), resume=True)
+        fit_state(one, state, data(), steps=5, batch=BATCH, seed=(3,), resume=True)
     with refused("folder"):
-        fit(one, state, data(), steps=5, batch=BATCH, seed=(3,), guard=Guard("recover"))
+        fit_state(one, state, data(), steps=5, batch=BATCH, seed=(3,), guard=Guard("recover"))
 
 
 SMALL = replace(CHECKERBOARD, steps=20, evaluate_every=10, posterior_steps=1)

@@ -304,9 +304,9 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path, as
     with refused("model", "nesting too deep", BadFile):
         vages.save(path, nested)
     for wrong in ({"model": grbm()}, None, vages.GRBM):
-        with pytest.raises(TypeError, match="^model: .*fitted.state.model"):
+        with pytest.raises(TypeError, match="^model: .*fitted.model"):
             vages.save(path, wrong)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match=r"^posterior: .*fitted\.state\.posterior"):
+    with pytest.raises(TypeError, match=r"^posterior: .*fitted\.posterior"):
         vages.save(path, grbm(), grbm())  # pyright: ignore[reportArgumentType]
     assert not list(tmp_path.iterdir())
 

@@ -15,6 +15,7 @@ import pytest
 
 from compiling import environment
 from errors import refused
+from fitting import fit_state, with_step
 from vages.app import cli
 from vages.app.cli import options
 from vages.app.recipes import CHECKERBOARD, PRESETS, Recipe, job_of, train
@@ -22,8 +23,8 @@ from vages.app.recipes.recipe import learner_of, parts_of
 from vages.app.runs import run_recipe
 from vages.blocks import block_lengths
 from vages.data import Batches
-from vages.training import Diverged, RunFolder, fit, init_seeds, iteration_costs, numbered_folder, seed_keys
-from vages.training.fit import _check_callbacks
+from vages.training import Diverged, RunFolder, init_seeds, iteration_costs, numbered_folder, seed_keys
+from vages.training.fit import _check_settings
 
 SMALL = replace(CHECKERBOARD, steps=60, evaluate_every=20, seeds=2, posterior_steps=1)
 
@@ -39,7 +40,7 @@ def test_fit_logs_every_chunk_and_evaluates_on_time(tmp_path):
     data = jnp.asarray(np.random.default_rng(0).uniform(size=(300, 2)), jnp.float32)
     folder = RunFolder(tmp_path / "run", {"anything": 1})
     seen = []
-    fitted = fit(
+    fitted = fit_state(
         learner,
         state,
         data,
@@ -68,7 +69,7 @@ def test_callbacks_are_called_with_every_record_in_order():
     first = lambda record: seen.append(("first", dict(record))) or record.clear()
     second = lambda record: seen.append(("second", record))
     how = {"steps": 30, "batch": 100, "seed": (0,), "chunk": 10}
-    fitted = fit(learner, state, data, **how, callbacks=[first, second])
+    fitted = fit_state(learner, state, data, **how, callbacks=[first, second])
     assert [record["step"] for record in fitted.history] == [10, 20, 30]
     assert {"step", "seconds", "loss"} <= set(fitted.history[0])
     assert seen == [(name, record) for record in fitted.history for name in ("first", "second")]
@@ -77,7 +78,7 @@ def test_callbacks_are_called_with_every_record_in_order():
 @pytest.mark.parametrize("wrong", [print, [print, 3], None])
 def test_callbacks_that_are_no_functions_are_refused(wrong):
     with pytest.raises(ValueError, match="^callbacks: "):
-        _check_callbacks(wrong)
+        _check_settings(10, 5, None, wrong)
 
 
 def test_divergence_is_an_error_that_says_what_when_and_what_to_try():
@@ -87,10 +88,10 @@ def test_divergence_is_an_error_that_says_what_when_and_what_to_try():
         after, metrics = learner.step(key, state, batch)
         return after, metrics | {"loss": jnp.where(after.optimizer[0].count == 8, jnp.nan, metrics["loss"])}
 
-    broken = learner._replace(step=step)
+    broken = with_step(learner, step)
     says = "got nan at iteration 8 of seed 4"
     with pytest.raises(Diverged, match=says):
-        fit(broken, state, jnp.ones((300, 2)), steps=20, batch=100, seed=(4, 5), chunk=5)
+        fit_state(broken, state, jnp.ones((300, 2)), steps=20, batch=100, seed=(4, 5), chunk=5)
 
 
 def test_interrupting_keeps_what_was_learnt():
@@ -101,7 +102,9 @@ def test_interrupting_keeps_what_was_learnt():
         return {}
 
     data = jnp.ones((300, 2))
-    fitted = fit(learner, state, data, steps=60, batch=100, seed=(0,), evaluate=evaluate, evaluate_every=40, chunk=20)
+    fitted = fit_state(
+        learner, state, data, steps=60, batch=100, seed=(0,), evaluate=evaluate, evaluate_every=40, chunk=20
+    )
     assert fitted.interrupted
     assert fitted.step == 40
     assert np.isfinite(fitted.state.model.weight).all()
@@ -121,7 +124,7 @@ def test_bad_input_is_refused_before_training(change, says):
     learner, state = start(SMALL)
     arguments = {"data": jnp.ones((300, 2)), "steps": 10, "batch": 100, "seed": (0,), **change}
     with pytest.raises(ValueError, match=f"^{says}"):
-        fit(learner, state, **arguments)
+        fit_state(learner, state, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,7 @@ def test_a_second_ctrl_c_does_not_wait(monkeypatch):
 
     monkeypatch.setattr("vages.data.batches.Batches.indices", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        fit(learner, state, jnp.ones((300, 2)), steps=60, batch=100, seed=(0,))
+        fit_state(learner, state, jnp.ones((300, 2)), steps=60, batch=100, seed=(0,))
 
 
 def test_one_sample_is_refused_for_vages():

@@ -24,6 +24,7 @@ _REMOVED = {
     "gibbs_transition": "samplers.gibbs_step(key, model, state)",
     "langevin_noise": "gone: samplers.langevin_step(key, …) draws its own noise",
     "encoded_vaes": "vaes, which takes an encoding in the place of v",
+    "init_seeds": "eqx.filter_vmap(make)(keys), whose models and posteriors fit(keys, …) takes",
     "make_learner": "Learner(objective, learning_rate=…), or with optimizers: Learner(objective, adam(rate, clip=1.0))",
     "gibbs_sample": "sample(key, model, n, sampler=Gibbs()).v",
     "sample_joint": "sample(key, model, n), or sampler=Annealed(schedule) for the paper's schedule",

@@ -102,7 +102,6 @@ from .training import LearnerState as LearnerState
 from .training import RunFolder as RunFolder
 from .training import data_mesh as data_mesh
 from .training import fit as fit
-from .training import init_seeds as init_seeds
 from .training import load as load
 from .training import save as save
 

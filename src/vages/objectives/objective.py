@@ -26,7 +26,7 @@ Metrics = dict[str, Array]
 class Batch(NamedTuple):
     """Examples v (batch, …), and what they are conditioned on: a dict of arrays with as many rows, or None."""
 
-    v: Array
+    v: Any  # an array of JAX or NumPy
     context: Any = None
 
 

@@ -3,13 +3,14 @@
 from vages.training.cluster import check_same, join_cluster
 from vages.training.cost import Cost, Job, iteration_costs, seconds_per_iteration, step_bytes
 from vages.training.devices import by_writer, check_batch, data_mesh, is_writer
-from vages.training.fit import Fitted, fit, init_seeds, one_seed, seed_keys
+from vages.training.fit import Fitted, fit
 from vages.training.folder import RunFolder, numbered_folder
 from vages.training.guard import Diverged, Guard
 from vages.training.keeping import Checkpoints
 from vages.training.learner import Learner, LearnerState
 from vages.training.program import compile_chunk
 from vages.training.save import load, save
+from vages.training.seeds import init_seeds, make_seeds, one_seed, seed_keys
 
 __all__ = [
     "Checkpoints",
@@ -32,6 +33,7 @@ __all__ = [
     "iteration_costs",
     "join_cluster",
     "load",
+    "make_seeds",
     "numbered_folder",
     "one_seed",
     "save",

@@ -1,4 +1,4 @@
-"""Many devices and many processes: one mesh whose axis divides the batch. The rest is JAX's own SPMD runtime.
+"""Many devices and many processes: a mesh, all of whose axes divide the batch. The rest is JAX's own SPMD runtime.
 
 Every process runs the same program on the same data. The state is the same on all devices; a batch is cut along its
 axis, and sums over it are all-reduced. Iterations depend on the global batch alone, so that the number of devices
@@ -17,13 +17,17 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 Tree = TypeVar("Tree")
 Result = TypeVar("Result")
-BATCH = "batch"
 
 
 def data_mesh(devices: Sequence[Any] | None = None) -> Mesh:
     """All devices of all processes, or these, in a row."""
     devices = jax.devices() if devices is None else devices
-    return Mesh(np.asarray(devices), (BATCH,), axis_types=(AxisType.Auto,))
+    return Mesh(np.asarray(devices), ("batch",), axis_types=(AxisType.Auto,))
+
+
+def auto(mesh: Mesh | None) -> Mesh | None:
+    """The same mesh with layouts that the compiler finds, whatever types its axes have."""
+    return mesh and Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
 
 
 def everywhere(tree: Tree, mesh: Mesh | None) -> Tree:

@@ -29,6 +29,7 @@ from vages.training.devices import by_writer, from_writer, is_writer
 from vages.training.digests import settings_digest
 from vages.training.folder import RunFolder
 from vages.training.learner import LearnerState
+from vages.training.sources import Source
 from vages.training.trees import named_arrays, with_arrays
 
 _SHARE = 0.01  # of the time, that checkpoints by the clock take at most
@@ -82,11 +83,16 @@ class Position(NamedTuple):
     seconds: float = 0.0
 
 
+def start_of(run: Run) -> Position:
+    """Where a run is that was not kept anywhere."""
+    return Position(int(np.max(np.asarray(run.state.step))))
+
+
 class Keeper:
     """The log and the checkpoints of a run; without a folder it does nothing, but in step with the other processes."""
 
-    def __init__(self, folder: RunFolder | None, policy: Checkpoints, about: dict[str, Any]):
-        self._folder = folder if is_writer() else None
+    def __init__(self, folder: RunFolder | None, policy: Checkpoints, about: dict[str, Any], source: Source):
+        self._folder, self._source, self._found = folder if is_writer() else None, source, None
         self._policy, self._about = policy, about
         self._last, self._cost, self._saved = time.monotonic(), 0.0, None
         self.seconds = 0.0  # spent here
@@ -105,13 +111,15 @@ class Keeper:
         by_writer(check)
 
     def restore(self, template: Run) -> tuple[Run, Position]:
-        """The run at its newest checkpoint that can be verified, or at its start; the same in every process."""
-        run, position = by_writer(lambda: self._load(template)) or (template, Position())
+        """The run and its data at the newest checkpoint that can be verified, or at the start; in every process."""
+        self._found = None
+        run, position = by_writer(lambda: self._load(template)) or (template, start_of(template))
         if jax.process_count() > 1:
             step, retries, seconds = from_writer(tuple(position))
             position = Position(int(step), int(retries), float(seconds))
             arrays, static = eqx.partition(run, eqx.is_array)
             run = eqx.combine(from_writer(arrays), static)
+        self._source.go_to(position.step, self._found)
         return run, position
 
     def resume(self, step: int) -> list[dict[str, Any]]:
@@ -188,6 +196,8 @@ class Keeper:
         self._folder.directory.sync_file("metrics.jsonl")
         about = {**self._about, **position._asdict(), "config": self._folder.config, "versions": environment()}
         about["data"] = {**self._about["data"], "position": position.step * self._about["batch"]}
+        if (state := self._source.state()) is not None:
+            about["data"]["iterator"] = state
         about["settings_sha256"] = settings_digest(self._folder.config)
         if self._folder.dataset is not None:
             about["dataset"] = self._folder.dataset
@@ -219,13 +229,15 @@ class Keeper:
         retries, seconds = found.about.get("retries"), found.about.get("seconds")
         if not (type(retries) is int and 0 <= retries < 2**31 and type(seconds) is float and 0 <= seconds < math.inf):
             raise BadFile(f"{found.path}: expected retries and seconds, got others; is it a checkpoint of fit?")
+        self._found = found.about["data"].get("iterator")
         return with_arrays(template, found.arrays), Position(found.step, retries, seconds)
 
     def _check(self, found: Checkpoint) -> None:
         """Refuse a checkpoint of another run: other data, batches or seeds would make another result in silence."""
         differing = [name for name, value in self._about.items() if found.about.get(name) != value and name != "data"]
         was = found.about.get("data")
-        if not isinstance(was, dict) or {k: v for k, v in was.items() if k != "position"} != self._about["data"]:
+        moving = ("position", "iterator")
+        if not isinstance(was, dict) or {k: v for k, v in was.items() if k not in moving} != self._about["data"]:
             differing.append("data")
         if differing:
             told = "; ".join(f"{name} {self._about[name]} in place of {found.about.get(name)}" for name in differing)

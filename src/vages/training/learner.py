@@ -93,11 +93,11 @@ class Learner:
         self._check_dtype(self._own)
 
     def init(
-        self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, batch: int, context: Any = None
+        self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, batch: int | np.integer, context: Any = None
     ) -> LearnerState:
         """The state before the first iteration on batches of this size."""
         self._check(key, model, posterior, batch, context)
-        extras, carry = self._own.init(key, self._low_model(model), batch)
+        extras, carry = self._own.init(key, self._low_model(model), int(batch))
         return LearnerState(
             model,
             posterior,

@@ -14,7 +14,6 @@ from vages.blocks import scan_in_blocks
 from vages.hoist import hoist
 from vages.objectives import Batch, Metrics
 from vages.posteriors import check_contract
-from vages.training.devices import BATCH
 from vages.training.learner import Learner, LearnerState
 
 # Loops, too, are graphs that a GPU launches in one go: small networks would wait for the host otherwise.
@@ -68,7 +67,7 @@ def compile_chunk(
         draw, update = split_step(learner, state, batch, key)
 
         def iterate(noise, params, rows):
-            batch = laid_out(jax.tree.map(lambda x: x[rows], data), BATCH)
+            batch = laid_out(jax.tree.map(lambda x: x[rows], data), () if mesh is None else mesh.axis_names)
             params, batch, noise = jax.lax.optimization_barrier((params, batch, noise))
             params, metrics = jax.lax.optimization_barrier(update(noise, params, batch))
             return params, (metrics, params if alone else None)
@@ -89,20 +88,17 @@ def compile_chunk(
     return Chunk(program)
 
 
-def check_step(
-    learner: Learner, state: LearnerState, data: Batch, size: int, *, many: bool, own_data: bool, whole: bool
-) -> None:
-    """Raise, from shapes alone, where the context does not fit model and posterior.
+def check_step(learner: Learner, state: LearnerState, batch: Batch, *, many: bool, whole: bool) -> None:
+    """Raise, from shapes alone, where the context of a batch does not fit model and posterior.
 
-    With `whole`, raise all that a step on batches of `size` would raise: it is traced, as the first chunk is again.
-    That is worth it where a folder is about to be written.
+    With `whole`, raise all that a step on the batch would raise: it is traced, as the first chunk is again. That is
+    worth it where a folder is about to be written.
     """
-    cut = lambda drop: lambda x: jax.ShapeDtypeStruct(x.shape[drop:], x.dtype) if eqx.is_array(x) else x
+    cut = lambda drop: lambda x: jax.ShapeDtypeStruct(x.shape[drop:], x.dtype) if hasattr(x, "shape") else x
     state = jax.tree.map(cut(int(many)), state)
-    if data.context is not None:
-        check_contract(state.model, state.posterior, jax.tree.map(cut(1 + own_data), data.context))
+    if batch.context is not None:
+        check_contract(state.model, state.posterior, jax.tree.map(cut(1), batch.context))
     if whole:
-        batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((size, *x.shape[1 + own_data :]), x.dtype), data)
         eqx.filter_eval_shape(learner.step, jax.random.key(0), state, batch)
 
 

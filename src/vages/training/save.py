@@ -52,8 +52,8 @@ def save(
     The file has its name when all of it is on the disk. In a cluster, the first process writes it.
     """
     path = Path(path)
-    check_kind("model", model, EBLVM, "a model", "give fitted.state.model, say")
-    check_kind("posterior", posterior, Posterior | None, "a posterior, or none", "give fitted.state.posterior, say")
+    check_kind("model", model, EBLVM, "a model", "give fitted.model, say")
+    check_kind("posterior", posterior, Posterior | None, "a posterior, or none", "give fitted.posterior, say")
     if path.suffix != _ENDING:
         raise ValueError(
             f"path: expected a name that ends in {_ENDING}, got {path.name!r}; write {path.name + _ENDING!r}"

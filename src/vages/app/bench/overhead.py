@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -21,12 +22,13 @@ def run(rounds: int = 5) -> dict:
     digits = replace(DIGITS, steps=4000)
     images = jnp.asarray(training_images(digits, load_deep(digits)))
     learner, state = start_deep(digits, images.shape[1:])
+    run = (jax.random.key(0), state.model, state.posterior, images, learner)
 
     def checkerboard(**how: Any) -> Fitted:
         return train(replace(CHECKERBOARD, steps=50_000), **how).fitted.uninterrupted()
 
     def deep(**how: Any) -> Fitted:
-        return fit(learner, state, images, steps=digits.steps, batch=digits.batch, chunk=100, **how).uninterrupted()
+        return fit(*run, steps=digits.steps, batch=digits.batch, chunk=100, **how).uninterrupted()
 
     return {"checkerboard": _measured(checkerboard, rounds), "digits, a deep model": _measured(deep, rounds)}
 

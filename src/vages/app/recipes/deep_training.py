@@ -4,12 +4,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from vages.app.recipes.deep import DeepRecipe, load_deep, start_deep, training_images
+from vages.app.recipes.deep import DeepRecipe, learner_of_deep, load_deep, parts_of_deep, training_images
 from vages.app.recipes.selection import fid_selection
 from vages.data import Images
 from vages.models import EBLVM
-from vages.training import Fitted, fit
-from vages.training.learner import Averages
+from vages.training import Fitted, fit, make_seeds, one_seed
 
 CHUNK = 100  # iterations between two looks at the numbers
 
@@ -30,11 +29,11 @@ def train_deep(recipe: DeepRecipe, images: Images | None = None, **how: Any) -> 
     """Train by a recipe; `how` goes to `fit`: folder, resume, guard, mesh, …"""
     images = load_deep(recipe) if images is None else images
     data = training_images(recipe, images)
-    learner, state = start_deep(recipe, data.shape[1:])
+    key, model, posterior = one_seed(make_seeds((recipe.seed,), parts_of_deep(recipe, data.shape[1:])))
     how = {"chunk": CHUNK, **how}
     if recipe.fid_every:
         how |= fid_selection(recipe, images.splits.train, every=recipe.fid_every, grey="replicate")
-    fitted = fit(learner, state, jnp.asarray(data), steps=recipe.steps, batch=recipe.batch, seed=recipe.seed, **how)
-    state = fitted.state
-    model, posterior = fitted.best or state.averages or Averages(state.model, state.posterior)
-    return DeepTrained(recipe, images, model, posterior, fitted)
+    learner = learner_of_deep(recipe)
+    rows = jnp.asarray(data)
+    fitted = fit(key, model, posterior, rows, learner, steps=recipe.steps, batch=recipe.batch, **how)
+    return DeepTrained(recipe, images, fitted.model, fitted.posterior, fitted)

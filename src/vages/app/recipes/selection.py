@@ -30,7 +30,7 @@ def fid_selection(
     """What `fit` is given to keep the weights of the lowest FID-1k, as the paper selects: `fit(…, **fid_selection(…))`.
 
     The chains' noise and training images come from a stream of their own, so that the number a run is reported with
-    owes nothing to its selection. `fit` keeps the highest value, and so it follows the FID's negative.
+    owes nothing to its selection.
     """
     check_count(count)
     network = load_inception() if network is None else network
@@ -46,8 +46,7 @@ def fid_selection(
         moments = feature_moments(network, drawn.draw(count), count, kept=0)
         told = {"diverged_chains": drawn.diverged}
         if moments.n < count // 2:  # too few to be compared with others
-            return {name: float("nan"), f"minus_{name}": float("nan"), **told}
-        value = fid(moments.statistics(), reference)
-        return {name: value, f"minus_{name}": -value, **told}
+            return {name: float("nan"), **told}
+        return {name: fid(moments.statistics(), reference), **told}
 
-    return {"evaluate": evaluate, "evaluate_every": every, "select": f"minus_{name}"}
+    return {"evaluate": evaluate, "evaluate_every": every, "minimize": name}

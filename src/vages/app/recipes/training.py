@@ -13,7 +13,7 @@ from vages.data import TOYS, Splits
 from vages.evaluation import Estimate, ais, log_density
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
-from vages.training import Fitted, fit, init_seeds, seed_keys
+from vages.training import Fitted, fit, make_seeds, seed_keys
 from vages.training.learner import LearnerState
 
 VALIDATION = "validation_log_likelihood"
@@ -44,8 +44,7 @@ def train(recipe: Recipe, data: Splits | None = None, **how: Any) -> Trained:
     seeds = tuple(recipe.seed + i for i in range(recipe.seeds))
     data = load_all_data(recipe) if data is None else data
     own_data = recipe.data in TOYS
-    learner = learner_of(recipe)
-    state = init_seeds(learner, seeds, parts_of(recipe, data.train.shape[-1]), recipe.batch)
+    keys, models, posteriors = make_seeds(seeds, parts_of(recipe, data.train.shape[-1]))
     train_set = jnp.asarray(data.train)
     validation_set, test_set = (jnp.asarray(part if own_data else part[None]) for part in data[1:])
     exact = recipe.latents <= MAX_ENUMERATED
@@ -57,19 +56,19 @@ def train(recipe: Recipe, data: Splits | None = None, **how: Any) -> Trained:
         return {VALIDATION: annealed_log_likelihood(recipe, models, validation_set, "validation")}
 
     fitted = fit(
-        learner,
-        state,
+        keys,
+        models,
+        posteriors,
         train_set,
+        learner_of(recipe),
         steps=recipe.steps,
         batch=recipe.batch,
-        seed=seeds,
         evaluate=evaluate,
         evaluate_every=recipe.evaluate_every,
-        select=None if exact else VALIDATION,
+        maximize=None if exact else VALIDATION,
         **how,
     )
-    last = fitted.state.model if fitted.state.averages is None else fitted.state.averages.model
-    models = last if fitted.best is None else fitted.best.model
+    models = fitted.model
     likelihood = (
         exact_log_likelihood(models, test_set) if exact else annealed_log_likelihood(recipe, models, test_set, "test")
     )

@@ -1,0 +1,27 @@
+"""What is done when training diverges: back to the last good checkpoint with other noise, or the end of the run."""
+
+import re
+
+import jax.numpy as jnp
+
+from vages.training.guard import Diverged, Guard
+from vages.training.keeping import Keeper, Position, Run
+
+
+def recover(guard: Guard, problem: str, keeper: Keeper, first: Run, position: Position) -> tuple[Run, Position]:
+    """The run at its last good checkpoint, or at its start, with other noise and slower; `Diverged` where that ends."""
+    if guard.policy == "stop" or position.retries >= guard.retries:
+        tried = f" after {position.retries} retries" if position.retries else ""
+        keeper.tell("diverged", step=position.step, problem=problem)
+        advice = (
+            "at the start: the energy or the objective is not finite, or its gradient; look for log, division or √ at 0"
+            if re.search(r"finite .* at iteration 1\b", problem)
+            else "try a smaller learning rate, gradient clipping, larger noise, or the guard's policy recover"
+        )
+        raise Diverged(f"training diverged{tried}: {problem}; {advice}. {keeper.last_good()}".rstrip())
+    run, back = keeper.restore(first)
+    retries = position.retries + 1
+    rate = run.state.rate * guard.lower ** (retries - back.retries)
+    about = {"from": position.step, "to": back.step, "retry": retries, "rate": float(jnp.max(rate))}
+    keeper.tell("recovered", problem=problem, **about)
+    return run._replace(state=run.state._replace(rate=rate)), back._replace(retries=retries)

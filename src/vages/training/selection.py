@@ -1,0 +1,46 @@
+"""Which model and posterior of a run are kept: those of the best value of something that is evaluated."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from vages.training.devices import here
+from vages.training.keeping import Run
+from vages.training.learner import Averages, LearnerState
+
+
+class Selection(NamedTuple):
+    """The name of an evaluated value, and whether the lowest is the best."""
+
+    name: str
+    lowest: bool
+
+    @classmethod
+    def of(cls, maximize: str | None, minimize: str | None) -> "Selection | None":
+        """The one that is asked for."""
+        if maximize is not None and minimize is not None:
+            raise ValueError(f"minimize: expected none beside maximize={maximize!r}, got {minimize!r}; choose one")
+        name = minimize if maximize is None else maximize
+        return None if name is None else cls(name, maximize is None)
+
+    def better(self, run: Run, numbers: dict[str, Any]) -> Run:
+        """The run with its best model and posterior replaced, seed by seed, where the value is better."""
+        if self.name not in numbers:
+            word = "minimize" if self.lowest else "maximize"
+            raise ValueError(f"{word}: expected one of {', '.join(numbers)}, which are evaluated, got {self.name!r}")
+        value = jnp.reshape(jnp.asarray(numbers[self.name], jnp.float32), (-1,))
+        now, best = -value if self.lowest else value, run.best_value
+        better = (now > best) | jnp.isneginf(best)  # until there is a number, anything will do; after it, NaN will not
+        many = run.state.step.ndim > 0
+        pick = lambda new, old: jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)) if many else better[0], new, old)
+        chosen = jax.tree.map(
+            lambda new, old: pick(new, old) if eqx.is_array(new) else new, weights_of(here(run.state)), run.best
+        )
+        return run._replace(best=chosen, best_value=jnp.fmax(now, best))
+
+
+def weights_of(state: LearnerState) -> Averages:
+    """The model and posterior that count: their averages, where there are any."""
+    return Averages(state.model, state.posterior) if state.averages is None else state.averages

@@ -1,0 +1,327 @@
+"""Where batches come from: an array, a memory-mapped one, a function of the step, or an iterator.
+
+To the training loop all of them are a `Source`: `part(start, stop)` gives rows, and the numbers of those that each
+iteration takes. Of an array these are all rows, which stay on the device; of the others, the rows of these iterations.
+"""
+
+import base64
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import jax
+import numpy as np
+
+from vages.checks import check_context, check_count, check_finite, check_numbers, told
+from vages.data import Batches
+from vages.objectives import Batch
+from vages.training.digests import fingerprint, sampled_fingerprint
+from vages.training.trees import key_bits
+
+DEFAULT_BATCH = 100
+_PART = 2**27  # bytes of batches that are brought to the device at a time
+
+
+class EndOfData(ValueError):
+    """An iterator has no more batches."""
+
+    def __init__(self, made: int):
+        super().__init__(f"data: expected more batches, got an end after {made}; give more, or repeat them")
+
+
+class Source(ABC):
+    """Batches of `batch` examples for one run, or for several seeds at once."""
+
+    batch: int
+    own_data = False  # whether the rows of a part have a leading axis of seeds
+    most: int | None = None  # iterations whose batches fit into a part
+
+    @property
+    @abstractmethod
+    def one(self) -> Batch:
+        """One batch as shapes and dtypes."""
+
+    @abstractmethod
+    def part(self, start: int, stop: int) -> tuple[Batch, np.ndarray]:
+        """Rows, and (seeds, iterations, batch) numbers of those that the iterations from start to stop take.
+
+        Fewer iterations where the data end before; `EndOfData` where there are none.
+        """
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells these data from others, as JSON."""
+
+    def state(self) -> Any:
+        """What a resumed run needs to go on from here beside the number of iterations, as JSON."""
+        return None
+
+    def go_to(self, step: int, state: Any) -> None:  # noqa: B027
+        """Go on after `step` iterations, with the `state` that was kept there, or None."""
+
+
+def source_of(
+    data: Any, batch: int | None, seeds: Sequence[int], many: bool, v_shape: tuple[int, ...], known: Any = None
+) -> Source:
+    """The source of what a user gives as data: raise where they are none, or do not fit the model's v.
+
+    `seeds` decide the order of an array's rows. With `many` there is an axis of seeds, which an array may have too.
+    `known` is the fingerprint of an array's v, where that was computed already.
+    """
+    if batch is not None:
+        check_count("batch", batch, 1, "give more")
+    if not isinstance(data, Batch | Mapping | Sequence) and not hasattr(data, "shape"):
+        if callable(data) and not isinstance(data, Iterator):
+            return _Stream(_Function(data), batch, len(seeds), v_shape)
+        if isinstance(data, Iterable):
+            return _Stream(_Iterated(iter(data)), batch, len(seeds), v_shape)
+    rows = as_batch(data)
+    check_numbers("data", rows.v)
+    own_rows = many and rows.v.ndim == len(v_shape) + 2
+    if own_rows and len(rows.v) != len(seeds):
+        raise ValueError(f"data: expected one set of rows a seed, {len(seeds)}, got {len(rows.v)}")
+    if (found := tuple(rows.v.shape[1 + own_rows :])) != v_shape:
+        raise ValueError(f"data: expected rows of the model's shape {v_shape}, got {found}; reshape them")
+    size = rows.v.shape[int(own_rows)]
+    check_context(rows.context, size, seeds=len(seeds) if own_rows else None)
+    order = [Batches(size, DEFAULT_BATCH if batch is None else batch, seed) for seed in seeds]
+    if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(rows)):
+        return _Mapped(rows, order, own_rows, many)
+    return _InMemory(rows, order, own_rows, known)
+
+
+def as_batch(data: Any) -> Batch:
+    """A batch, an array v, or a mapping that holds v beside the context."""
+    if isinstance(data, Mapping):
+        if "v" not in data:
+            raise ValueError(f"data: expected examples named 'v' in a dict, got the names {told(list(data))}; rename")
+        return Batch(data["v"], {name: array for name, array in data.items() if name != "v"} or None)
+    if not isinstance(data, Batch) and not hasattr(data, "shape"):
+        raise TypeError(
+            f"data: expected an array, a Batch, a function of the step or an iterator, got {type(data).__name__}; wrap "
+            "it in jnp.asarray"
+        )
+    return data if isinstance(data, Batch) else Batch(data)
+
+
+class _InMemory(Source):
+    """Rows that stay on the device, visited in shuffled epochs; with an axis of seeds where each has its own."""
+
+    def __init__(self, rows: Batch, order: list[Batches], own_rows: bool, known: Any):
+        check_finite("data", rows.v)
+        for name, array in (rows.context or {}).items():
+            check_finite(f"context[{name!r}]", array)
+        self.rows, self.batch, self.own_data, self._order, self._known = rows, order[0].batch, own_rows, order, known
+
+    @property
+    def one(self) -> Batch:
+        return _one(self.rows, self.batch, 1 + self.own_data)
+
+    def part(self, start: int, stop: int) -> tuple[Batch, np.ndarray]:
+        return self.rows, np.stack([one.indices(start, stop - start) for one in self._order])
+
+    def fingerprint(self) -> dict[str, Any]:
+        return _with_context(self._known or fingerprint(self.rows.v), self.rows.context, fingerprint)
+
+
+class _Mapped(Source):
+    """The same order over arrays on the disk, which may be larger than memory: the rows of a part are read."""
+
+    def __init__(self, rows: Batch, order: list[Batches], own_rows: bool, many: bool):
+        self.rows, self.batch, self.own_data, self._order, self._own_rows = rows, order[0].batch, many, order, own_rows
+        self.most = _most(self.one, len(order))
+
+    @property
+    def one(self) -> Batch:
+        return _one(self.rows, self.batch, 1 + self._own_rows)
+
+    def part(self, start: int, stop: int) -> tuple[Batch, np.ndarray]:
+        drawn = [self._read(i, one.indices(start, stop - start).reshape(-1)) for i, one in enumerate(self._order)]
+        rows = jax.tree.map(lambda *x: np.stack(x), *drawn) if self.own_data else drawn[0]
+        return rows, _numbers(len(drawn), stop - start, self.batch)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return _with_context(sampled_fingerprint(self.rows.v), self.rows.context, sampled_fingerprint)
+
+    def _read(self, seed: int, numbers: np.ndarray) -> Batch:
+        """These rows, read in the order of the disk, and checked."""
+        order = np.argsort(numbers, kind="stable")
+        back = np.argsort(order, kind="stable")
+        take = lambda x: np.asarray((x[seed] if self._own_rows else x)[numbers[order]])[back]
+        rows = jax.tree.map(take, self.rows)
+        _check_numbers(rows, lambda row: f"row {numbers[row]}")
+        return rows
+
+
+class _Stream(Source):
+    """Batches as a function or an iterator gives them, the same for all seeds."""
+
+    def __init__(self, reader: "_Function | _Iterated", batch: int | None, seeds: int, v_shape: tuple[int, ...]):
+        self._reader, self._seeds = reader, seeds
+        first = self._checked(reader.first(), 0)
+        self.batch = len(first.v)
+        if tuple(first.v.shape[1:]) != v_shape:
+            raise ValueError(f"data: expected batches (n, *{v_shape}), as the model's v, got {first.v.shape}; reshape")
+        if batch not in (None, self.batch):
+            raise ValueError(f"batch: expected {self.batch}, which the data's batches hold, got {batch}; leave it out")
+        self._one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), first)
+        self._fingerprint = _with_context(fingerprint(first.v), first.context, fingerprint)
+        self.most = _most(self._one, 1)
+
+    @property
+    def one(self) -> Batch:
+        return self._one
+
+    def part(self, start: int, stop: int) -> tuple[Batch, np.ndarray]:
+        batches = list[Batch]()
+        for step in range(start, stop):
+            try:
+                batches.append(self._checked(self._reader.read(step), step))
+            except EndOfData:
+                if not batches:
+                    raise
+                break
+        rows = jax.tree.map(lambda *x: np.concatenate(x), *batches)
+        return rows, _numbers(self._seeds, len(batches), self.batch)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """That of the first batch: a function or an iterator that starts otherwise is another."""
+        return {"batches": self._reader.kind, **self._fingerprint}
+
+    def state(self) -> Any:
+        return self._reader.state()
+
+    def go_to(self, step: int, state: Any) -> None:
+        self._reader.go_to(step, state)
+
+    def _checked(self, data: Any, step: int) -> Batch:
+        batch = as_batch(data)
+        check_numbers("data", batch.v)
+        rows = jax.tree.map(np.asarray, batch)
+        if rows.v.ndim == 0 or not len(rows.v):
+            raise ValueError(f"data: expected batches of examples, got shape {rows.v.shape} at step {step}; add them")
+        check_context(rows.context, len(rows.v))
+        shapes = lambda tree: jax.tree.map(lambda x: (tuple(x.shape), np.dtype(x.dtype).name), tree)
+        if step and shapes(rows) != shapes(self._one):
+            raise ValueError(
+                f"data: expected every batch to be as the first, {_told(self._one)}, got {_told(rows)} at step {step}; "
+                "make them alike, and leave a smaller last batch out"
+            )
+        _check_numbers(rows, lambda row: f"example {row} of the batch at step {step}")
+        return rows
+
+
+class _Function:
+    """Batches as a function of the step, which is all that a resumed run needs."""
+
+    kind = "function of the step"
+
+    def __init__(self, function: Callable[[int], Any]):
+        self.read = function
+
+    def first(self) -> Any:
+        return self.read(0)
+
+    def state(self) -> None:
+        return None
+
+    def go_to(self, step: int, state: Any) -> None:
+        """Nothing is remembered from one step to the next."""
+
+
+class _Iterated:
+    """Batches one after the other.
+
+    With `get_state` and `set_state`, as Grain's iterators have, a resumed run goes on exactly. Without, as many batches
+    as were used are passed over, which is exact for an iterator that gives the same batches each time it is made; and
+    a run that recovers from divergence goes on with later batches.
+    """
+
+    kind = "iterator"
+
+    def __init__(self, iterator: Iterator[Any]):
+        self._iterator, self._made, self._waiting = iterator, 0, []
+        self._keeps = hasattr(iterator, "get_state") and hasattr(iterator, "set_state")
+        self._start = self._kept()
+
+    def first(self) -> Any:
+        batch = self._next()
+        if self._keeps:
+            self._set(self._start)
+        else:
+            self._waiting, self._made = [batch], 0
+        return batch
+
+    def read(self, step: int) -> Any:
+        return self._next()
+
+    def state(self) -> Any:
+        return self._kept() if self._keeps else None
+
+    def go_to(self, step: int, state: Any) -> None:
+        if self._keeps:
+            self._set(self._start if state is None else state)
+            self._made = 0 if state is None else step
+        while self._made < step:
+            self._next()
+
+    def _next(self) -> Any:
+        try:
+            batch = self._waiting.pop() if self._waiting else next(self._iterator)
+        except StopIteration:
+            raise EndOfData(self._made) from None
+        self._made += 1
+        return batch
+
+    def _kept(self) -> Any:
+        if not self._keeps:
+            return None
+        state: Any = self._iterator.get_state()  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(state, bytes):
+            return {"bytes": base64.b64encode(state).decode()}
+        try:
+            return {"json": json.loads(json.dumps(state))}
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"data: expected get_state() to give bytes or JSON, got {type(state).__name__}: {error}; convert it"
+            ) from None
+
+    def _set(self, state: Any) -> None:
+        told = base64.b64decode(state["bytes"]) if "bytes" in state else state["json"]
+        self._iterator.set_state(told)  # pyright: ignore[reportAttributeAccessIssue]
+        self._made = 0
+
+
+def _one(rows: Batch, batch: int, drop: int) -> Batch:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape[drop:]), x.dtype), rows)
+
+
+def _most(one: Batch, seeds: int) -> int:
+    size = sum(prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(one))
+    return max(1, _PART // max(1, seeds * size))
+
+
+def _numbers(seeds: int, iterations: int, batch: int) -> np.ndarray:
+    """The rows of a part one after the other."""
+    rows = np.arange(iterations * batch, dtype=np.int32).reshape(iterations, batch)
+    return np.broadcast_to(rows, (seeds, *rows.shape))
+
+
+def _check_numbers(rows: Batch, where: Callable[[int], str]) -> None:
+    for name, array in {"data": rows.v, **{f"context[{k!r}]": x for k, x in (rows.context or {}).items()}}.items():
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            row = int(np.argwhere(~np.isfinite(array.reshape(len(array), -1)).all(1))[0, 0])
+            raise ValueError(f"{name}: expected finite numbers, got NaN or infinity in {where(row)}; clean the data")
+
+
+def _with_context(found: dict[str, Any], context: Any, of: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    if context is None:
+        return found
+    return found | {"context": {name: of(key_bits(array)) for name, array in sorted(context.items())}}
+
+
+def _told(batch: Batch) -> str:
+    shapes = {"v": batch.v, **(batch.context or {})}
+    return ", ".join(f"{name} {np.dtype(x.dtype).name}{list(x.shape)}" for name, x in shapes.items())

@@ -10,7 +10,7 @@ import pytest
 
 import vages
 from errors import refused
-from test_sampling import KEY, curved, mixed, quadrature, ten_dimensions
+from test_sampling import KEY, BinaryRBM, curved, mixed, quadrature, ten_dimensions
 from vages import EnergyModel, ExactPosterior, GaussianPosterior, LogPartition, Real, SamplingWarning
 from vages.distributions import Gaussian
 from vages.posteriors import Posterior
@@ -183,6 +183,30 @@ def test_log_z_of_continuous_and_mixed_latents(float64):
         assert abs(side.value - truth) < 5 * side.error < 0.25
 
 
+@pytest.mark.parametrize("block", [2**18, 5])
+def test_sums_over_discrete_v(block, monkeypatch, float64):
+    """Against the sum over all pairs in NumPy, also where blocks do not fit; with a context, and of a closed form."""
+    monkeypatch.setattr("vages.evaluation.partition._BLOCK", block)
+    weights = RNG.normal(size=(3, 4))
+    energy = lambda J, v, h, context: -jnp.sum(v, 0) @ J @ h - context["bias"] * h[0]
+    model = EnergyModel(energy, jnp.asarray(weights), v=vages.Categorical(2, 3), h=vages.Binary(4))
+    v, h = np.asarray(model.v.states(), np.float64), np.asarray(model.h.states(), np.float64)
+    logs = v.sum(1) @ weights @ h.T + 0.7 * h[:, 0]
+    found = vages.log_partition(KEY, model, context={"bias": jnp.asarray([0.7])})
+    assert found.exact
+    np.testing.assert_allclose(found.forward.value, np.logaddexp.reduce(logs, axis=None), rtol=1e-12)
+    plain = EnergyModel(lambda J, v, h: energy(J, v, h, {"bias": 0.7}), jnp.asarray(weights), v=model.v, h=model.h)
+    likelihood = vages.log_likelihood(KEY, plain, None, model.v.states(jnp.float64))
+    assert likelihood.exact
+    truth = np.mean(np.logaddexp.reduce(logs, axis=1)) - np.logaddexp.reduce(logs, axis=None)
+    np.testing.assert_allclose(likelihood.mean, truth, rtol=1e-12)
+    closed = BinaryRBM(jnp.asarray(RNG.normal(size=(3, 2))))
+    v, h = (np.asarray(x.states(), np.float64) for x in (closed.v, closed.h))
+    truth = np.logaddexp.reduce(v @ np.asarray(closed.weight) @ h.T, axis=None)
+    for exact in (True, False):
+        np.testing.assert_allclose(vages.log_partition(KEY, closed, exact=exact).forward.value, truth, rtol=1e-12)
+
+
 def test_a_missed_mode_shows_in_the_gap():
     """W = 10, c = −50: two modes of one mass, at 0 and 10. AIS from below never sees the second."""
     model = vages.GRBM(jnp.full((1, 1), 10.0), jnp.zeros(1), jnp.full(1, -50.0), jnp.zeros(()))
@@ -279,8 +303,13 @@ def test_bad_input(as_users_have_it):
         vages.log_partition(KEY, deep, temperatures=1)
     with refused("log_z", "float", kind=TypeError):
         vages.log_likelihood(KEY, deep, q, v, log_z=1.5)  # pyright: ignore[reportArgumentType]
-    with refused("model", kind=TypeError):
-        vages.log_partition(KEY, EnergyModel(lambda p, v, h: jnp.sum(v), jnp.zeros(1), v=vages.Binary(2)))
+    for v_domain, h_domain in ((vages.Binary(2), Real(1)), (vages.Binary(21), vages.Empty())):
+        with refused("model", kind=TypeError):
+            vages.log_partition(KEY, EnergyModel(lambda p, v, h: jnp.sum(v), jnp.zeros(1), v=v_domain, h=h_domain))
+    binary = EnergyModel(lambda p, v, h: jnp.sum(v), jnp.zeros(1), v=vages.Binary(2))
+    for function in (vages.log_density, vages.log_likelihood):
+        with refused("v"):
+            function(KEY, binary, None, jnp.full((3, 2), 0.5))
     assert LogPartition.known(1.5).gap == 0
     (ten,) = np.asarray([10])  # NumPy's whole numbers will do
     assert np.isfinite(vages.log_likelihood(KEY, deep, q, v, samples=ten, log_z=LogPartition.known(0.0)).mean)

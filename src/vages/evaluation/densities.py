@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vages.checks import check_count, check_energy, check_inputs, check_log_joint, check_numbers
+from vages.checks import check_count, check_energy, check_inputs, check_log_joint, check_numbers, check_states
 from vages.domains import Empty
 from vages.models import EBLVM, TractableEBLVM, log_marginal
 from vages.posteriors import Posterior
@@ -57,6 +57,7 @@ def log_density(
         alone = log_density(key, model, posterior, v[None], samples=samples, context=rows)
         return Density(alone.value[0], alone.error[0], alone.ess[0], alone.exact)
     check_inputs(model, v, context=context)
+    check_states("v", v, model.v)
     known = () if context is None else (context,)
     if has_exact_density(model):
         check_energy(model, v.dtype, context)

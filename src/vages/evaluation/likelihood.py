@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.checks import check_count, check_inputs, check_kind
+from vages.checks import check_count, check_inputs, check_kind, check_states
 from vages.evaluation.densities import Density, log_density
 from vages.evaluation.estimate import Estimate
 from vages.evaluation.partition import LogPartition, log_partition
@@ -49,12 +49,13 @@ def log_likelihood(
     temperatures: int = 1000,
     log_z: LogPartition | None = None,
 ) -> Likelihood:
-    """The mean of log p(v), in nats, over a batch of examples of any model with continuous v.
+    """The mean of log p(v), in nats, over a batch of examples of any model with continuous v, or with few states of v.
 
     `samples` of h go into log p̃(v), see `log_density`; `chains` and `temperatures` into log Z, see `log_partition`.
     Where it is known already, give it as `log_z`. The posterior may be None where log p̃(v) is exact.
     """
     check_inputs(model, v)
+    check_states("v", v, model.v)
     check_count("samples", samples, 2, "a standard error needs two")
     for_density, for_z = jax.random.split(key)
     if log_z is None:

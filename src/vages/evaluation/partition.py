@@ -1,4 +1,4 @@
-"""log Z of any model with continuous v: exact where it can be, else by annealed importance sampling in both directions.
+"""log Z of any model: exact where it can be, else, for continuous v, by annealed importance sampling both ways.
 
 The path goes from a Gaussian b(x), fitted to samples of the model, to p̃(x): log f_β = (1 − β) log b + β log p̃. Chains
 that go up estimate Z without bias, and log Z from below. Chains that come down, from samples of the model, estimate
@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.checks import check_context, check_energy
 from vages.evaluation.ais import LogEstimate, ais, check_run, log_mean, reverse_ais
+from vages.evaluation.densities import exact_log_density, has_exact_density
 from vages.models import EBLVM, GRBM, TractableEBLVM
 from vages.samplers import MCMC, Gibbs, sample
 from vages.samplers.exact import can_list, log_masses
@@ -28,6 +29,8 @@ from vages.samplers.target import State, Target, scattered, states_of
 _PILOTS = 32  # chains that find the step sizes
 _LEAPFROG = 3
 _WIDER = 1.2  # than the samples: the Gaussian that the path begins with
+_MOST_ENERGIES = 2**32  # of all states of v and h that are summed: minutes
+_BLOCK = 2**18  # of them that are in memory together
 _LOG_2PI = math.log(2 * math.pi)
 
 
@@ -67,17 +70,18 @@ def log_partition(
     """log Z = log ∫ p̃(v, h) dv dh, of one context where there is one (a dict of arrays with one row).
 
     Exact where the model has a closed form, or p(v | h) has and the states of h can be listed; `exact=False` leaves
-    that aside. Elsewhere two estimates, each from so many chains and temperatures.
+    that aside. Elsewhere two estimates, each from so many chains and temperatures. Of discrete v, with at most 2²⁰
+    states, it is the sum of p̃(v) over all of them, which must be exact (see `log_density`).
     """
     check_run(chains, temperatures)
     check_context(context, 1)
-    if not model.v.continuous:
-        raise TypeError(f"model: expected continuous v, got {model.v!r}; a sum over its states is not written yet")
     check_energy(model, chain_dtype(model), context)
     if exact and context is None and can_list(model):
         return LogPartition.known(_log_sum(log_masses(model)))
     if exact and context is None and isinstance(model, TractableEBLVM) and not isinstance(model, GRBM):
         return LogPartition.known(float(model.log_partition()))
+    if not model.v.continuous:
+        return LogPartition.known(_sum_over_v(model, context))
     if isinstance(model, GRBM):
         return _of_grbm(key, model, chains, temperatures)
     up, down = _both_ways(key, model, context, chains, temperatures)
@@ -90,6 +94,28 @@ def _of_grbm(key: PRNGKeyArray, model: GRBM, chains: int, temperatures: int) -> 
     v = sample(for_samples, model, chains, sampler=Gibbs()).v
     forward = ais(for_up, model, chains, temperatures)
     return LogPartition(forward, reverse_ais(for_down, model, v, temperatures=temperatures), False)
+
+
+def _sum_over_v(model: EBLVM, context: Any) -> float:
+    """log Σ_v p̃(v) over all states of a discrete v."""
+    latents = 1 if isinstance(model, TractableEBLVM) else model.h.count or 1
+    if not model.v.enumerable or not has_exact_density(model) or latents * (model.v.count or 1) > _MOST_ENERGIES:
+        raise TypeError(
+            f"model: expected continuous v, or v and h whose states can be summed, at most {_MOST_ENERGIES:.1g} pairs, "
+            f"got v {model.v!r} and h {model.h!r}; give a conditional where h has few states, or compare log_density"
+        )
+    known = () if context is None else (jax.tree.map(lambda x: x[0], context),)
+    logs = np.asarray(_log_densities(model, known, max(1, _BLOCK // latents)), np.float64)
+    if not np.isfinite(logs.max()):
+        raise ValueError(f"energy: expected finite ones, got log p̃(v) up to {logs.max()} of all v; mend its terms")
+    return _log_sum(logs)
+
+
+@eqx.filter_jit
+def _log_densities(model: EBLVM, known: tuple[Any, ...], block: int) -> Float[Array, "states"]:
+    numbers = jnp.arange(model.v.count or 0, dtype=jnp.uint32)
+    one = lambda number: exact_log_density(model, model.v.states(chain_dtype(model), number[None])[0], *known)
+    return jax.lax.map(one, numbers, batch_size=min(block, len(numbers)))
 
 
 def _log_sum(exact: np.ndarray) -> float:

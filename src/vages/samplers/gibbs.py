@@ -31,7 +31,8 @@ class Gibbs:
         if not can_gibbs(job.model) or set(job.given) - {"mask", "known"}:
             raise TypeError(
                 "sampler: expected a model with closed forms `conditional` and `posterior`, and no context or h, for "
-                f"Gibbs, got {type(job.model).__name__} given {sorted(job.given) or 'nothing'}; use MCMC()"
+                f"Gibbs, got {type(job.model).__name__} given {sorted(job.given) or 'nothing'}; leave sampler out, or "
+                "write MCMC(), which draws discrete variables one after the other, given the rest"
             )
         if len(job.start["v"]) > 1:
             raise TypeError("held: expected one mask for all draws of Gibbs, got one for each; use MCMC()")

@@ -1,14 +1,45 @@
-"""What may go into annealed Langevin sampling, checked at the door."""
+"""What may go into sampling, checked at the door."""
 
+from numbers import Real
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
-from vages.checks import check_count, check_finite, check_inputs, check_states
+from vages.checks import check_count, check_finite, check_inputs, check_kind, check_states
 from vages.domains import Categorical, Domain
 from vages.models import EBLVM
 from vages.samplers.langevin import Held
 from vages.samplers.program import Run
+
+
+def check_call(key: Any, model: Any) -> None:
+    """Raise unless these are a key and a model."""
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
+        raise TypeError(f"key: expected a key, got {dtype or type(key).__name__}; write jax.random.key(0)")
+    check_kind("model", model, EBLVM, "a model", "the key comes first, then the model")
+
+
+def check_untraced(key: Any, model: Any) -> None:
+    """Raise inside `jit`, `vmap` or `grad`."""
+    for name, value in (("key", key), ("model", model)):
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
+            raise TypeError(
+                f"{name}: expected one with numbers, got a traced one, of jit, vmap or grad; call this outside of "
+                "these: it compiles its own programs"
+            )
+
+
+def as_rows(context: Any) -> Any:
+    """A context whose numbers are rows of one; everything else as it is."""
+    if not isinstance(context, dict):
+        return context
+    number = lambda x: isinstance(x, Real) or getattr(x, "shape", None) == ()
+    return {name: jnp.asarray(x)[None] if number(x) else x for name, x in context.items()}
 
 
 def check_run(count: int, run: Run) -> None:
@@ -50,7 +81,7 @@ def check_continuous(model: EBLVM, dtype: np.dtype) -> None:
 def held_pixels(
     model: EBLVM, mask: Array | np.ndarray | None, known: Array | np.ndarray | None, count: int, dtype: np.dtype
 ) -> Held | None:
-    """The mask and the known pixels of every chain."""
+    """The mask and the known entries of every draw."""
     if mask is None and known is None:
         return None
     if mask is None or known is None:
@@ -58,14 +89,14 @@ def held_pixels(
         raise ValueError(f"{missing}: expected mask and known together, got only one; give both or neither")
     if (mask := np.asarray(mask)).dtype != bool:
         raise TypeError(
-            f"mask: expected booleans, true where a pixel is known, got {mask.dtype}; compare, e.g. mask > 0"
+            f"mask: expected booleans, true where an entry is known, got {mask.dtype}; compare, e.g. mask > 0"
         )
     pixels = np.asarray(known).astype(dtype)
     for name, array in (("mask", mask), ("known", pixels)):
         if array.shape not in (model.v.shape, (count, *model.v.shape)):
             raise ValueError(
                 f"{name}: expected shape {model.v.shape} or {(count, *model.v.shape)}, got {array.shape}; "
-                "give one for all chains or one for each"
+                "give one for all draws or one for each"
             )
     mask, pixels = (np.broadcast_to(x, (count, *model.v.shape)) for x in (mask, pixels))
     check_finite("known", jnp.asarray(np.where(mask, pixels, 0)))

@@ -32,15 +32,15 @@ class Move(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Inpainting: where `mask`, v is `known` throughout; both of shape (chains, …).
+    """Inpainting: where `mask`, v is `known` throughout; both like one v, for all draws, or with a row for each draw.
 
-    The gradient in the other pixels is that of their conditional density given the held ones, so that at every
+    The gradient in the other entries is that of their conditional density given the held ones, so that at every
     temperature T the chain is one for p(unknown | known, h)^(1/T) itself. (Score networks of many noise levels are
     given known pixels with the noise of the level instead; an energy has no levels.)
     """
 
-    mask: Bool[Array, "chains ..."]
-    known: Float[Array, "chains ..."]
+    mask: Bool[Array, "..."]
+    known: Float[Array, "..."]
 
     def hold(self, v: Array) -> Array:
         return jnp.where(self.mask, self.known, v)

@@ -25,7 +25,7 @@ from vages.models import EBLVM, TractableEBLVM, features_of
 from vages.models.mixed import cast
 from vages.samplers.annealed import Annealed, sample_joint, sample_unconditional, sample_v
 from vages.samplers.chains import Job
-from vages.samplers.checks import held_pixels
+from vages.samplers.checks import as_rows, check_call, check_untraced, held_pixels
 from vages.samplers.exact import can_list, sample_exactly, sample_posterior_exactly
 from vages.samplers.gibbs import Gibbs, can_gibbs
 from vages.samplers.langevin import Held, chain_dtype
@@ -37,7 +37,6 @@ from vages.samplers.target import State, assemble, latents
 Sampler = MCMC | Gibbs | Annealed
 
 _CHAINS = 16  # so many rarely start in one mode of two
-_POSTERIOR_CHAINS = 4  # for each v
 _LEAST_DRAWS = 250  # of a chain, for R̂ to mean something
 
 
@@ -60,10 +59,16 @@ def sample(
 
     `chains` (16) start far apart, or at `start`: v of each chain, or (v, h). Entries of v that are `held` stay as they
     are, and the others are drawn given them. `h`, `context` and what is held are those of one example, which all draws
-    share, or have a row for each draw; each draw is then the end of a chain of its own.
+    share (a context has one row then, or numbers), or have a row for each draw. Each draw is then the end of one of two
+    chains of its own, with a warm-up of its own: n times the cost.
+
+    It compiles its own programs, and cannot be called inside `jit` or `vmap`.
     """
+    check_call(key, model)
+    check_untraced(key, model)
     check_count("n", n, 1, "ask for at least one draw")
     n = int(n)  # of NumPy's numbers a compiled program would make arrays
+    context = as_rows(context)
     given, targets = _given(model, n, h, context, held)
     check_energy(model, chain_dtype(model), context)
     if sampler is None:
@@ -98,13 +103,14 @@ def sample_posterior(
     samples: int = 100,
     *,
     context: Any = None,
-    chains: int = _POSTERIOR_CHAINS,
+    chains: int = _CHAINS,
     sampler: MCMC | None = None,
 ) -> Samples:
     """Draws h ~ p(h | v) for each v of a batch: h (batch, samples, …).
 
     Exact where the posterior is a closed form or its states can be listed; elsewhere by `chains` chains for each v.
     """
+    check_call(key, model)
     check_inputs(model, v, context=context)
     check_energy(model, v.dtype, context)
     check_count("samples", samples, 1, "ask for at least one draw")
@@ -154,7 +160,9 @@ def _run(
         trace=trace,
         draws=kept,
     )
-    warn(samples, None if drawn.swapped is None else float(jnp.mean(drawn.swapped)))
+    swapped = None if drawn.swapped is None else float(jnp.mean(drawn.swapped))
+    least = min(float(np.min(x)) for x in ess.values())
+    warn(samples, swapped, chains=shape[1], ess=least, kept=kept)
     return samples, jax.tree.map(lambda x: _spread(x, kept), trace)
 
 

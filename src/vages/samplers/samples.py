@@ -11,6 +11,8 @@ from jaxtyping import Array, Float
 from vages.samplers.target import State
 
 WORST_RHAT = 1.05  # above it a warning is given
+_BY_CHANCE = 1.1  # which one coordinate in a hundred may reach without one
+LEAST_ESS = 100  # below it, too
 
 
 class SamplingWarning(UserWarning):
@@ -21,10 +23,12 @@ class Samples(NamedTuple):
     """v (n, …) and h (n, …), draw after draw and within a draw chain after chain; h (batch, n, …) of a posterior.
 
     `rhat` and `ess` have one number for each coordinate, under the names of the variables: "v", and "h", or "h.z" for
-    mixed latents. They are those of the whole chains: the rank-normalized split-R̂ and the bulk effective sample size,
-    which is given as at most n (Vehtari et al. 2021). Independent draws have none. `acceptance` is the mean over all
-    moves, `diverged` the number of moves that ran off, `gradients` the number of gradients in all. `trace` holds the
-    whole chains behind the warm-up, (chains, draws, …) under the same names.
+    mixed latents. They are those of the whole chains: the rank-normalized split-R̂, and the effective sample size of
+    the bulk or of the 5 % tails, whichever is less, and at most n (Vehtari et al. 2021). Independent draws have none;
+    `worst_rhat` is then 1, and `least_ess` n.
+
+    `acceptance` is the mean over all moves, `diverged` the number of moves that ran off, `gradients` the number of
+    gradients in all. `trace` holds the whole chains behind the warm-up, (chains, draws, …) under the same names.
     """
 
     v: Any
@@ -37,6 +41,19 @@ class Samples(NamedTuple):
     trace: State | None = None
     draws: int = 0  # n; of a posterior the draws for each v
 
+    def __repr__(self) -> str:
+        numbers = [f"R̂ at most {self.worst_rhat:.4g}"] if self.rhat else []
+        numbers += [
+            f"ESS at least {self.least_ess:.4g}",
+            f"acceptance {self.acceptance:.2g}",
+            f"{_moves(self.diverged)} diverged",
+        ]
+        lines = [
+            f"Samples: {_shapes({'v': self.v, 'h': self.h})}",
+            f"{', '.join(numbers)}, {self.gradients:,} gradients",
+        ]
+        return "\n  ".join(lines if self.trace is None else [*lines, f"trace: {_shapes(self.trace)}"])
+
     @property
     def worst_rhat(self) -> float:
         """The largest R̂; 1 of exact draws, and infinite where chains stand still at different places."""
@@ -48,12 +65,22 @@ class Samples(NamedTuple):
         return min((float(np.min(x)) for x in self.ess.values()), default=float(self.draws))
 
     def to_arviz(self) -> Any:
-        """The chains as ArviZ's InferenceData, for its plots and summaries: `pip install vages[arviz]`."""
-        import arviz  # pyright: ignore[reportMissingImports]
-
+        """The chains as ArviZ's InferenceData, for its plots and summaries: `pip install 'vages[arviz]'`."""
         if self.trace is None:
             raise ValueError("trace: expected chains, got independent draws; sample with MCMC() or Gibbs()")
+        try:
+            import arviz  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise ImportError("arviz: expected it to be installed, got none; pip install 'vages[arviz]'") from None
         return arviz.from_dict(posterior={name: np.asarray(x) for name, x in self.trace.items()})
+
+
+def _shapes(named: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {jax.tree.map(np.shape, x)}" for name, x in named.items() if x is not None)
+
+
+def _moves(count: int) -> str:
+    return f"{count:,} move" + "s" * (count != 1)
 
 
 def diagnose(trace: State) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -70,7 +97,10 @@ def diagnose(trace: State) -> tuple[dict[str, Array], dict[str, Array]]:
 
 @jax.jit
 def _diagnose(x: Float[Array, "chains draws n"]) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
-    """Rank-normalized split-R̂ and bulk ESS. Where ranks tell nothing (zeros and ones), R̂ is the plain one of halves."""
+    """Rank-normalized split-R̂, and ESS of the bulk or of the tails, whichever is less.
+
+    Where ranks tell nothing (zeros and ones), R̂ is the plain one of halves.
+    """
     from blackjax.diagnostics import ess_bulk, potential_scale_reduction, rhat
 
     chains, draws, _ = x.shape
@@ -79,10 +109,22 @@ def _diagnose(x: Float[Array, "chains draws n"]) -> tuple[Float[Array, "n"], Flo
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         ranked = rhat(x if chains > 1 else halves).reshape(-1).astype(jnp.float32)
         plain = potential_scale_reduction(halves).reshape(-1).astype(jnp.float32)
-        least = ess_bulk(x).reshape(-1).astype(jnp.float32)
+        bulk = ess_bulk(x).reshape(-1).astype(jnp.float32)
+        least = jnp.minimum(jnp.where(bulk >= 1, bulk, 1.0), _tail_ess(halves))
     still = jnp.all(x == x[:1, :1], axis=(0, 1))  # held, or a state that nobody leaves
     worst = jnp.where(still, 1.0, jnp.where(jnp.isnan(ranked), plain, ranked))
-    return worst, jnp.where(still, 1.0 * chains * draws, jnp.where(jnp.isnan(least), 1.0, least))
+    return worst, jnp.where(still, 1.0 * chains * draws, least)
+
+
+def _tail_ess(halves: Float[Array, "chains draws n"]) -> Float[Array, "n"]:
+    """The lesser ESS of two indicators, of the lowest 5 % and of the highest; infinite where ties leave no tail."""
+    from blackjax.diagnostics import effective_sample_size
+
+    ends = jnp.quantile(halves.reshape(-1, halves.shape[2]), jnp.asarray([0.05, 0.95], halves.dtype), axis=0)
+    both = jnp.stack([halves <= ends[:1, None], halves >= ends[1:, None]])
+    ess = jax.vmap(effective_sample_size)(both.astype(jnp.float32)).reshape(2, -1).astype(jnp.float32)
+    known = jnp.any(both != both[:, :1, :1], axis=(1, 2))
+    return jnp.min(jnp.where(known, jnp.where(ess >= 1, ess, 1.0), jnp.inf), axis=0)
 
 
 def check_drawn(trace: State, log_prob: Array) -> None:
@@ -97,22 +139,33 @@ def check_drawn(trace: State, log_prob: Array) -> None:
         )
 
 
-def warn(samples: Samples, swapped: float | None = None) -> Samples:
-    """The same samples, after a warning where the chains disagree, do not move, or ran off."""
+def warn(
+    samples: Samples, swapped: float | None = None, *, chains: int, ess: float = np.inf, kept: int = LEAST_ESS
+) -> Samples:
+    """The same samples, after a warning where the chains disagree, do not move, or ran off; `ess` of whole chains."""
     said = []
     values = np.concatenate([np.ravel(x) for x in samples.rhat.values()])
     high = int(np.sum(~(values <= WORST_RHAT)))
-    if high > len(values) // 100 or not samples.worst_rhat <= 1.5:  # of a hundred, one may be high by chance
+    if high > len(values) // 100 or not samples.worst_rhat <= _BY_CHANCE:
+        who = "the chains disagree" if chains > 1 else "the halves of the chain disagree"
         said.append(
-            f"R̂ is {samples.worst_rhat:.3g}, expected at most {WORST_RHAT}, and above it in {high} of {len(values)} "
-            "coordinates: the chains disagree; draw more, or use temperatures where there are separate modes"
+            f"R̂ is {samples.worst_rhat:.5g}, expected at most {WORST_RHAT}, and above it in {high} of {len(values)} "
+            f"coordinates: {who}; draw more, or use temperatures where there are separate modes"
+        )
+    elif ess < min(LEAST_ESS, kept):
+        said.append(
+            f"the effective sample size is {ess:.3g}, expected at least {min(LEAST_ESS, kept)} in the bulk and in the "
+            "tails: means and spreads are rough; draw more, or thin"
         )
     if samples.acceptance < 0.1:
         said.append(
             f"only {samples.acceptance:.2g} of the moves were accepted; give a longer warm-up or a better start"
         )
     if samples.diverged:
-        said.append(f"{samples.diverged} moves diverged: the density may be too steep in places; check its tails")
+        said.append(
+            f"{_moves(samples.diverged)} diverged: the chains may stay away from where the density is narrow, and "
+            "spreads come out wrong; give a target_acceptance closer to 1, other coordinates, or temperatures"
+        )
     if swapped is not None and swapped < 0.1:
         said.append(f"only {swapped:.2g} of the exchanges were accepted; put the temperatures closer together")
     for line in said:

@@ -1,7 +1,5 @@
 """log p̃(v), scores, log Z and likelihoods against enumeration, quadrature and closed forms."""
 
-import warnings
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,7 +11,7 @@ from errors import refused
 from test_sampling import KEY, BinaryRBM, curved, mixed, quadrature, ten_dimensions
 from vages import EnergyModel, ExactPosterior, GaussianPosterior, LogPartition, Real, SamplingWarning
 from vages.distributions import Gaussian
-from vages.posteriors import Posterior
+from vages.posteriors import Posterior, posterior_means
 
 RNG = np.random.default_rng(0)
 
@@ -87,6 +85,17 @@ def test_gradients_of_the_density_are_weighted_scores(float64):
     assert abs(float(jax.grad(value)(v)[0] - truth[0])) < 0.05
     many = jax.vmap(value)(jnp.asarray([[0.7], [0.7]]))
     assert float(many[0]) == float(many[1]) == float(value(v))
+
+
+def test_a_poor_posterior_is_told(float64):
+    model = EnergyModel(curved, jnp.zeros(1), v=Real(1), h=Real(1))
+    v, far = jnp.asarray(RNG.normal(size=(20, 1))), Shifted(jnp.asarray(6.0))
+    with pytest.warns(SamplingWarning, match="log_likelihood: the effective sample size of the importance weights"):
+        poor = vages.log_likelihood(KEY, model, far, v, samples=100, log_z=LogPartition.known(0.0))
+    good = vages.log_likelihood(KEY, model, Pinned(), v, samples=100, log_z=LogPartition.known(0.0))
+    assert "ESS of the weights" in repr(good)
+    assert len(repr(good).splitlines()) == 2
+    assert poor.mean < good.mean
 
 
 class Standard(Posterior):
@@ -165,6 +174,8 @@ def test_the_likelihood_is_exact_where_it_can_be(float64):
     assert found.exact
     assert abs(found.forward - truth) < 1e-10
     assert found.forward == found.reverse == found.mean
+    assert "exact" in repr(found)
+    assert len(repr(found).splitlines()) == 1
     for known in (
         vages.GRBM.init(KEY, 3, 4, dtype=jnp.float64),
         vages.LinearGaussian.init(KEY, 3, 2, dtype=jnp.float64),
@@ -214,8 +225,7 @@ def test_a_missed_mode_shows_in_the_gap():
     exact = vages.log_partition(KEY, model)
     assert exact.exact
     assert abs(exact.forward.value - truth) < 1e-5
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplingWarning)
+    with pytest.warns(SamplingWarning, match="^log_partition: .*R̂"):
         found = vages.log_partition(KEY, model, chains=500, temperatures=500, exact=False)
     assert abs(found.forward.value - (truth - np.log(2))) < 0.05
     assert found.gap > 0.3
@@ -233,6 +243,24 @@ def test_contexts():
     assert float(density.value[0]) == -36
     alone = vages.log_density(None, model, None, jnp.zeros(2), context=jax.tree.map(lambda x: x[0], context))
     assert float(alone.value) == -36
+    v = jnp.asarray([[3.0, -3.0], [3.5, -3.0]])
+    likelihood = vages.log_likelihood(KEY, model, None, v, context=context, log_z=LogPartition.known(np.log(np.pi / 2)))
+    assert abs(likelihood.mean - (-np.log(np.pi / 2) - 0.25)) < 1e-5
+    two = EnergyModel(lambda p, v, h, context: -v @ h - context["on"] * v[0], 0.0, v=vages.Binary(2), h=vages.Binary(2))
+    pairs = np.asarray(two.v.states(), np.float64)
+    logs = pairs @ pairs.T + 0.5 * pairs[:, :1]
+    found = vages.log_likelihood(KEY, two, None, two.v.states(), context={"on": 0.5})
+    truth = np.mean(np.logaddexp.reduce(logs, axis=1)) - np.logaddexp.reduce(logs, axis=None)
+    assert abs(found.mean - truth) < 1e-5
+
+
+def test_means_of_a_posterior_that_reads_a_context():
+    q = GaussianPosterior.linear(KEY, 2, 1, context={"label": 3})
+    model = EnergyModel(lambda p, v, h, context: jnp.sum(h**2), jnp.zeros(1), v=Real(2), h=Real(1))
+    v, labels = RNG.normal(size=(5, 2)).astype(np.float32), jnp.asarray([0, 1, 2, 1, 0])
+    means = posterior_means(model, q, v, context={"label": labels}, batch=2)
+    whole = vages.infer(model, q, jnp.asarray(v), {"label": labels}).mean
+    np.testing.assert_allclose(means, whole, rtol=1e-5)
 
 
 @pytest.mark.parametrize("domain", [vages.Binary(1), Real(1)])
@@ -261,11 +289,40 @@ def test_a_context_that_a_model_does_not_take_is_refused(as_users_have_it):
         with refused("features", "TypeError"):
             wrong()
     alone = EnergyModel(lambda p, v, h, context: jnp.sum(v**2) * context["label"], jnp.zeros(1), v=Real(3))
-    with refused("context['label']", "shape ()"):
-        vages.sample(KEY, alone, 5, context={"label": jnp.ones(())})
+    with refused("context['label']", "shape (3,)"):
+        vages.sample(KEY, alone, 5, context={"label": jnp.ones(3)})
+    with refused("context['label']", "shape (3,)"):
+        vages.log_likelihood(KEY, alone, None, jnp.ones((3, 3)), context={"label": jnp.ones(3)})
+    with refused("log_joint", "KeyError"):
+        vages.log_likelihood(KEY, alone, None, jnp.ones((3, 3)), context={"labels": 1.0})
+    blind = EnergyModel(lambda p, v, h, context: jnp.sum((v - h) ** 2) + context["label"], 0.0, v=Real(1), h=Real(1))
+    q = GaussianPosterior.linear(KEY, 1, 1)
+    for wrong in (
+        lambda: vages.log_density(KEY, blind, q, jnp.zeros((2, 1)), context={"label": jnp.zeros(2)}),
+        lambda: posterior_means(blind, q, np.zeros((2, 1), np.float32), context={"label": jnp.zeros(2)}),
+    ):
+        with refused("posterior", kind=TypeError):
+            wrong()
+    reads = GaussianPosterior.linear(KEY, 1, 1, context={"label": 1})
+    with refused("posterior", "ValueError"):
+        posterior_means(blind, reads, np.zeros((2, 1), np.float32))
     with refused("log_joint", "TypeError"):
         vages.sample(KEY, alone, 5)
     assert float(vages.log_density(None, alone, None, jnp.ones(3), context={"label": 2.0}).value) == -6
+
+
+def test_a_score_is_a_function_of_jax():
+    """jit, vmap and derivatives take it as it is. log p̃(v) = log(1 + e^v) − v²/2: the derivatives are known."""
+    model = EnergyModel(lambda p, v, h: 0.5 * v[0] ** 2 - v[0] * h[0], jnp.zeros(1), v=Real(1), h=vages.Binary(1))
+    v, share = jnp.asarray([[0.3], [-1.0]]), 1 / (1 + np.exp([[-0.3], [1.0]]))
+    exact = vages.score(model)
+    np.testing.assert_allclose(jax.jit(exact)(None, v), share - v, rtol=1e-5)
+    np.testing.assert_allclose(jax.vmap(exact, in_axes=(None, 0))(None, v), share - v, rtol=1e-5)
+    slope = jax.jit(jax.jacrev(exact, argnums=1))(None, v[0])
+    np.testing.assert_allclose(slope, (share * (1 - share))[:1] - 1, rtol=1e-5)
+    drawn = vages.evaluation.VariationalScore(model, ExactPosterior(), 2)
+    assert jax.jit(drawn)(KEY, v).shape == (2, 1)
+    assert exact == exact != vages.score(model)
 
 
 def test_scores_of_what_has_none_are_refused(as_users_have_it):
@@ -301,6 +358,8 @@ def test_bad_input(as_users_have_it):
         vages.log_partition(KEY, deep, chains=1)
     with refused("temperatures", 1):
         vages.log_partition(KEY, deep, temperatures=1)
+    with refused("key", "a traced one", kind=TypeError):
+        jax.jit(lambda key: vages.log_partition(key, deep).gap)(KEY)
     with refused("log_z", "float", kind=TypeError):
         vages.log_likelihood(KEY, deep, q, v, log_z=1.5)  # pyright: ignore[reportArgumentType]
     for v_domain, h_domain in ((vages.Binary(2), Real(1)), (vages.Binary(21), vages.Empty())):
@@ -311,5 +370,5 @@ def test_bad_input(as_users_have_it):
         with refused("v"):
             function(KEY, binary, None, jnp.full((3, 2), 0.5))
     assert LogPartition.known(1.5).gap == 0
-    (ten,) = np.asarray([10])  # NumPy's whole numbers will do
-    assert np.isfinite(vages.log_likelihood(KEY, deep, q, v, samples=ten, log_z=LogPartition.known(0.0)).mean)
+    (fifty,) = np.asarray([50])  # NumPy's whole numbers will do
+    assert np.isfinite(vages.log_likelihood(KEY, deep, q, v, samples=fifty, log_z=LogPartition.known(0.0)).mean)

@@ -28,8 +28,9 @@ _full_precision = jax.default_matmul_precision("float32")  # by default, GPUs an
 class LogEstimate(NamedTuple):
     """An estimate of log Z, its standard error (delta method), and the ends of Ẑ ± 3 standard errors on a log scale.
 
-    An end is infinite where three standard errors swallow the estimate: use more chains or temperatures. Where chains
-    ran off to infinite weights, the value is NaN: the energy may have no normalizer.
+    An end is infinite where three standard errors swallow the estimate: use more chains or temperatures. An energy
+    without a normalizer gives NaN where chains run off to infinity, and elsewhere some number that means nothing, with
+    a large error or gap.
     """
 
     value: float

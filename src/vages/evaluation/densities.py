@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vages.checks import check_count, check_energy, check_inputs, check_log_joint, check_numbers, check_states
+from vages.checks import check_count, check_energy, check_inputs, check_numbers, check_states, shapes_of_one
 from vages.domains import Empty
 from vages.models import EBLVM, TractableEBLVM, log_marginal
-from vages.posteriors import Posterior
+from vages.posteriors import Posterior, check_contract
 
 _NUMBERS = 2**22  # of h that are in memory together
 _EXAMPLES = 1024  # that are evaluated together where log p̃(v) is exact
@@ -71,6 +71,7 @@ def log_density(
             f"{missing}: expected one, because the states of {model.h!r} cannot be summed, got None; "
             "give a key and a posterior to draw h from"
         )
+    check_contract(model, posterior, *shapes_of_one(v, context)[1:])
     estimate = lambda now: _importance(now[0], model, posterior, samples, *now[1:])
     block = max(1, min(len(v), _NUMBERS // max(1, samples * model.h.size)))
     with jax.default_matmul_precision("float32"):
@@ -97,8 +98,6 @@ def _importance(
     q = posterior(model, features, v, *known).hard()
     h = jax.tree.map(lambda x: x[0], jax.tree.map(lambda x: x[None], q).sample(key, samples))
     q, h = jax.lax.stop_gradient((q, h))
-    struct = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
-    check_log_joint(model, jax.tree.map(struct, features), jax.tree.map(lambda x: struct(x[0]), h), context)
     logs = jax.vmap(lambda h: model.log_joint(features, h) - q.log_prob(h))(h)
     top = jax.lax.stop_gradient(jnp.max(logs))
     top = jnp.where(jnp.isneginf(top), 0, top)  # no sample has a density: log p̃(v) = −∞

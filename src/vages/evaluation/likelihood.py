@@ -1,24 +1,31 @@
 """The log-likelihood of examples: log p̃(v) and log Z together."""
 
 import math
-from typing import NamedTuple
+import warnings
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.checks import check_count, check_inputs, check_kind, check_states
+from vages.checks import check_context, check_count, check_inputs, check_kind, check_states
 from vages.evaluation.densities import Density, log_density
 from vages.evaluation.estimate import Estimate
 from vages.evaluation.partition import LogPartition, log_partition
 from vages.models import EBLVM
 from vages.posteriors import Posterior
+from vages.samplers import SamplingWarning
+from vages.samplers.checks import as_rows, check_call, check_untraced
+
+LEAST_ESS = 10  # of the importance weights, on median, below which a warning is given
 
 _log_density = eqx.filter_jit(log_density)
 
 
 class Likelihood(NamedTuple):
-    """The mean of log p(v), with log Z from below (`forward`, which flatters the model) and from above (`reverse`).
+    """The mean of log p(v), with the two estimates of log Z: `forward`, which flatters the model, and `reverse`.
 
     `error` is the standard error of either: over the examples, of log p̃(v), and of log Z. It says nothing of the gap
     between the two. Where nothing is estimated but the mean over the examples, `exact` is true and both are one.
@@ -36,6 +43,14 @@ class Likelihood(NamedTuple):
         """The lower of the two."""
         return min(self.forward, self.reverse)
 
+    def __repr__(self) -> str:
+        error, count = f"± {self.error:.2g}", len(self.density.value)
+        if self.exact:
+            return f"Likelihood: {self.mean:.6g} {error} nats, exact but for the choice of {count} examples"
+        said = f"Likelihood: {self.forward:.6g} (log Z forward) and {self.reverse:.6g} (reverse), each {error} nats"
+        weights = "" if self.density.exact else f", ESS of the weights {_median(self.density.ess):.3g} on median"
+        return f"{said}\n  {count} examples, gap of log Z {self.log_partition.gap:.2g}{weights}"
+
 
 @jax.default_matmul_precision("float32")  # by default, GPUs and TPUs may multiply with far fewer bits
 def log_likelihood(
@@ -44,6 +59,7 @@ def log_likelihood(
     posterior: Posterior | None,
     v: Array,
     *,
+    context: Any = None,
     samples: int = 1000,
     chains: int = 1000,
     temperatures: int = 1000,
@@ -52,18 +68,36 @@ def log_likelihood(
     """The mean of log p(v), in nats, over a batch of examples of any model with continuous v, or with few states of v.
 
     `samples` of h go into log p̃(v), see `log_density`; `chains` and `temperatures` into log Z, see `log_partition`.
-    Where it is known already, give it as `log_z`. The posterior may be None where log p̃(v) is exact.
+    Where it is known already, give it as `log_z`. The posterior may be None where log p̃(v) is exact. `context` has one
+    row, or numbers, that all examples share, because log Z depends on it.
     """
+    check_call(key, model)
+    check_untraced(key, model)
     check_inputs(model, v)
+    context = as_rows(context)
+    check_context(context, 1)
     check_states("v", v, model.v)
     check_count("samples", samples, 2, "a standard error needs two")
     for_density, for_z = jax.random.split(key)
     if log_z is None:
-        log_z = log_partition(for_z, model, chains=chains, temperatures=temperatures)
+        log_z = log_partition(for_z, model, context=context, chains=chains, temperatures=temperatures)
     check_kind("log_z", log_z, LogPartition, "what log_partition gives", "write LogPartition.known(1.5) for a number")
-    density = _log_density(for_density, model, posterior, v, samples=int(samples))
+    rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(v), *x.shape[1:])), context)
+    density = _log_density(for_density, model, posterior, v, samples=int(samples), context=rows)
+    if not density.exact and not _median(density.ess) >= LEAST_ESS:
+        warnings.warn(
+            f"log_likelihood: the effective sample size of the importance weights is {_median(density.ess):.3g} of "
+            f"{samples} on median, expected at least {LEAST_ESS}: log p̃(v) comes out too low; train the posterior "
+            "longer or make it richer, or give more samples",
+            SamplingWarning,
+            stacklevel=3,
+        )
     mean, over_examples = Estimate.of(density.value)
     of_density = math.sqrt(float((density.error**2).sum())) / len(v)
     error = math.hypot(over_examples, of_density, max(log_z.forward.error, log_z.reverse.error))
     exact = bool(density.exact) and log_z.exact
     return Likelihood(mean - log_z.forward.value, mean - log_z.reverse.value, error, exact, density, log_z)
+
+
+def _median(ess: Array) -> float:
+    return float(np.median(np.asarray(ess)))

@@ -1,12 +1,13 @@
 """log Z of any model: exact where it can be, else, for continuous v, by annealed importance sampling both ways.
 
 The path goes from a Gaussian b(x), fitted to samples of the model, to p̃(x): log f_β = (1 − β) log b + β log p̃. Chains
-that go up estimate Z without bias, and log Z from below. Chains that come down, from samples of the model, estimate
-1/Z, and log Z from above, as well as these are samples (Grosse, Ghahramani & Adams 2015). Where the two agree, both can
-be wrong only in the same way: a mode that neither has seen.
+that go up estimate Z without bias, so that log Z is too low on average. Chains that come down from exact samples of the
+model estimate 1/Z without bias, and log Z is too high on average (Grosse, Ghahramani & Adams 2015). Here the samples
+are those of Markov chains: both may miss the same mode, and the reverse estimate may then be too low as well.
 """
 
 import math
+import warnings
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,7 +21,8 @@ from vages.checks import check_context, check_energy
 from vages.evaluation.ais import LogEstimate, ais, check_run, log_mean, reverse_ais
 from vages.evaluation.densities import exact_log_density, has_exact_density
 from vages.models import EBLVM, GRBM, TractableEBLVM
-from vages.samplers import MCMC, Gibbs, sample
+from vages.samplers import MCMC, Gibbs, Samples, sample
+from vages.samplers.checks import as_rows, check_call, check_untraced
 from vages.samplers.exact import can_list, log_masses
 from vages.samplers.langevin import chain_dtype
 from vages.samplers.moves import kernel_of
@@ -35,10 +37,11 @@ _LOG_2PI = math.log(2 * math.pi)
 
 
 class LogPartition(NamedTuple):
-    """Two estimates of log Z, from below and from above; where it is exact, both are the value.
+    """Two estimates of log Z: `forward` is too low on average, `reverse` too high if its chains began at true samples.
 
-    Look at the `gap` first. One that is not small beside the errors says that the path is too short, or that a mode is
-    missed on one side.
+    Where log Z is exact, both are the value. Look at the `gap` first. One that is large beside the errors says that the
+    path is too short, or that a mode is missed on one side; one below 0 by more than the errors, that the samples which
+    `reverse` starts from are none of the model. A small gap is no proof: both may miss the same mode.
     """
 
     forward: LogEstimate
@@ -47,7 +50,7 @@ class LogPartition(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """The estimate from above less that from below."""
+        """The reverse estimate less the forward one."""
         return self.reverse.value - self.forward.value
 
     @staticmethod
@@ -67,13 +70,17 @@ def log_partition(
     temperatures: int = 1000,
     exact: bool = True,
 ) -> LogPartition:
-    """log Z = log ∫ p̃(v, h) dv dh, of one context where there is one (a dict of arrays with one row).
+    """log Z = log ∫ p̃(v, h) dv dh, of one context where there is one (a dict of arrays with one row,
+    or of numbers).
 
     Exact where the model has a closed form, or p(v | h) has and the states of h can be listed; `exact=False` leaves
     that aside. Elsewhere two estimates, each from so many chains and temperatures. Of discrete v, with at most 2²⁰
     states, it is the sum of p̃(v) over all of them, which must be exact (see `log_density`).
     """
+    check_call(key, model)
+    check_untraced(key, model)
     check_run(chains, temperatures)
+    context = as_rows(context)
     check_context(context, 1)
     check_energy(model, chain_dtype(model), context)
     if exact and context is None and can_list(model):
@@ -91,7 +98,7 @@ def log_partition(
 def _of_grbm(key: PRNGKeyArray, model: GRBM, chains: int, temperatures: int) -> LogPartition:
     """Along GRBMs of growing weights, which have transitions in closed form."""
     for_samples, for_up, for_down = jax.random.split(key, 3)
-    v = sample(for_samples, model, chains, sampler=Gibbs()).v
+    v = _sample(for_samples, model, chains, sampler=Gibbs()).v
     forward = ais(for_up, model, chains, temperatures)
     return LogPartition(forward, reverse_ais(for_down, model, v, temperatures=temperatures), False)
 
@@ -116,6 +123,17 @@ def _log_densities(model: EBLVM, known: tuple[Any, ...], block: int) -> Float[Ar
     numbers = jnp.arange(model.v.count or 0, dtype=jnp.uint32)
     one = lambda number: exact_log_density(model, model.v.states(chain_dtype(model), number[None])[0], *known)
     return jax.lax.map(one, numbers, batch_size=min(block, len(numbers)))
+
+
+def _sample(key: PRNGKeyArray, model: EBLVM, n: int, **how: Any) -> Samples:
+    """Samples whose warnings say for what they were drawn."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        drawn = sample(key, model, n, **how)
+    for one in caught:
+        said = str(one.message).replace("sample: ", "log_partition: of the samples that reverse starts from, ", 1)
+        warnings.warn(said, one.category, stacklevel=5)
+    return drawn
 
 
 def _log_sum(exact: np.ndarray) -> float:
@@ -145,7 +163,7 @@ def _both_ways(
     known = None if context is None else jax.tree.map(lambda x: x[0], context)
     target = Target(model, context=known)
     target = Target(model, context=known, summed=target.can_sum())
-    drawn = sample(for_samples, model, chains, context=context, sampler=MCMC("hmc"))
+    drawn = _sample(for_samples, model, chains, context=context, sampler=MCMC("hmc"))
     states = states_of(model.h, drawn.v, drawn.h)
     x = {name: states[name] for name in target.continuous}
     discrete = {} if target.summed else {name: states[name] for name in target.discrete}

@@ -37,6 +37,9 @@ class VariationalScore(eqx.Module):
     samples: int = eqx.field(static=True, default=1)
     corrector: Corrector | None = eqx.field(static=True, default=None)
 
+    __hash__ = object.__hash__  # `jit` takes functions that can be hashed
+    __eq__ = object.__eq__
+
     def __check_init__(self):
         check_has_score("score", self.model)
         check_count("samples", self.samples, 1, "one will do")
@@ -61,6 +64,9 @@ class ExactScore(eqx.Module):
     """∇_v log p̃(v) itself, in the same clothes; it needs no key."""
 
     model: EBLVM
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
 
     def __check_init__(self):
         check_has_score("score", self.model)

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32
 
+from vages.checks import check_context, on_shapes, with_keys
 from vages.models import EBLVM
+from vages.posteriors.learnt import check_reads_context
 from vages.posteriors.posterior import Posterior, infer
 
 
@@ -18,21 +20,35 @@ def posterior_means(
     posterior: Posterior,
     images: Float32[np.ndarray, "n ..."],
     *,
+    context: Any = None,
     batch: int = 500,
     progress: Callable[[int, int], object] | None = None,
 ) -> Any:
     """The mean of q(h | v) for each image, an array (n, …), or a dict of them where h is one.
 
+    `context` has a row for each image.
     `progress(done, total)` is called after every batch.
     """
+    check_context(context, len(images))
+    if context is not None:
+        check_reads_context(posterior)
+    expected, advice = f"q(h | v) of one image{with_keys(context)}", "are model and posterior made for these?"
+    on_shapes("posterior", expected, advice, infer, model, posterior, *jax.tree.map(_first, (images, context)))
     means = [jax.tree.map(np.asarray, model.h.zeros(jnp.float32, 0))]
     for i in range(0, len(images), batch):
-        means.append(jax.tree.map(np.asarray, _means(model, posterior, jnp.asarray(images[i : i + batch]))))
+        some = slice(i, i + batch)
+        rows = jax.tree.map(lambda x, some=some: jnp.asarray(x[some]), (images, context))
+        means.append(jax.tree.map(np.asarray, _means(model, posterior, *rows)))
         if progress is not None:
             progress(min(i + batch, len(images)), len(images))
     return jax.tree.map(lambda *parts: np.concatenate(parts), *means)
 
 
+def _first(x: Array | np.ndarray) -> jax.ShapeDtypeStruct:
+    """A batch of one, as its shape."""
+    return jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)
+
+
 @eqx.filter_jit
-def _means(model: EBLVM, posterior: Posterior, v: Array) -> Any:
-    return infer(model, posterior, v).mean
+def _means(model: EBLVM, posterior: Posterior, v: Array, context: Any) -> Any:
+    return infer(model, posterior, v, context).mean

@@ -29,7 +29,7 @@ def check_untraced(key: Any, model: Any) -> None:
     for name, value in (("key", key), ("model", model)):
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
             raise TypeError(
-                f"{name}: expected one with numbers, got a traced one, of jit, vmap or grad; call this outside of "
+                f"{name}: expected one with numbers, got a traced one, of jit, vmap or grad; call this outside "
                 "these: it compiles its own programs"
             )
 

@@ -1,5 +1,7 @@
 """Pictures of chains: what is drawn is what is there."""
 
+import sys
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -42,6 +44,32 @@ def test_chains_that_stand_still_make_no_picture():
         chains_figure({"v": np.ones((4, 10, 2))})
 
 
+def test_zeros_and_ones_are_drawn_as_shares_and_rare_ones_stay_in_the_axes():
+    rare = np.zeros((4, 100))
+    rare[0, 20:40] = 1
+    figure = chains_figure({"h": rare})
+    trace, correlation = figure.axes[:2]
+    assert trace.get_ylabel() == "h, share of ones"
+    share = np.cumsum(rare[0]) / np.arange(1, 101)
+    np.testing.assert_allclose(np.asarray(trace.lines[0].get_ydata(), float), share)
+    assert autocorrelation(rare[0], rare.mean(), rare.var())[0] > 3
+    assert max(np.max(np.asarray(line.get_ydata())) for line in correlation.lines) < 1 + 1e-9
+    legends = [axes.get_legend() for axes in figure.axes[1:3]]
+    assert [one.get_texts()[0].get_text() for one in legends if one] == ["mean of the chains", "all chains"]
+
+
+def test_independent_draws_make_no_picture():
+    with refused("trace", "None"):
+        chains_figure(None)
+
+
+def test_what_arviz_needs_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    with refused("arviz", kind=ImportError) as caught:
+        Samples(None, None, 1.0, {}, {}, 0, 0, trace={"v": jnp.zeros((2, 3))}).to_arviz()
+    assert "pip install 'vages[arviz]'" in str(caught.value)
+
+
 def test_arviz():
     pytest.importorskip("arviz")
     draws = {"v": RNG.normal(size=(4, 100, 3)), "h": RNG.normal(size=(4, 100, 2))}
@@ -51,6 +79,5 @@ def test_arviz():
 
 
 def test_arviz_needs_chains():
-    pytest.importorskip("arviz")
     with refused("trace"):
         Samples(np.zeros(3), None, 1.0, {}, {}, 0, 0).to_arviz()

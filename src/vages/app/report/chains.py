@@ -5,6 +5,8 @@ Every function takes the chains as an array (chains, draws, …), one entry of a
     chains_figure(samples.trace)          all three for the worst coordinates
 """
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
@@ -16,8 +18,10 @@ _LAGS = 100
 _SHOWN = 8  # chains that are drawn one by one
 
 
-def chains_figure(trace: dict[str, np.ndarray], coordinates: int = 4) -> Figure:
+def chains_figure(trace: dict[str, Any] | None, coordinates: int = 4) -> Figure:
     """Trace, autocorrelation and marginals of the coordinates whose chains agree least, one a row."""
+    if trace is None:
+        raise ValueError("trace: expected chains, got None, of independent draws; sample with MCMC() or Gibbs()")
     rows = _worst(trace, coordinates)
     figure = Figure(figsize=(9.6, 1.9 * len(rows) + 0.5), layout="constrained")
     grid = figure.subplots(len(rows), 3, squeeze=False, width_ratios=(3, 1.4, 1.4))
@@ -25,7 +29,11 @@ def chains_figure(trace: dict[str, np.ndarray], coordinates: int = 4) -> Figure:
         draw_trace(axes[0], chains)
         draw_autocorrelation(axes[1], chains)
         draw_marginals(axes[2], chains)
-        axes[0].set_ylabel(name)
+        axes[0].set_ylabel(f"{name}, share of ones" if _binary(chains) else name)
+    low, high = grid[0, 2].get_ylim()
+    grid[0, 2].set_ylim(low, 1.25 * high)  # room for the legend
+    for axes in grid[0, 1:]:
+        axes.legend(fontsize=8, frameon=False, loc="best")
     for axes, title in zip(grid[0], ("trace", "autocorrelation", "marginal of each chain"), strict=True):
         axes.set_title(title, fontsize=11)
     for axes, label in zip(grid[-1], ("draw", "lag", "value"), strict=True):
@@ -34,19 +42,24 @@ def chains_figure(trace: dict[str, np.ndarray], coordinates: int = 4) -> Figure:
 
 
 def draw_trace(axes: Axes, chains: Float[np.ndarray, "chains draws"]) -> None:
-    """Values over draws, a line a chain; chains that never meet are bands apart."""
-    for i, chain in enumerate(_some(chains)):
+    """Values over draws, a line a chain; chains that never meet are bands apart. Of zeros and ones the share so far."""
+    lines = np.cumsum(chains, axis=1) / np.arange(1, chains.shape[1] + 1) if _binary(chains) else chains
+    for i, chain in enumerate(_some(lines)):
         axes.plot(chain, color=COLOURS[i % len(COLOURS)], lw=0.6, alpha=0.8)
     axes.set_xlim(0, chains.shape[1] - 1)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def draw_autocorrelation(axes: Axes, chains: Float[np.ndarray, "chains draws"]) -> None:
-    """The mean over chains in black, and each chain; about the mean of all, so that chains apart never fall to 0."""
+    """The mean over chains in black, and each chain; about the mean of all, so that chains apart never fall to 0.
+
+    Units are the variance of all, or of a chain where that is larger: it may be the only one with a rare state.
+    """
     each = np.stack([autocorrelation(chain, chains.mean(), chains.var()) for chain in chains])
     for i, one in enumerate(_some(each)):
-        axes.plot(one, color=COLOURS[i % len(COLOURS)], lw=0.6, alpha=0.5)
-    axes.plot(each.mean(0), color="black", lw=1.4)
+        bounded = np.clip(one / max(one[0], 1.0), -1, 1)
+        axes.plot(bounded, color=COLOURS[i % len(COLOURS)], lw=0.6, alpha=0.5)
+    axes.plot(each.mean(0), color="black", lw=1.4, label="mean of the chains")
     axes.axhline(0, color="0.6", lw=0.8)
     axes.set_ylim(-0.3, 1.05)
     axes.set_xlim(0, each.shape[1] - 1)
@@ -57,7 +70,7 @@ def draw_marginals(axes: Axes, chains: Float[np.ndarray, "chains draws"]) -> Non
     """A histogram of all draws in grey, and the outline of each chain's."""
     low, high = chains.min(), chains.max()
     edges = np.linspace(low, high if high > low else low + 1, 31)
-    axes.hist(chains.ravel(), edges, density=True, color="0.85")
+    axes.hist(chains.ravel(), edges, density=True, color="0.85", label="all chains")
     for i, chain in enumerate(_some(chains)):
         axes.hist(chain, edges, density=True, histtype="step", color=COLOURS[i % len(COLOURS)], lw=0.8)
     axes.set_yticks([])
@@ -86,6 +99,10 @@ def _worst(trace: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
     if not share:
         raise ValueError("trace: expected chains that move, got none that do; sample with MCMC() or Gibbs()")
     return {name: named[name] for name in sorted(share, key=lambda name: -share[name])[:count]}
+
+
+def _binary(chains: np.ndarray) -> bool:
+    return bool(np.all((chains == 0) | (chains == 1)))
 
 
 def _some(rows: np.ndarray) -> np.ndarray:

@@ -101,7 +101,7 @@ def test_gap_of_a_gaussian_model_in_closed_form():
         posterior_gap(KEY, model, q, v[:, :2])
 
 
-BOUNDS = ["log-likelihood, at most", "log-likelihood, at least"]
+BOUNDS = ["log-likelihood, log Z forward", "log-likelihood, log Z reverse"]
 MIXING = ["R̂", "effective sample size"]
 SIZES = Sizes(examples=40, critic_steps=5, critic_width=4, samples=4, replicates=20, annealing=20)
 COMMON = ["Fisher divergence", "KSD", "KSD p-value"]
@@ -137,6 +137,8 @@ def test_a_grbm_comes_back_and_is_assessed(grbm):
     got = check(run, names)
     assert (got.noise, got.checkpoint) == (trained.recipe.sigma, 4)
     assert assess(run, sizes=SIZES).rows == got.rows
+    assert f"{got.examples} examples without noise" in got.rows[0].means
+    assert "log Z is exact" in got.rows[0].means
     other = assess(run.on("rings"), sizes=SIZES)
     assert (got.record()["data"]["own"], other.record()["data"]["own"]) == (True, False)
     assert ("data", "other", "evaluated on rings, not on the run's own data") in other.table()
@@ -263,6 +265,7 @@ def test_command(grbm, monkeypatch, capsys):
     assert evaluate(str(path), measure="model", noise=0.5) == 0
     out = capsys.readouterr().out
     assert "-0.5 ± 0.25" in out
+    assert f"vages report {path}" in " ".join(out.split())
     assert "not finite" in out
     assert "FID" not in out
     assert (path / "evaluation-2").is_dir()

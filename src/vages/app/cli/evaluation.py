@@ -1,6 +1,7 @@
 """`vages evaluate`: how good a model or a set of images is; `vages inception`, which installs the FID network."""
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -160,7 +161,8 @@ def _assessed(run: Any, sizes: Any, noise: float | None, seed: int) -> Section:
     with bar() as progress:
         assessment = assess(run, sizes=sizes, noise=noise, seed=seed, progress=progress)
     folder = keep_assessment(run, assessment)
-    return Section(assessment.record(), [*assessment.table(), ("kept in", "", str(folder))])
+    shown = f"vages report {shlex.quote(str(run.path))}"
+    return Section(assessment.record(), [*assessment.table(), ("kept in", "", str(folder)), ("on its page", "", shown)])
 
 
 def _check_new(path: Path) -> None:

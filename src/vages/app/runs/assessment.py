@@ -113,7 +113,7 @@ class Assessment:
     def table(self) -> list[tuple[str, str, str]]:
         """What a table of it says, top to bottom: names, numbers, meanings."""
         told = [(row.name, number_with_error(row.value, row.standard_error), row.means) for row in self.rows]
-        about = f"{self.examples:,} examples with noise of {self.noise:.3g}, seed {self.seed}"
+        about = f"{self.examples:,} examples, with noise of {self.noise:.3g} unless said otherwise, seed {self.seed}"
         if self.data is not None:
             told.append(("data", "own" if self.data["own"] else "other", told_of_data(self.data)))
         return [*told, ("checkpoint", f"{self.checkpoint:,}", about), ("minutes", f"{self.minutes:.1f}", "")]
@@ -256,22 +256,27 @@ def _sm_loss(key: PRNGKeyArray, model: TractableEBLVM, v: Array) -> Estimate:
 
 
 def _likelihood_rows(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Array, sizes: Sizes) -> list[Row]:
-    """The likelihood, or two of them where log Z is estimated from below and from above."""
+    """The likelihood, or two of them where log Z is estimated, forward and reverse."""
     chains = sizes.annealing if isinstance(model, GRBM) else min(sizes.annealing, 200)  # whose moves cost gradients
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", SamplingWarning)
         found = log_likelihood(key, model, posterior, v, chains=chains, temperatures=sizes.annealing)
-    means = "the mean of log p(v): higher is better, between models of one data"
+    means = f"the mean of log p(v) of {len(v):,} examples without noise: higher is better, between models of one data"
     if found.exact:
-        return [Row("log-likelihood", found.mean, found.error, means)]
+        return [Row("log-likelihood", found.mean, found.error, f"{means}; log Z is exact")]
     if not math.isfinite(found.forward + found.reverse):
         said = "chains ran off on the way to log Z: the energy may have no normalizer"
         return [Row("log-likelihood", math.nan, None, said)]
-    gap = f"log Z from above less that from below is {found.log_partition.gap:.3g}: the likelihood lies between the two"
+    gap = f"reverse log Z less forward is {found.log_partition.gap:.3g}, small where both are right"
     doubt = "; the chains for log Z have not mixed" if warned else ""
     return [
-        Row("log-likelihood, at most", found.forward, found.error, f"{means}; {gap}{doubt}"),
-        Row("log-likelihood, at least", found.reverse, found.error, f"with log Z from above{doubt}"),
+        Row("log-likelihood, log Z forward", found.forward, found.error, f"{means}; {gap}{doubt}"),
+        Row(
+            "log-likelihood, log Z reverse",
+            found.reverse,
+            found.error,
+            f"of the same examples, with reverse log Z{doubt}",
+        ),
     ]
 
 

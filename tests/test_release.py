@@ -38,9 +38,10 @@ def test_the_version_stands_in_one_place():
 
 
 def test_notes_and_citation_are_of_this_version():
-    newest = re.findall(r"^## \[(.+?)\]", read("CHANGELOG.md"), re.M)[0]
+    newest, state = re.findall(r"^## \[(.+?)\] - (.+)$", read("CHANGELOG.md"), re.M)[0]
     citation = read("CITATION.cff")
-    assert newest == vages.__version__
+    assert newest == vages.__version__.removesuffix(".dev0")
+    assert (state == "unreleased") == vages.__version__.endswith(".dev0")
     assert re.findall(r"^version: (.+)$", citation, re.M) == [vages.__version__]
     assert re.findall(r"^license: (.+)$", citation, re.M) == [PROJECT["project"]["license"]]
 

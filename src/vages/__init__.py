@@ -8,7 +8,7 @@ import lazy_loader
 # The public names are listed in __init__.pyi. Each is imported at first use, so that the command line starts
 # without JAX.
 _public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _MOVED = {"learners": "training.learner", "optimisers": "optimizers"} | {
     room: f"app.{room}" for room in ("bench", "cli", "experiments", "explore", "recipes", "report", "runs")

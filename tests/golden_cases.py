@@ -51,7 +51,16 @@ from vages import (
     vaes,
     vaes_cv,
 )
-from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, DeepMethod, DeepRecipe, Method, Recipe, train, train_deep
+from vages.app.recipes import (
+    CHECKERBOARD,
+    DEEP_PRESETS,
+    DeepMethod,
+    DeepSettings,
+    GRBMSettings,
+    Method,
+    train,
+    train_deep,
+)
 from vages.data import TOYS, Batches, load_digits, load_toy
 from vages.posteriors import posterior_means
 from vages.samplers import gibbs_sample, sample_joint, sample_unconditional, sample_v
@@ -94,12 +103,12 @@ def of_training(fitted: Any, **more: Any) -> Arrays:
     return arrays_of({"metrics": metrics}) | arrays_of({"state": fitted.state, "best": fitted.best, **more})
 
 
-def train_grbm(recipe: Recipe) -> Arrays:
+def train_grbm(recipe: GRBMSettings) -> Arrays:
     trained = train(recipe, chunk=1)
     return of_training(trained.fitted, test_log_likelihood=trained.test_log_likelihood)
 
 
-def train_images(recipe: DeepRecipe) -> Arrays:
+def train_images(recipe: DeepSettings) -> Arrays:
     return of_training(train_deep(recipe, chunk=1).fitted)
 
 

@@ -338,7 +338,7 @@ def test_a_dry_run_says_what_training_would_be(monkeypatch, capsys, tmp_path):
     status, out, _ = run(monkeypatch, capsys, "train", *small, "--dry-run", "--json")
     plan = json.loads(out)
     assert (status, plan["problem"], plan["folder"]) == (0, None, "runs/digits-vages-mdsm-1")
-    recipe = deep.DeepRecipe(**{k: v for k, v in plan["settings"].items() if k != "model"})
+    recipe = deep.DeepSettings(**{k: v for k, v in plan["settings"].items() if k != "model"})
     assert (recipe.width, recipe.batch, recipe.steps) == (8, 10, 20_000)
     _, state = deep.start_deep(recipe, (1, 8, 8))
     assert isinstance(state, LearnerState)

@@ -12,9 +12,10 @@ from vages import Batch
 from vages.app.bench.deep import features_flops
 from vages.app.experiments import fig_interpolation, fig_samples, reproduce, sensitivity, table1, table_time_memory
 from vages.app.experiments.catalogue import EXPERIMENTS
-from vages.app.recipes.deep import DIGITS, job_of_deep, parts_of_deep, start_deep
+from vages.app.recipes.deep import job_of_deep, parts_of_deep, start_deep
 from vages.app.runs import LoadedRun
 from vages.app.runs.image_quality import protocol_of
+from vages.app.settings import DIGITS
 from vages.data import Images, Splits
 from vages.data.images import Labels
 from vages.training import Cost, Diverged, Fitted

@@ -20,7 +20,7 @@ from audited import opened_by_path
 from compiling import environment
 from errors import refused
 from vages.app import cli
-from vages.app.recipes import DEEP_PRESETS, Recipe, chains, train_deep
+from vages.app.recipes import DEEP_PRESETS, GRBMSettings, chains, train_deep
 from vages.app.report import tile
 from vages.app.runs import (
     config_of,
@@ -167,7 +167,7 @@ def with_settings(run, recipe):
 def test_what_is_no_deep_run_is_refused(trained, copied, tmp_path):
     with pytest.raises(ValueError, match=r"^run: .*\bfolder"):
         load_run(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(config_of(Recipe())))
+    (tmp_path / "config.json").write_text(json.dumps(config_of(GRBMSettings())))
     with pytest.raises(ValueError, match="^run: .*deep.*GRBM; .*vages train"):
         load_run(tmp_path)
     (copied / "config.json").write_text(json.dumps(config_of(replace(SMALL, width=9))))

@@ -12,7 +12,7 @@ import pytest
 
 from fitting import fit_state, with_step
 from vages.app.recipes import CHECKERBOARD
-from vages.app.recipes.recipe import learner_of, parts_of
+from vages.app.recipes.grbm import learner_of, parts_of
 from vages.training import Checkpoints, Diverged, Guard, RunFolder, init_seeds
 from vages.training.guard import largest_parameter
 

@@ -11,8 +11,9 @@ import pytest
 
 from vages import Batch
 from vages.app.recipes import CHECKERBOARD, Method
-from vages.app.recipes.deep import DIGITS, DeepMethod, learner_of_deep, parts_of_deep
-from vages.app.recipes.recipe import learner_of, parts_of
+from vages.app.recipes.deep import learner_of_deep, parts_of_deep
+from vages.app.recipes.grbm import learner_of, parts_of
+from vages.app.settings import DIGITS, DeepMethod
 from vages.hoist import hoist
 
 KEY = jax.random.key(0)

@@ -25,7 +25,7 @@ from vages import (
     kl,
 )
 from vages.app.recipes import CHECKERBOARD, Method
-from vages.app.recipes.recipe import learner_of, objective_of, parts_of
+from vages.app.recipes.grbm import learner_of, objective_of, parts_of
 from vages.data import Batches
 from vages.samplers import gibbs_sample
 from vages.training import compile_chunk, init_seeds, one_seed

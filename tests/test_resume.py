@@ -25,7 +25,7 @@ from vages.app import cli
 from vages.app.cli.training import _given
 from vages.app.output.progress import ProgressBar
 from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, Method
-from vages.app.recipes.recipe import learner_of, parts_of
+from vages.app.recipes.grbm import learner_of, parts_of
 from vages.app.runs import config_of, grbm, run_recipe
 from vages.app.runs.config import reopened
 from vages.data import Batches

@@ -13,9 +13,9 @@ import pytest
 from errors import refused
 from vages.app import cli
 from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS
-from vages.app.recipes.recipe import check_choices
 from vages.app.runs import build_report, config_of, load_grbm_run, load_run, recipe_of, run_recipe
 from vages.app.runs.config import reopened
+from vages.app.settings import check_choices
 from vages.training import RunFolder
 from vages.training.checkpoint import newest_about, write_checkpoint
 from vages.training.digests import settings_digest

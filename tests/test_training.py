@@ -18,8 +18,8 @@ from errors import refused
 from fitting import fit_state, with_step
 from vages.app import cli
 from vages.app.cli import options
-from vages.app.recipes import CHECKERBOARD, PRESETS, Recipe, job_of, train
-from vages.app.recipes.recipe import learner_of, parts_of
+from vages.app.recipes import CHECKERBOARD, PRESETS, GRBMSettings, job_of, train
+from vages.app.recipes.grbm import learner_of, parts_of
 from vages.app.runs import run_recipe
 from vages.blocks import block_lengths
 from vages.data import Batches
@@ -225,7 +225,7 @@ def test_a_run_folder_describes_itself(tmp_path):
     }
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config.pop("model") == "grbm"
-    assert Recipe(**config) == SMALL
+    assert GRBMSettings(**config) == SMALL
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["test_log_likelihood"]["each seed"] == trained.test_log_likelihood.tolist()
 

@@ -47,6 +47,7 @@ SEED = Bounds(0, 2**32 - 1)  # of JAX and NumPy alike
 IMAGES = Bounds(1, 10**6)
 SECONDS = Bounds(1, 24 * 60 * 60)  # of waiting
 PROCESSES = Bounds(1, 10**5)
+MAX_ENUMERATED = 20  # binary latents whose 2²⁰ states are summed in seconds; each further one doubles them
 
 
 def check_bounds(**settings: tuple[Any, Bounds]) -> None:

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.bounds import MAX_ENUMERATED
 from vages.distributions import Bernoulli, Gaussian
 from vages.domains import Binary, Empty, Real
 from vages.models.bilinear import Projection, project, uniform_parameters
 from vages.models.eblvm import TractableEBLVM
 
-MAX_ENUMERATED = 20  # 2²⁰ states take seconds; each further unit doubles them
 _BLOCK = 12  # states are summed 2¹² at a time, which bounds the memory
 
 

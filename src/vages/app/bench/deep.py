@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from vages.app.recipes.chains import chains_of
-from vages.app.recipes.deep import CIFAR10, MNIST, DeepRecipe, job_of_deep
+from vages.app.recipes.deep import job_of_deep
+from vages.app.settings import CIFAR10, MNIST, DeepSettings
 from vages.samplers import sample_v
 from vages.timing import ratio
 from vages.training import Cost, Job, iteration_costs
@@ -69,7 +70,7 @@ def features_flops(job: Job) -> float:
     return (counted.cost_analysis() or {}).get("flops", float("nan"))
 
 
-def sampling_seconds(recipe: DeepRecipe, job: Job, count: int) -> float:
+def sampling_seconds(recipe: DeepSettings, job: Job, count: int) -> float:
     """Seconds of annealed Langevin sampling; those of the first chunk, which compiles, are taken as of the others."""
     model, schedule = chains_of(recipe, job.state.model)
     seen = []

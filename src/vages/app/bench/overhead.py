@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from vages.app.recipes import CHECKERBOARD, train
-from vages.app.recipes.deep import DIGITS, load_deep, start_deep, training_images
+from vages.app.recipes.deep import load_deep, start_deep, training_images
+from vages.app.settings import DIGITS
 from vages.timing import ratio, side_by_side
 from vages.training import Checkpoints, Fitted, RunFolder, fit
 

@@ -147,10 +147,10 @@ def inception(file: File, /) -> int:
 
 def _loaded(path: Path, measure: Measure, data: str | None, raw: bool) -> Any:
     """The run, on its own data or on others; read once for all that is measured."""
-    from vages.app.recipes import DeepRecipe
+    from vages.app.recipes import DeepSettings
     from vages.app.runs import load_grbm_run, load_run, recipe_of
 
-    deep = measure == "images" or isinstance(recipe_of(path), DeepRecipe)
+    deep = measure == "images" or isinstance(recipe_of(path), DeepSettings)
     run = load_run(path, raw=raw) if deep else load_grbm_run(path)
     return run if data is None else run.on(data)
 

@@ -16,11 +16,11 @@ def why_unjudged(source: str, measure: str, grey: str) -> str | None:
         return None
     if measure == "model":
         return "--measure model judges no images"
-    from vages.app.recipes import DeepRecipe
+    from vages.app.recipes import DeepSettings
     from vages.app.runs import load_run, recipe_of
     from vages.evaluation import inception_file
 
-    if not isinstance(recipe_of(Path(source)), DeepRecipe):
+    if not isinstance(recipe_of(Path(source)), DeepSettings):
         return "a GRBM draws no samples that the network could judge"
     if not inception_file().exists():
         return "the network's weights are not there, see vages inception --help"

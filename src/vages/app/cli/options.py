@@ -1,9 +1,11 @@
-"""How options look in --help, without JAX. The choices are listed here; a test compares them with the library's."""
+"""How options look in --help, without JAX. Some choices are listed here; a test compares them with the library's."""
 
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import tyro
+
+from vages.app.settings import DeepMethod, Method
 
 Experiment = Literal[
     "fig1",
@@ -22,27 +24,8 @@ Experiment = Literal[
 ]
 Bench = Literal["estimators", "grbm", "deep", "overhead"]
 Preset = Literal["checkerboard", "freyface", "mnist", "cifar10", "celeba", "digits"]
-Method = Literal[
-    "vages-dsm",
-    "dsm",
-    "bidsm",
-    "vages-ksd",
-    "ksd",
-    "is-ksd",
-    "cd",
-    "pcd",
-    "nce",
-    "vnce",
-    "vages-mdsm",
-    "bimdsm",
-    "mdsm",
-]
-Decay = Literal["constant", "cosine"]
+AnyMethod = Literal[Method, DeepMethod]
 Policy = Literal["stop", "recover"]
-Network = Literal["resnet", "mlp"]
-Gap = Literal["kl", "fisher"]
-Spacing = Literal["linear", "geometric"]
-Precision = Literal["float32", "bfloat16"]
 Shell = Literal["bash", "zsh", "fish", "tcsh"]
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from vages.app.experiments.catalogue import EXPERIMENTS
 from vages.app.output.console import say, waiting
-from vages.app.recipes import DeepRecipe, Recipe
+from vages.app.recipes import DeepSettings, GRBMSettings
 from vages.app.recipes.deep import load_deep
-from vages.app.recipes.recipe import load_all_data
+from vages.app.recipes.grbm import load_all_data
 from vages.app.recipes.selection import check_selection
 from vages.app.recipes.sizes import check_training_memory, training_sizes
 from vages.app.runs import config_of, recipe_of
@@ -28,7 +28,7 @@ from vages.training.folder import check_new
 
 
 def plan_training(
-    recipe: Recipe | DeepRecipe,
+    recipe: GRBMSettings | DeepSettings,
     folder: Path,
     *,
     resume: bool,
@@ -41,7 +41,7 @@ def plan_training(
     """
     plan: dict[str, Any] = {"folder": folder, "settings": config_of(recipe)}
     problems = []
-    for one in (check, lambda: isinstance(recipe, DeepRecipe) and check_selection(recipe)):
+    for one in (check, lambda: isinstance(recipe, DeepSettings) and check_selection(recipe)):
         try:
             one()
         except (ValueError, OSError) as error:
@@ -109,24 +109,24 @@ def print_plan(plan: dict[str, Any]) -> None:
 
 
 def _data(
-    recipe: Recipe | DeepRecipe, resumed: Path | None, where: str | None
+    recipe: GRBMSettings | DeepSettings, resumed: Path | None, where: str | None
 ) -> tuple[dict[str, Any], tuple[int, ...] | None, str | None]:
     """What is known of the data, the shape of an example, and what is wrong with them.
 
     Known sets are not read for a new run. `resumed` is the folder of a run that is resumed: its data are then found,
     and told from others, as `train` does. `where` is their place, if they were moved.
     """
-    named = IMAGE_SETS if isinstance(recipe, DeepRecipe) else (*TOYS, "freyface")
+    named = IMAGE_SETS if isinstance(recipe, DeepSettings) else (*TOYS, "freyface")
     place = recipe.data if where is None else where
     about = {"name": recipe.data, "state": "missing", "where": Path(place), "examples": None}
     if recipe.data in named and where is None:
         (row,) = [row for row in datasets() if row.name == recipe.data]
         about = {"name": row.name, "state": row.state, "where": row.where, "examples": row.counts and row.counts[0]}
-        flat = row.shape if isinstance(recipe, DeepRecipe) else (prod(row.shape),)
+        flat = row.shape if isinstance(recipe, DeepSettings) else (prod(row.shape),)
         if resumed is None or _missing(row):
             return about, flat, _missing(row)
     try:
-        if isinstance(recipe, DeepRecipe):
+        if isinstance(recipe, DeepSettings):
             train = _read(recipe, resumed, where, load_deep, read_deep).splits.train
         else:
             train = _read(recipe, resumed, where, load_all_data, read_grbm).train
@@ -152,12 +152,12 @@ def _missing(row: Dataset) -> str | None:
     return f"{row.name} is {row.state}: {row.detail}; get it with 'vages data --get {row.name}'"
 
 
-def _recipes(settings: Any) -> Iterator[Recipe | DeepRecipe]:
+def _recipes(settings: Any) -> Iterator[GRBMSettings | DeepSettings]:
     """The recipes in an experiment's settings, but for those that only lend their network to random images."""
     match settings:
-        case Recipe() | DeepRecipe():
+        case GRBMSettings() | DeepSettings():
             yield settings
-        case (DeepRecipe(), tuple()):  # a network, and the shape of images that are made up
+        case (DeepSettings(), tuple()):  # a network, and the shape of images that are made up
             return
         case dict():
             for one in settings.values():

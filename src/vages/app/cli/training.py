@@ -10,22 +10,10 @@ from typing import Annotated, Any
 import tyro
 
 from vages.app.cli.exit_status import Status
-from vages.app.cli.options import (
-    Decay,
-    Gap,
-    Method,
-    Network,
-    Policy,
-    Precision,
-    Preset,
-    Real,
-    Spacing,
-    Whole,
-    choices,
-    given,
-)
+from vages.app.cli.options import AnyMethod, Policy, Preset, Real, Whole, choices, given
 from vages.app.cli.supervision import membership
 from vages.app.output.console import print_json, say
+from vages.app.settings import Decay, Gap, Network, Precision, Spacing
 
 # options that say how to run, and are no part of a recipe
 _HOW = (
@@ -48,7 +36,7 @@ _HOW = (
 def train(
     preset: Annotated[Preset | None, tyro.conf.Positional, given(choices(Preset), "checkerboard")] = None,
     /,
-    method: Annotated[Method | None, given(choices(Method))] = None,
+    method: Annotated[AnyMethod | None, given(choices(AnyMethod))] = None,
     data: Annotated[str | None, given("NAME|FILE|FOLDER")] = None,
     out: Annotated[Path | None, given("DIR", "the first free runs/PRESET-METHOD-NUMBER")] = None,
     resume: Annotated[Path | None, given("RUN", "none, a new run")] = None,
@@ -167,7 +155,7 @@ def train(
         raise ValueError(f"out: expected nothing beside --resume, which goes on in {resume}, got {out}; leave it out")
     if resume is not None and preset is not None:
         raise ValueError(f"preset: expected none beside --resume, whose settings are the run's, got {preset}; drop it")
-    from vages.app.recipes import DEEP_PRESETS, PRESETS, DeepRecipe
+    from vages.app.recipes import DEEP_PRESETS, PRESETS, DeepSettings
     from vages.app.runs import recipe_of
     from vages.bounds import ITERATIONS, SECONDS, check_bounds
     from vages.training import Checkpoints, Guard
@@ -198,7 +186,7 @@ def train(
         with _saying_what_is_saved(folder, recipe.steps), _tensorboard(folder) if tensorboard else nullcontext() as log:
             if log is not None:
                 how["callbacks"] = [log]
-            return (_deep if isinstance(recipe, DeepRecipe) else _grbm)(recipe, folder, how, json)
+            return (_deep if isinstance(recipe, DeepSettings) else _grbm)(recipe, folder, how, json)
 
 
 @contextmanager

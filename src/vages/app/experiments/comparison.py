@@ -6,12 +6,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from vages.app.experiments.claims import Say
-from vages.app.recipes import Recipe, Trained, model_density, square, train
+from vages.app.recipes import GRBMSettings, Trained, model_density, square, train
 from vages.app.report import curves_figure, density_figure, grid_points
 from vages.data import TOYS
 
 
-def train_all(recipes: dict[str, Recipe], say: Say) -> dict[str, Trained]:
+def train_all(recipes: dict[str, GRBMSettings], say: Say) -> dict[str, Trained]:
     """Train each recipe; say what came of it."""
     runs = {}
     for name, recipe in recipes.items():

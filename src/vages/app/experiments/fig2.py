@@ -10,7 +10,7 @@ from vages.app.experiments.comparison import (
     mean_likelihood,
     train_all,
 )
-from vages.app.recipes import CHECKERBOARD, Recipe
+from vages.app.recipes import CHECKERBOARD, GRBMSettings
 
 SAMPLES = (2, 5, 10)
 PAPER = replace(CHECKERBOARD, seeds=10)
@@ -20,7 +20,7 @@ QUICK = replace(CHECKERBOARD, seeds=5, steps=8_000, evaluate_every=400)
 def run(quick: bool, seed: int, say: Say) -> Outcome:
     """Seven runs of ten seeds; test log-likelihoods are exact."""
     recipe = replace(QUICK if quick else PAPER, seed=seed)
-    recipes: dict[str, Recipe] = {"KSD": replace(recipe, method="ksd")}
+    recipes: dict[str, GRBMSettings] = {"KSD": replace(recipe, method="ksd")}
     for method, label in (("vages-ksd", "VaGES-KSD"), ("is-ksd", "IS-KSD")):
         recipes |= {f"{label} L = {n}": replace(recipe, method=method, samples=n) for n in SAMPLES}
     runs = train_all(recipes, say)

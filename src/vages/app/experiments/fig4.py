@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vages.app.experiments.claims import Claim, Outcome, Say
-from vages.app.recipes import FREYFACE, Recipe, job_of, train
+from vages.app.recipes import FREYFACE, GRBMSettings, job_of, train
 from vages.app.report import GridPanel, grid_figure
 from vages.evaluation import score_matching_loss
 from vages.timing import ratio
@@ -21,7 +21,7 @@ RIVALS = METHODS[1:]
 class Settings:
     """The grid: each L at the default K, each K at the default L; and how long cost is measured."""
 
-    recipe: Recipe
+    recipe: GRBMSettings
     samples: tuple[int, ...] = (2, 4, 6, 8, 10)
     posterior_steps: tuple[int, ...] = (1, 2, 3, 4, 5)
     timed_iterations: int = 50
@@ -108,7 +108,7 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
     )
 
 
-def _recipe(recipe: Recipe, name: str, samples: int, steps: int) -> Recipe:
+def _recipe(recipe: GRBMSettings, name: str, samples: int, steps: int) -> GRBMSettings:
     recipe = replace(recipe, samples=samples, posterior_steps=steps)
     if name == "VaGES-DSM":
         return recipe

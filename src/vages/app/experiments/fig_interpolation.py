@@ -8,17 +8,17 @@ from jaxtyping import Float
 
 from vages.app.experiments.claims import Claim, Outcome, Say
 from vages.app.experiments.kept_runs import kept_arrays, kept_runs
-from vages.app.recipes import DeepRecipe
-from vages.app.recipes.deep import CELEBA, CIFAR10, DIGITS, MNIST
+from vages.app.recipes import DeepSettings
 from vages.app.report import trajectory_figure
 from vages.app.runs import interpolate
+from vages.app.settings import CELEBA, CIFAR10, DIGITS, MNIST
 
 
 @dataclass(frozen=True)
 class Settings:
     """What is trained, and the size of the picture: latents and snapshots."""
 
-    recipes: tuple[DeepRecipe, ...]
+    recipes: tuple[DeepSettings, ...]
     rows: int = 10
     columns: int = 10
 

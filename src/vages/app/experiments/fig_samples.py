@@ -8,11 +8,11 @@ from jaxtyping import Float, Int
 
 from vages.app.experiments.claims import Claim, Outcome, Say
 from vages.app.experiments.kept_runs import kept_arrays, kept_runs
-from vages.app.recipes import DeepRecipe
-from vages.app.recipes.deep import CELEBA, CIFAR10, DIGITS, MNIST
+from vages.app.recipes import DeepSettings
 from vages.app.report import image_grid
 from vages.app.runs import sample_images
 from vages.app.runs.gallery import Latents
+from vages.app.settings import CELEBA, CIFAR10, DIGITS, MNIST
 from vages.data import Images
 from vages.evaluation import logistic_regression
 
@@ -21,7 +21,7 @@ from vages.evaluation import logistic_regression
 class Settings:
     """What is trained, and how many images are drawn in each of the two ways."""
 
-    recipes: tuple[DeepRecipe, ...]
+    recipes: tuple[DeepSettings, ...]
     count: int = 200
 
 

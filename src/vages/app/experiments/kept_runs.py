@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from vages.app.experiments.claims import Say
-from vages.app.recipes import DeepRecipe
+from vages.app.recipes import DeepSettings
 from vages.app.recipes.deep import load_deep
 from vages.app.runs import Kept, LoadedRun, load_run, recipe_of, run_deep
 from vages.files import parse_npz
@@ -15,7 +15,7 @@ from vages.training.folder import is_run
 _LARGEST = 2**34  # bytes of arrays
 
 
-def kept_runs(recipes: tuple[DeepRecipe, ...], runs: Path, say: Say) -> list[LoadedRun]:
+def kept_runs(recipes: tuple[DeepSettings, ...], runs: Path, say: Say) -> list[LoadedRun]:
     """The run of each recipe's images and seed in `runs`, trained there unless it is there already.
 
     A run that is there may be by other settings, shorter, say: it is gone on with to its own end.
@@ -25,9 +25,9 @@ def kept_runs(recipes: tuple[DeepRecipe, ...], runs: Path, say: Say) -> list[Loa
     return [_kept_run(recipe, runs / run_name(recipe), say) for recipe in recipes]
 
 
-def run_name(recipe: DeepRecipe) -> str:
+def run_name(recipe: DeepSettings) -> str:
     """The name of a kept run: DATA-SEED, or DATA-METHOD-SEED for other methods than VaGES-MDSM."""
-    method = "" if recipe.method == DeepRecipe.method else f"{recipe.method}-"
+    method = "" if recipe.method == DeepSettings.method else f"{recipe.method}-"
     return f"{recipe.data}-{method}{recipe.seed}"
 
 
@@ -37,10 +37,10 @@ def kept_arrays(kept: Kept, name: str) -> dict[str, np.ndarray]:
         return parse_npz(folder.read_bytes(f"{name}.npz", _LARGEST), str(kept.folder), _LARGEST)
 
 
-def _kept_run(recipe: DeepRecipe, path: Path, say: Say) -> LoadedRun:
+def _kept_run(recipe: DeepSettings, path: Path, say: Say) -> LoadedRun:
     there = is_run(path)
     own = recipe_of(path) if there else recipe
-    if not isinstance(own, DeepRecipe):
+    if not isinstance(own, DeepSettings):
         raise ValueError(f"runs: expected the run of a deep model in {path}, got that of a GRBM; move it away")
     if not there or load_run(path).step < own.steps:
         fitted = run_deep(own, path, resume=there).fitted.uninterrupted()

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from vages.app.experiments.claims import Claim, Outcome, Say
-from vages.app.recipes import DeepRecipe, train_deep
-from vages.app.recipes.deep import CIFAR10, DIGITS, load_deep
+from vages.app.recipes import DeepSettings, train_deep
+from vages.app.recipes.deep import load_deep
+from vages.app.settings import CIFAR10, DIGITS
 from vages.training import Diverged, Guard
 
 
@@ -18,7 +19,7 @@ from vages.training import Diverged, Guard
 class Settings:
     """A recipe, and the values of each setting beside its own."""
 
-    recipe: DeepRecipe
+    recipe: DeepSettings
     latents: tuple[int, ...] = (20, 50, 100)
     depth: tuple[int, ...] = (2, 3, 4)
     samples: tuple[int, ...] = (2, 5, 10)
@@ -64,7 +65,7 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
     return Outcome({"recipe": asdict(recipe), "runs of": recipe.steps}, claims, {"table": table})
 
 
-def variants(settings: Settings, recipe: DeepRecipe) -> dict[str, DeepRecipe]:
+def variants(settings: Settings, recipe: DeepSettings) -> dict[str, DeepSettings]:
     """The recipe, and it with one setting changed."""
     found = {DEFAULT: recipe}
     for field in ("latents", "depth", "samples", "corrector_noise"):
@@ -76,7 +77,7 @@ def variants(settings: Settings, recipe: DeepRecipe) -> dict[str, DeepRecipe]:
     return {name: one for name, one in found.items() if name == DEFAULT or one != recipe}
 
 
-def ending(recipe: DeepRecipe, images: Any) -> dict[str, Any]:
+def ending(recipe: DeepSettings, images: Any) -> dict[str, Any]:
     """How a run ends: the mean loss and gap of its last tenth, or where it diverged."""
     try:
         fitted = train_deep(recipe, images, guard=Guard()).fitted.uninterrupted()

@@ -13,11 +13,11 @@ import numpy as np
 
 from vages.app.experiments.claims import Claim, Outcome, Say
 from vages.app.experiments.kept_runs import kept_runs
-from vages.app.recipes import DeepRecipe
-from vages.app.recipes.deep import CELEBA, CIFAR10, DIGITS
+from vages.app.recipes import DeepSettings
 from vages.app.runs import LoadedRun
 from vages.app.runs.image_quality import evaluate_run, samples_of
 from vages.app.runs.kept_quality import find_quality, keep_quality
+from vages.app.settings import CELEBA, CIFAR10, DIGITS
 from vages.evaluation import Statistics, fid, metric_name
 
 
@@ -32,7 +32,7 @@ class Published(NamedTuple):
 class Settings:
     """What is trained, how many samples are judged, and by which features."""
 
-    recipes: tuple[DeepRecipe, ...]
+    recipes: tuple[DeepSettings, ...]
     count: int = 10_000
     features: Literal["inception", "pixels"] = "inception"
 

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from vages.app.experiments.claims import Claim, Outcome, Say
-from vages.app.recipes.deep import CELEBA, CIFAR10, DIGITS, DeepRecipe, job_of_deep
+from vages.app.recipes.deep import job_of_deep
+from vages.app.settings import CELEBA, CIFAR10, DIGITS, DeepSettings
 from vages.timing import ratio
 from vages.training import iteration_costs
 
@@ -20,7 +21,7 @@ METHODS: dict[str, dict] = {
 class Settings:
     """The sizes, by the images they are for, and how long cost is measured."""
 
-    sizes: dict[str, tuple[DeepRecipe, tuple[int, int, int]]]
+    sizes: dict[str, tuple[DeepSettings, tuple[int, int, int]]]
     iterations: int = 30
     rounds: int = 5
 

@@ -4,8 +4,9 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from vages.app.recipes.deep import DeepRecipe, learner_of_deep, load_deep, parts_of_deep, training_images
+from vages.app.recipes.deep import learner_of_deep, load_deep, parts_of_deep, training_images
 from vages.app.recipes.selection import fid_selection
+from vages.app.settings import DeepSettings
 from vages.data import Images
 from vages.models import EBLVM
 from vages.training import Fitted, fit, make_seeds, one_seed
@@ -18,14 +19,14 @@ class DeepTrained(NamedTuple):
     were selected), and how it got there.
     """
 
-    recipe: DeepRecipe
+    recipe: DeepSettings
     images: Images
     model: EBLVM
     posterior: Any
     fitted: Fitted
 
 
-def train_deep(recipe: DeepRecipe, images: Images | None = None, **how: Any) -> DeepTrained:
+def train_deep(recipe: DeepSettings, images: Images | None = None, **how: Any) -> DeepTrained:
     """Train by a recipe; `how` goes to `fit`: folder, resume, guard, mesh, …"""
     images = load_deep(recipe) if images is None else images
     data = training_images(recipe, images)

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from vages.app.recipes.chains import chains_of
-from vages.app.recipes.deep import DeepRecipe
 from vages.app.recipes.sources import Pixels
+from vages.app.settings import DeepSettings
 from vages.bounds import shown
 from vages.evaluation import Grey, as_pixels
 from vages.models import EBLVM
@@ -36,7 +36,7 @@ class Samples:
 
     def __init__(
         self,
-        recipe: DeepRecipe,
+        recipe: DeepSettings,
         model: EBLVM,
         posterior: Posterior | None,
         train: np.ndarray | None,

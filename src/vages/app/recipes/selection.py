@@ -4,22 +4,22 @@ from typing import Any
 
 import numpy as np
 
-from vages.app.recipes.deep import DeepRecipe
 from vages.app.recipes.reference import check_count, statistics_of
 from vages.app.recipes.samples import Samples
 from vages.app.recipes.sources import ImageSet
+from vages.app.settings import DeepSettings
 from vages.evaluation import Grey, Inception, as_pixels, feature_moments, fid, load_inception, metric_name
 from vages.training.learner import Averages, LearnerState
 
 
-def check_selection(recipe: DeepRecipe) -> None:
+def check_selection(recipe: DeepSettings) -> None:
     """Raise unless the network is there that a recipe selects by, if it selects."""
     if recipe.fid_every:
         load_inception()
 
 
 def fid_selection(
-    recipe: DeepRecipe,
+    recipe: DeepSettings,
     train: np.ndarray,
     *,
     every: int = 5000,

@@ -7,8 +7,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from vages.app.recipes.deep import DeepRecipe, learner_of_deep, parts_of_deep
-from vages.app.recipes.recipe import Recipe, learner_of, load_data, parts_of
+from vages.app.recipes.deep import learner_of_deep, parts_of_deep
+from vages.app.recipes.grbm import learner_of, load_data, parts_of
+from vages.app.settings import DeepSettings, GRBMSettings
 from vages.data import TOYS, Batches, Splits
 from vages.memory import check_memory, shape_bytes
 from vages.nets.network import check_image_shape
@@ -24,9 +25,9 @@ class Sizes(NamedTuple):
     working: dict[str, int]
 
 
-def training_sizes(recipe: Recipe | DeepRecipe, shape: tuple[int, ...], examples: int | None) -> Sizes:
+def training_sizes(recipe: GRBMSettings | DeepSettings, shape: tuple[int, ...], examples: int | None) -> Sizes:
     """The sizes for examples of this shape, of which there may be a number. ValueError where the recipe cannot be."""
-    if isinstance(recipe, DeepRecipe):
+    if isinstance(recipe, DeepSettings):
         channels, height, width = shape
         if recipe.network == "resnet":
             check_image_shape(shape)
@@ -61,7 +62,7 @@ def check_training_memory(sizes: Sizes) -> None:
     check_memory(twice | sizes.working, advice)
 
 
-def check_recipe(recipe: Recipe, data: Splits | None = None) -> None:
+def check_recipe(recipe: GRBMSettings, data: Splits | None = None) -> None:
     """Raise whatever would be raised at the start of training, before a folder is made for it.
 
     `data` are those of the first seed or of all, where they have been read already.

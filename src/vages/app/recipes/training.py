@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from vages.app.recipes.recipe import Recipe, learner_of, load_all_data, parts_of
+from vages.app.recipes.grbm import learner_of, load_all_data, parts_of
+from vages.app.settings import GRBMSettings
 from vages.data import TOYS, Splits
 from vages.evaluation import Estimate, ais, log_density
 from vages.models import GRBM
@@ -22,7 +23,7 @@ VALIDATION = "validation_log_likelihood"
 class Trained(NamedTuple):
     """A finished run. Models, and the log-likelihoods of each, have a leading axis of seeds."""
 
-    recipe: Recipe
+    recipe: GRBMSettings
     data: Splits  # of the first seed
     models: GRBM
     test_log_likelihood: np.ndarray
@@ -33,7 +34,7 @@ class Trained(NamedTuple):
         return jax.tree.map(lambda x: x[seed], self.models)
 
 
-def train(recipe: Recipe, data: Splits | None = None, **how: Any) -> Trained:
+def train(recipe: GRBMSettings, data: Splits | None = None, **how: Any) -> Trained:
     """Train every seed in one program, and evaluate on test data; `how` goes to `fit`: folder, resume, guard, mesh, …
 
     `data` are those of `load_all_data`, where they have been read already.
@@ -92,7 +93,7 @@ def exact_log_likelihood(models: GRBM, examples: Array) -> Array:
 _log_density = eqx.filter_jit(log_density)
 
 
-def annealed_log_likelihood(recipe: Recipe, models: GRBM, examples: Array, use: str) -> np.ndarray:
+def annealed_log_likelihood(recipe: GRBMSettings, models: GRBM, examples: Array, use: str) -> np.ndarray:
     """The same with log Z by AIS, seed by seed."""
     values = []
     for i, key in enumerate(seed_keys([recipe.seed + i for i in range(len(models.latent_bias))], use)):

@@ -21,13 +21,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.app.recipes.deep import DeepRecipe
 from vages.app.recipes.samples import check_seed
 from vages.app.report import assessment_figure, chains_figure, figure_png, number_with_error
 from vages.app.runs.dataset import told_of_data
 from vages.app.runs.kept import new_folder
 from vages.app.runs.loaded import LoadedRun
 from vages.app.runs.loaded_grbm import GRBMRun
+from vages.app.settings import DeepSettings
 from vages.bounds import Bounds, check_fields, check_number
 from vages.data import Splits
 from vages.environment import environment
@@ -233,7 +233,7 @@ def _subject(run: LoadedRun | GRBMRun) -> Subject:
     if isinstance(run, GRBMRun):
         denoising = run.recipe.method.endswith("dsm")
         return Subject(run.model, run.posterior, run.splits, run.recipe.sigma if denoising else 0.0, None)
-    recipe: DeepRecipe = run.recipe
+    recipe: DeepSettings = run.recipe
     corrector = None
     if run.has_latents and recipe.method == "vages-mdsm" and recipe.corrector_steps:
         corrector = Corrector(recipe.corrector_steps, recipe.corrector_size, recipe.corrector_noise)

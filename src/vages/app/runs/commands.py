@@ -4,9 +4,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from vages.app.recipes.deep import DEEP_PRESETS
-from vages.app.recipes.recipe import PRESETS
 from vages.app.runs.config import config_of
+from vages.app.settings import DEEP_PRESETS, PRESETS
 
 
 def train_command(config: dict[str, Any]) -> tuple[str, list[str]] | None:

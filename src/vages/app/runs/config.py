@@ -4,23 +4,22 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from vages.app.recipes.deep import DeepRecipe
-from vages.app.recipes.recipe import Recipe
+from vages.app.settings import DeepSettings, GRBMSettings
 from vages.storage.directory import Directory
 from vages.training import RunFolder
 from vages.training.checkpoint import last_step, newest_about
 from vages.training.digests import canonical, settings_digest
 
-_KINDS = {"grbm": Recipe, "deep": DeepRecipe}
+_KINDS = {"grbm": GRBMSettings, "deep": DeepSettings}
 
 
-def config_of(recipe: Recipe | DeepRecipe) -> dict[str, Any]:
+def config_of(recipe: GRBMSettings | DeepSettings) -> dict[str, Any]:
     """What config.json holds."""
     kind = next(name for name, kind in _KINDS.items() if isinstance(recipe, kind))
     return {"model": kind, **asdict(recipe)}
 
 
-def recipe_of(path: Path) -> Recipe | DeepRecipe:
+def recipe_of(path: Path) -> GRBMSettings | DeepSettings:
     """The recipe in a run's folder. An edited config.json is refused, as far as a checkpoint tells it."""
     config = RunFolder.peek(path)
     recipe = _recipe(config, str(path / "config.json"))
@@ -29,7 +28,7 @@ def recipe_of(path: Path) -> Recipe | DeepRecipe:
     return recipe
 
 
-def _recipe(config: dict[str, Any], name: str) -> Recipe | DeepRecipe:
+def _recipe(config: dict[str, Any], name: str) -> GRBMSettings | DeepSettings:
     """The recipe of a config; `name` is for the error."""
     config = dict(config)
     kind = _KINDS.get(str(config.pop("model", None)))
@@ -45,7 +44,9 @@ def _recipe(config: dict[str, Any], name: str) -> Recipe | DeepRecipe:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _check_unedited(path: Path, config: dict[str, Any], recipe: Recipe | DeepRecipe, about: dict[str, Any]) -> None:
+def _check_unedited(
+    path: Path, config: dict[str, Any], recipe: GRBMSettings | DeepSettings, about: dict[str, Any]
+) -> None:
     """Raise unless config.json has the settings of the checkpoint, or those that a resume has announced since."""
     if settings_digest(config) == about.get("settings_sha256"):
         return
@@ -78,7 +79,7 @@ def _announced(path: Path) -> dict[str, str]:
     return announced
 
 
-def check_resumable(recipe: Recipe | DeepRecipe, path: Path) -> list[str]:
+def check_resumable(recipe: GRBMSettings | DeepSettings, path: Path) -> list[str]:
     """Raise unless the run in this folder can go on by the recipe; nothing is written. The settings that change."""
     earlier = recipe_of(path)
     before, now = config_of(earlier), config_of(recipe)
@@ -93,7 +94,7 @@ def check_resumable(recipe: Recipe | DeepRecipe, path: Path) -> list[str]:
     return changed
 
 
-def reopened(recipe: Recipe | DeepRecipe, path: Path, dataset: dict[str, Any] | None = None) -> RunFolder:
+def reopened(recipe: GRBMSettings | DeepSettings, path: Path, dataset: dict[str, Any] | None = None) -> RunFolder:
     """The folder of a run that this recipe can go on with; its config is brought up to date.
 
     `dataset` is what the run's next checkpoints say of its data.
@@ -106,11 +107,11 @@ def reopened(recipe: Recipe | DeepRecipe, path: Path, dataset: dict[str, Any] | 
     return folder
 
 
-def _free_settings(earlier: Recipe | DeepRecipe, now: Recipe | DeepRecipe) -> set[str]:
+def _free_settings(earlier: GRBMSettings | DeepSettings, now: GRBMSettings | DeepSettings) -> set[str]:
     """The settings that may differ between two recipes of one run."""
     return {"sampling"} if any(map(rate_depends_on_steps, (earlier, now))) else {"sampling", "steps"}
 
 
-def rate_depends_on_steps(recipe: Recipe | DeepRecipe) -> bool:
+def rate_depends_on_steps(recipe: GRBMSettings | DeepSettings) -> bool:
     """Whether the learning rate of an iteration depends on how many there are: as it decays, or in a cut warm-up."""
-    return recipe.decay != "constant" or (isinstance(recipe, DeepRecipe) and recipe.warmup > recipe.steps // 10)
+    return recipe.decay != "constant" or (isinstance(recipe, DeepSettings) and recipe.warmup > recipe.steps // 10)

@@ -13,13 +13,14 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from vages.app.recipes.deep import DeepRecipe, load_deep, training_parts
-from vages.app.recipes.recipe import Recipe, load_all_data
+from vages.app.recipes.deep import load_deep, training_parts
+from vages.app.recipes.grbm import load_all_data
+from vages.app.settings import DeepSettings, GRBMSettings
 from vages.data import IMAGE_SETS, TOYS, Images, Splits, load_images
 from vages.terminal import printable
 from vages.training.digests import fingerprint
 
-AnyRecipe = TypeVar("AnyRecipe", Recipe, DeepRecipe)
+AnyRecipe = TypeVar("AnyRecipe", GRBMSettings, DeepSettings)
 Data = TypeVar("Data")
 Fingerprints = dict[str, dict[str, Any]]  # of each split by its name
 
@@ -45,25 +46,25 @@ def told_of_data(about: dict[str, Any]) -> str:
     return f"evaluated on {about['name']}, not on the run's own data"
 
 
-def read_grbm(recipe: Recipe) -> tuple[Splits, Fingerprints]:
+def read_grbm(recipe: GRBMSettings) -> tuple[Splits, Fingerprints]:
     """The data of all seeds (see `load_all_data`) and their fingerprints."""
     data = load_all_data(recipe)
     return data, _fingerprints(data, (data.train,))
 
 
-def read_deep(recipe: DeepRecipe) -> tuple[Images, Fingerprints]:
+def read_deep(recipe: DeepSettings) -> tuple[Images, Fingerprints]:
     """The images and their fingerprints; that of the training images has the mirror images in it."""
     images = load_deep(recipe)
     return images, _fingerprints(images.splits, training_parts(recipe, images))
 
 
-def read_other_images(recipe: DeepRecipe) -> tuple[Images, Fingerprints]:
+def read_other_images(recipe: DeepSettings) -> tuple[Images, Fingerprints]:
     """The same for images that nothing is trained on: a batch may be larger."""
     images = load_images(recipe.data, seed=recipe.seed)
     return images, _fingerprints(images.splits, training_parts(recipe, images))
 
 
-def dataset_record(recipe: Recipe | DeepRecipe, run: Path, fingerprints: Fingerprints) -> dict[str, Any]:
+def dataset_record(recipe: GRBMSettings | DeepSettings, run: Path, fingerprints: Fingerprints) -> dict[str, Any]:
     """What a run records of its data. Sets that have a name have no path; it is looked for as $VAGES_DATA says."""
     if _has_name(recipe):
         return dict(fingerprints)
@@ -138,7 +139,7 @@ def other_data(
     return RunData(value, name, bool(expected) and all(got[key] == one for key, one in expected.items()), got)
 
 
-def places(run: Path, recipe: Recipe | DeepRecipe, about: dict[str, Any]) -> list[str]:
+def places(run: Path, recipe: GRBMSettings | DeepSettings, about: dict[str, Any]) -> list[str]:
     """Where a run's data may be, in the order in which they are tried.
 
     The name of a set; else the path where the data were, the same place as seen from the run's folder (of a project
@@ -173,8 +174,8 @@ def _fingerprints(splits: Splits, train: tuple[np.ndarray, ...]) -> Fingerprints
         return dict(zip(Splits._fields, found, strict=True))
 
 
-def _has_name(recipe: Recipe | DeepRecipe) -> bool:
-    return recipe.data in (IMAGE_SETS if isinstance(recipe, DeepRecipe) else (*TOYS, "freyface"))
+def _has_name(recipe: GRBMSettings | DeepSettings) -> bool:
+    return recipe.data in (IMAGE_SETS if isinstance(recipe, DeepSettings) else (*TOYS, "freyface"))
 
 
 def _can_be_kept(text: str) -> bool:

@@ -10,7 +10,6 @@ import numpy as np
 
 from vages.app.output.progress import ProgressBar
 from vages.app.recipes.chains import chains_of
-from vages.app.recipes.deep import DeepRecipe
 from vages.app.recipes.deep_training import DeepTrained, train_deep
 from vages.app.recipes.selection import check_selection
 from vages.app.recipes.sizes import check_training_memory, training_sizes
@@ -20,6 +19,7 @@ from vages.app.runs.dataset import data_digests, read_deep
 from vages.app.runs.reports import reported
 from vages.app.runs.saved import saved_step
 from vages.app.runs.training_data import data_to_train_on
+from vages.app.settings import DeepSettings
 from vages.posteriors import posterior_means
 from vages.samplers import LangevinSamples, sample_v
 from vages.training import RunFolder, by_writer, check_batch, check_same, seed_keys
@@ -29,7 +29,7 @@ GRID = 100  # images in a first look
 
 
 def run_deep(
-    recipe: DeepRecipe,
+    recipe: DeepSettings,
     path: Path,
     *,
     resume: bool = False,

@@ -6,7 +6,6 @@ from typing import Any
 
 from vages.app.output.progress import ProgressBar
 from vages.app.recipes.pictures import draw
-from vages.app.recipes.recipe import Recipe
 from vages.app.recipes.sizes import check_recipe
 from vages.app.recipes.training import Trained, train
 from vages.app.report import figure_png
@@ -15,13 +14,14 @@ from vages.app.runs.dataset import data_digests, read_grbm
 from vages.app.runs.reports import reported
 from vages.app.runs.saved import saved_step
 from vages.app.runs.training_data import data_to_train_on
+from vages.app.settings import GRBMSettings
 from vages.data import TOYS
 from vages.training import RunFolder, by_writer, check_batch, check_same
 from vages.training.fit import Callback
 
 
 def run_recipe(
-    recipe: Recipe,
+    recipe: GRBMSettings,
     path: Path,
     *,
     resume: bool = False,

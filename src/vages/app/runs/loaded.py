@@ -11,9 +11,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from vages.app.recipes.deep import DeepRecipe, parts_of_deep
+from vages.app.recipes.deep import parts_of_deep
 from vages.app.runs.config import recipe_of
 from vages.app.runs.dataset import RunData, other_data, own_data, read_deep, read_other_images
+from vages.app.settings import DeepSettings
 from vages.data import Images
 from vages.memory import check_memory, shape_bytes
 from vages.models import EBLVM
@@ -33,7 +34,7 @@ class LoadedRun:
     """What a run had learnt at a step: the model and the posterior, as they were, averaged, or selected till then."""
 
     path: Path
-    recipe: DeepRecipe
+    recipe: DeepSettings
     model: EBLVM
     posterior: Posterior
     step: int
@@ -95,7 +96,7 @@ def load_run(
     refused if they are others.
     """
     recipe = recipe_of(path)
-    if not isinstance(recipe, DeepRecipe):
+    if not isinstance(recipe, DeepSettings):
         raise ValueError(
             f"run: expected the run of a deep model, got {path}, that of a GRBM; 'vages train' has drawn its samples "
             "in that folder"
@@ -118,7 +119,7 @@ def load_run(
     return run
 
 
-def _restored(recipe: DeepRecipe, found: Checkpoint, prefix: str) -> Averages:
+def _restored(recipe: DeepSettings, found: Checkpoint, prefix: str) -> Averages:
     """The model and the posterior that lie under a prefix."""
     data = found.about.get("data")
     shape = data.get("shape") if isinstance(data, dict) else None

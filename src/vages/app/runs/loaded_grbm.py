@@ -11,9 +11,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from vages.app.recipes.recipe import Recipe, parts_of
+from vages.app.recipes.grbm import parts_of
 from vages.app.runs.config import recipe_of
 from vages.app.runs.dataset import RunData, other_data, own_data, read_grbm
+from vages.app.settings import GRBMSettings
 from vages.data import TOYS, Splits
 from vages.memory import check_memory, shape_bytes
 from vages.models import GRBM
@@ -33,7 +34,7 @@ class GRBMRun:
     """What a run had learnt at a step, of one of its seeds: the model that `train` would have reported."""
 
     path: Path
-    recipe: Recipe
+    recipe: GRBMSettings
     model: GRBM
     posterior: Posterior
     step: int
@@ -87,7 +88,7 @@ def load_grbm_run(
     the last model, or its average.
     """
     recipe = recipe_of(path)
-    if not isinstance(recipe, Recipe):
+    if not isinstance(recipe, GRBMSettings):
         raise ValueError(f"run: expected the run of a GRBM, got {path}, that of a deep model; use load_run")
     if not 0 <= seed < recipe.seeds:
         raise ValueError(f"seed: expected one of the {recipe.seeds} seeds of {path}, counted from 0, got {seed}")

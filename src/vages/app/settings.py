@@ -1,0 +1,170 @@
+"""The settings of recipes: frozen dataclasses of plain values, and the presets. Nothing here imports JAX."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from vages.bounds import (
+    ITERATIONS,
+    MAX_ENUMERATED,
+    MAYBE_ITERATIONS,
+    MAYBE_SCALE,
+    SCALE,
+    SEED,
+    Bounds,
+    check_fields,
+    shown,
+)
+
+Method = Literal["vages-dsm", "dsm", "bidsm", "vages-ksd", "ksd", "is-ksd", "cd", "pcd", "nce", "vnce"]
+DeepMethod = Literal["vages-mdsm", "bimdsm", "mdsm"]
+Decay = Literal["constant", "cosine"]
+Network = Literal["resnet", "mlp"]
+Gap = Literal["kl", "fisher"]
+Spacing = Literal["linear", "geometric"]
+Precision = Literal["float32", "bfloat16"]
+UNROLLED = Bounds(0, 1000)  # of steps that the compiler lays out one by one
+DECAY = Bounds(0, 1 - 2**-24, "0.999 is usual")  # the largest float32 below 1
+_BATCH = Bounds(2, 2**24, "the noise levels are spread over the batch, and a single example has the first alone")
+
+
+@dataclass(frozen=True)
+class GRBMSettings:
+    """Everything that decides a result. The defaults are the paper's for the checkerboard."""
+
+    data: str = "checkerboard"
+    method: Method = "vages-dsm"
+    latents: Annotated[int, Bounds(1, 2**20)] = 4
+    samples: Annotated[int | None, Bounds(1, 2**20)] = None  # L; None: the paper's choice for the method
+    posterior_steps: Annotated[int, UNROLLED] = 5  # K
+    unrolled: Annotated[int, UNROLLED] = 5  # N, of BiDSM
+    sigma: Annotated[float, SCALE] = 0.05  # noise level of DSM
+    bandwidth: Annotated[float, SCALE] = 0.1  # of KSD's kernel
+    chain_steps: Annotated[int, Bounds(1, 10**6)] = 1  # k, of CD and PCD
+    control_variate: bool = False
+    steps: Annotated[int, ITERATIONS] = 100_000
+    batch: Annotated[int, Bounds(1, 2**24)] = 100
+    learning_rate: Annotated[float, SCALE] = 1e-3
+    decay: Decay = "constant"  # of the learning rate; a cosine ends at 0
+    warmup: Annotated[int, MAYBE_ITERATIONS] = 0  # iterations over which the learning rate rises to its value
+    clip: Annotated[float | None, SCALE] = None  # the gradient's largest norm
+    ema: Annotated[float | None, DECAY] = None  # of the averages of model and posterior, which are then evaluated
+    seeds: Annotated[int, Bounds(1, 2**16)] = 1
+    seed: Annotated[int, Bounds(0, 2**64)] = 0
+    evaluate_every: Annotated[int, ITERATIONS] = 2000
+    annealing: Annotated[int, Bounds(1, 10**6)] = 2000  # chains and temperatures of AIS, for many latents
+
+    def __post_init__(self):
+        check_choices(self)
+        check_fields(self)
+        if self.seed + self.seeds > 2**32:
+            raise ValueError(
+                f"seed: expected seeds below 2**32, got {self.seed} and {self.seeds - 1} after it; choose another"
+            )
+        if self.control_variate and not self.method.startswith("vages"):
+            raise ValueError(
+                f"control_variate: expected a method vages-dsm or vages-ksd, got {self.method}; leave it out"
+            )
+        if self.method in ("dsm", "ksd") and self.latents > MAX_ENUMERATED:
+            raise ValueError(
+                f"latents: expected at most {MAX_ENUMERATED} for the exact method {self.method}, which sums over all "
+                f"states, got {self.latents}; use vages-{self.method}"
+            )
+
+
+@dataclass(frozen=True)
+class DeepSettings:
+    """Everything that decides a result. The defaults are the paper's for CIFAR10, but for warm-up, EMA and dtype.
+
+    `mdsm` learns a plain EBM of the same size, exactly; it has no posterior, and no use for what is said of one.
+    """
+
+    data: str = "cifar10"
+    method: DeepMethod = "vages-mdsm"
+    network: Network = "resnet"
+    width: Annotated[int, Bounds(1, 2**16)] = 128  # channels of the first convolution, or units of a layer
+    depth: Annotated[int, Bounds(1, 256)] = 3  # blocks at each resolution, or layers
+    latents: Annotated[int, Bounds(1, 2**20)] = 50
+    head_width: Annotated[int | None, Bounds(1, 2**20)] = None  # None: half a resnet's last layer, or an mlp's width
+    samples: Annotated[int, Bounds(1, 2**20)] = 2  # L
+    posterior_steps: Annotated[int, UNROLLED] = 5  # K
+    divergence: Gap = "fisher"
+    corrector_steps: Annotated[int, Bounds(0, 10**5)] = 5  # C
+    corrector_size: Annotated[float, replace(SCALE, hint="corrector_steps 0 corrects nothing")] = 1e-2
+    corrector_noise: Annotated[float, replace(MAYBE_SCALE, hint="0 adds none")] = 1e-4
+    unrolled: Annotated[int, UNROLLED] = 0  # N, of BiMDSM
+    sigma_base: Annotated[float, SCALE] = 0.1
+    sigma_begin: Annotated[float, SCALE] = 0.05
+    sigma_end: Annotated[float, SCALE] = 1.2
+    spacing: Spacing = "linear"
+    flips: bool = False  # each image also as in a mirror
+    steps: Annotated[int, ITERATIONS] = 300_000
+    batch: Annotated[int, _BATCH] = 100
+    learning_rate: Annotated[float, SCALE] = 5e-5
+    posterior_learning_rate: Annotated[float | None, SCALE] = None  # None: the same
+    final_learning_rate: Annotated[float, MAYBE_SCALE] = 1e-6
+    decay: Decay = "cosine"
+    warmup: Annotated[int, MAYBE_ITERATIONS] = 1000
+    clip: Annotated[float | None, SCALE] = None
+    ema: Annotated[float | None, DECAY] = 0.9995
+    precision: Precision = "bfloat16"  # of the networks; parameters and energies are float32
+    seed: Annotated[int, SEED] = 0
+    sampling: float = 1.0  # length of the sampler's schedule, 1 is the paper's 2,700 steps
+    fid_every: Annotated[int, MAYBE_ITERATIONS] = 0  # between two looks at FID-1k, whose best is kept; 0: the last is
+
+    def __post_init__(self):
+        check_choices(self)
+        check_fields(self)
+        if not 0 < self.sampling <= 10:
+            raise ValueError(f"sampling: expected a length above 0, up to 10, got {self.sampling}; 1 is the paper's")
+        if self.fid_every and self.steps % self.fid_every:
+            raise ValueError(
+                f"fid_every: expected a divisor of the {self.steps} iterations, got {self.fid_every}; change either"
+            )
+
+
+def check_choices(recipe: Any) -> None:
+    """Raise where a setting that is a choice among words is none of them, as in a file that was edited by hand."""
+    for field in fields(recipe):
+        value, choices = getattr(recipe, field.name), get_args(field.type)
+        if get_origin(field.type) is Literal and value not in choices:
+            raise ValueError(f"{field.name}: expected one of {', '.join(choices)}, got {value!r}; choose one")
+        if field.type is bool and type(value) is not bool:
+            raise ValueError(f"{field.name}: expected true or false, got {shown(value)}; choose one")
+    if type(recipe.data) is not str or not recipe.data or "\0" in recipe.data:
+        raise ValueError(f"data: expected the name of a dataset, file or folder, got {shown(recipe.data)}; name one")
+
+
+CHECKERBOARD = GRBMSettings()
+FREYFACE = GRBMSettings(data="freyface", latents=400, sigma=0.3, steps=20_000, learning_rate=2e-4)
+PRESETS = {"checkerboard": CHECKERBOARD, "freyface": FREYFACE}
+
+CIFAR10 = DeepSettings()
+MNIST = DeepSettings(
+    data="mnist",
+    width=64,
+    depth=2,
+    sigma_begin=0.1,
+    sigma_end=3.0,
+    spacing="geometric",
+    steps=100_000,
+    learning_rate=1e-4,
+    warmup=5000,
+)
+CELEBA = DeepSettings(data="celeba", flips=True, corrector_steps=50, corrector_size=5e-4)
+DIGITS = DeepSettings(
+    data="digits",
+    network="mlp",
+    width=256,
+    depth=4,
+    latents=16,
+    head_width=256,
+    sigma_begin=0.1,
+    sigma_end=1.5,
+    spacing="geometric",
+    steps=20_000,
+    learning_rate=5e-4,
+    warmup=200,
+    ema=0.999,
+    precision="float32",
+)
+DEEP_PRESETS = {"mnist": MNIST, "cifar10": CIFAR10, "celeba": CELEBA, "digits": DIGITS}

@@ -77,7 +77,30 @@ PAIRS = {
         ),
     ),
     "layers": lambda: (linear_gaussian(), own_layers()),
+    "noise-conditional vectors": lambda: _noise_conditional(
+        vages.NoiseConditionalEBLVM.vectors(
+            KEY, 3, sigma_data=0.7, h=Binary(2), width=4, depth=1, features=3, head_width=2, embedding=4, classes=2
+        )
+    ),
+    "noise-conditional images": lambda: _noise_conditional(
+        vages.NoiseConditionalEBLVM.images(
+            KEY,
+            (1, 4, 4),
+            sigma_data=0.5,
+            h=Real(2),
+            widths=(2, 4),
+            blocks=1,
+            features=3,
+            head_width=2,
+            embedding=4,
+            compute_dtype="bfloat16",
+        )
+    ),
 }
+
+
+def _noise_conditional(model):
+    return model, vages.FeaturePosterior.init(KEY, model, width=3)
 
 
 @cache

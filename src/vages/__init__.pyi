@@ -54,8 +54,10 @@ from .models import DeepEBLVM as DeepEBLVM
 from .models import EnergyModel as EnergyModel
 from .models import LinearGaussian as LinearGaussian
 from .models import Mixed as Mixed
+from .models import NoiseConditionalEBLVM as NoiseConditionalEBLVM
 from .models import TractableEBLVM as TractableEBLVM
 from .models import encode as encode
+from .models import measure_sigma_data as measure_sigma_data
 from .objectives import DSM as DSM
 from .objectives import KSD as KSD
 from .objectives import MDSM as MDSM
@@ -67,6 +69,7 @@ from .objectives import BiMDSM as BiMDSM
 from .objectives import ContrastiveDivergence as ContrastiveDivergence
 from .objectives import Enumerated as Enumerated
 from .objectives import Importance as Importance
+from .objectives import NoiseConditionalDSM as NoiseConditionalDSM
 from .objectives import NoiseRange as NoiseRange
 from .objectives import Objective as Objective
 from .objectives import Variational as Variational
@@ -78,6 +81,7 @@ from .posteriors import BernoulliPosterior as BernoulliPosterior
 from .posteriors import CategoricalPosterior as CategoricalPosterior
 from .posteriors import Corrector as Corrector
 from .posteriors import ExactPosterior as ExactPosterior
+from .posteriors import FeaturePosterior as FeaturePosterior
 from .posteriors import GaussianPosterior as GaussianPosterior
 from .posteriors import JointPosterior as JointPosterior
 from .posteriors import Posterior as Posterior
@@ -89,6 +93,7 @@ from .samplers import MCMC as MCMC
 from .samplers import Annealed as Annealed
 from .samplers import Gibbs as Gibbs
 from .samplers import Held as Held
+from .samplers import Heun as Heun
 from .samplers import Samples as Samples
 from .samplers import SamplingWarning as SamplingWarning
 from .samplers import Schedule as Schedule

@@ -34,12 +34,16 @@ def vaes(model: EBLVM, v: Array | Encoding, h: Any, weights: Array | None = None
     """
     _check(model, v, context, h, weights=weights)
     encoding = encode(model, v, context)
+    return encoding.pullback(cotangents(model, encoding.features, h, weights))[0]
+
+
+def cotangents(model: EBLVM, features: Any, h: Any, weights: Array | None = None) -> Any:
+    """mean_i ∇_f log p̃(f, h_i) of each example, shaped like its features f. Their pullback to v is VaES."""
 
     def mean_log_joint(features, h, weights):
         return _mean(jax.vmap(lambda h: model.log_joint(features, h))(h), weights)
 
-    cotangent = jax.vmap(jax.grad(mean_log_joint, allow_int=True))(encoding.features, h, weights)
-    return encoding.pullback(cotangent)[0]
+    return jax.vmap(jax.grad(mean_log_joint, allow_int=True))(features, h, weights)
 
 
 def vaes_cv(model: EBLVM, log_q: Callable[..., Array], v: Array | Encoding, h: Any, *, context: Any = None) -> Array:
@@ -79,6 +83,13 @@ def surrogate(
     v, context = (v.v, v.context) if isinstance(v, Encoding) else (v, context)
     h, z, weights = jax.lax.stop_gradient((h, z, weights))  # q may be made of the model's parameters
     features, features_dot = jax.jvp(lambda v: features_of(model, v, context), (v,), (z,))
+    return jnp.mean(slopes(model, features, features_dot, h, weights))
+
+
+def slopes(
+    model: EBLVM, features: Any, features_dot: Any, h: Any, weights: Array | None = None
+) -> Float[Array, "batch"]:
+    """The surrogate of each example, from its features and their tangents along z."""
 
     def one_example(features, features_dot, h, weights):
         log_joint, slope = jax.jvp(
@@ -91,7 +102,7 @@ def surrogate(
         covariance = jnp.sum(share * slope_gap * log_joint_gap)
         return _mean(slope, weights) + (covariance - jax.lax.stop_gradient(covariance))
 
-    return jnp.mean(jax.vmap(one_example)(features, features_dot, h, weights))
+    return jax.vmap(one_example)(features, features_dot, h, weights)
 
 
 def expectation_term(model: Model, v: Array, h: Any, weights: Array | None = None) -> Model:

@@ -3,25 +3,30 @@
 from vages.models.deep import DeepEBLVM
 from vages.models.eblvm import EBLVM, TractableEBLVM
 from vages.models.ebm import EBM
-from vages.models.encoding import Encoding, encode, features_of
+from vages.models.encoding import Encoding, encode, features_of, linearize
 from vages.models.energy import EnergyModel
 from vages.models.enumeration import log_joints, log_marginal
 from vages.models.grbm import GRBM
 from vages.models.linear_gaussian import LinearGaussian
 from vages.models.mixed import Mixed
+from vages.models.noise_conditional import Coupling, NoiseConditionalEBLVM, measure_sigma_data
 
 __all__ = [
     "EBLVM",
     "EBM",
     "GRBM",
+    "Coupling",
     "DeepEBLVM",
     "Encoding",
     "EnergyModel",
     "LinearGaussian",
     "Mixed",
+    "NoiseConditionalEBLVM",
     "TractableEBLVM",
     "encode",
     "features_of",
+    "linearize",
     "log_joints",
     "log_marginal",
+    "measure_sigma_data",
 ]

@@ -1,9 +1,22 @@
 """Network blocks that models and posteriors are built from: functions of one example, channels first."""
 
+from vages.nets.conditional import ConditionalMLP, ConditionalNetwork, Embedding
 from vages.nets.encoder import ConvEncoder
 from vages.nets.mlp import ResidualMLP
 from vages.nets.network import Network
 from vages.nets.readout import Quadratic, Readout
 from vages.nets.resnet import ResNet
+from vages.nets.unet import UNet
 
-__all__ = ["ConvEncoder", "Network", "Quadratic", "Readout", "ResNet", "ResidualMLP"]
+__all__ = [
+    "ConditionalMLP",
+    "ConditionalNetwork",
+    "ConvEncoder",
+    "Embedding",
+    "Network",
+    "Quadratic",
+    "Readout",
+    "ResNet",
+    "ResidualMLP",
+    "UNet",
+]

@@ -7,6 +7,7 @@ from vages.objectives.ksd import KSD
 from vages.objectives.latents import Enumerated, Importance, Latents, LatentSource, Marginal, Variational
 from vages.objectives.nce import NCE, VNCE
 from vages.objectives.noise import Noised, NoiseRange, add_noise, perturb
+from vages.objectives.noise_conditional import NoiseConditionalDSM
 from vages.objectives.objective import Batch, Data, Given, Metrics, Objective, Points, as_objective, frozen
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Latents",
     "Marginal",
     "Metrics",
+    "NoiseConditionalDSM",
     "NoiseRange",
     "Noised",
     "Objective",

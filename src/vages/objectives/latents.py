@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.checks import check_count
 from vages.distributions import Distribution
 from vages.domains import MAX_STATES, Binary, Empty
-from vages.estimators import surrogate, vaes
+from vages.estimators import cotangents, slopes, surrogate, vaes
 from vages.models import EBLVM, Encoding, features_of, log_marginal
 from vages.posteriors import Corrector
 
@@ -38,23 +38,38 @@ class Latents(NamedTuple):
         """A scalar whose gradient in the model is the batch mean of zᵀVaGES."""
         return surrogate(model, encoding, self.h, z, self.weights)
 
+    def cotangents(self, model: EBLVM, encoding: Encoding) -> Any:
+        """Of the features, whose pullback is the score."""
+        return cotangents(model, encoding.features, self.h, self.weights)
+
+    def slopes(self, model: EBLVM, features: Any, features_dot: Any, dtype: Any) -> Float[Array, "batch"]:
+        """The surrogate of each example, from its features and their tangents along z."""
+        return slopes(model, features, features_dot, self.h, self.weights)
+
 
 class Marginal(NamedTuple):
     """All states of h at once, summed in blocks of bounded memory: no approximation is left."""
 
     def score(self, model: EBLVM, encoding: Encoding) -> Array:
         """∇_v log p̃(v), exactly."""
-        total = lambda features: log_marginal(model, features, encoding.v.dtype)
-        return encoding.pullback(jax.vmap(jax.grad(total, allow_int=True))(encoding.features))[0]
+        return encoding.pullback(self.cotangents(model, encoding))[0]
 
     def surrogate(self, model: EBLVM, encoding: Encoding, z: Array) -> Float[Array, ""]:
         """The batch mean of zᵀ∇_v log p̃(v)."""
+        features, features_dot = jax.jvp(
+            lambda v: features_of(model, v, encoding.context), (encoding.v,), (jax.lax.stop_gradient(z),)
+        )
+        return jnp.mean(self.slopes(model, features, features_dot, encoding.v.dtype))
 
-        def total(v):
-            features = features_of(model, v, encoding.context)
-            return jax.vmap(lambda features: log_marginal(model, features, v.dtype))(features)
+    def cotangents(self, model: EBLVM, encoding: Encoding) -> Any:
+        """Of the features, whose pullback is the score."""
+        total = lambda features: log_marginal(model, features, encoding.v.dtype)
+        return jax.vmap(jax.grad(total, allow_int=True))(encoding.features)
 
-        return jnp.mean(jax.jvp(total, (encoding.v,), (jax.lax.stop_gradient(z),))[1])
+    def slopes(self, model: EBLVM, features: Any, features_dot: Any, dtype: Any) -> Float[Array, "batch"]:
+        """The surrogate of each example, from its features and their tangents along z."""
+        total = jax.vmap(lambda features: log_marginal(model, features, dtype))
+        return jax.jvp(total, (features,), (features_dot,))[1]
 
 
 class LatentSource(ABC):

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.checks import told
 from vages.distributions import Distribution
-from vages.models import EBLVM, Encoding
+from vages.models import EBLVM, Encoding, encode
 from vages.posteriors import Posterior
 
 Metrics = dict[str, Array]
@@ -83,6 +83,10 @@ class Objective(ABC):
     def perturb(self, key: PRNGKeyArray, batch: Batch) -> Any:
         """Where the model and the posterior are looked at: a noised batch, or the batch itself."""
         return Data(batch.v, batch.context)
+
+    def encode(self, model: EBLVM, points: Any) -> Encoding:
+        """The features at the points, which the posterior's steps and the loss share."""
+        return encode(model, points.v, points.context)
 
     @abstractmethod
     def loss(

@@ -5,6 +5,7 @@ from vages.posteriors.conditioned import Conditioned
 from vages.posteriors.corrector import Corrector, langevin_corrector
 from vages.posteriors.divergences import Divergence, fisher, kl
 from vages.posteriors.exact import ExactPosterior, Listed
+from vages.posteriors.features import FeaturePosterior
 from vages.posteriors.learnt import (
     BernoulliPosterior,
     CategoricalPosterior,
@@ -24,6 +25,7 @@ __all__ = [
     "Corrector",
     "Divergence",
     "ExactPosterior",
+    "FeaturePosterior",
     "GaussianPosterior",
     "Halves",
     "Heads",

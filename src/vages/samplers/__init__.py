@@ -8,6 +8,7 @@ from vages.samplers.gibbs import (
     gibbs_sample,
     gibbs_step,
 )
+from vages.samplers.heun import Heun
 from vages.samplers.langevin import (
     Held,
     LangevinState,
@@ -28,6 +29,7 @@ __all__ = [
     "Gibbs",
     "GibbsState",
     "Held",
+    "Heun",
     "LangevinSamples",
     "LangevinState",
     "Move",

@@ -28,13 +28,14 @@ from vages.samplers.chains import Job
 from vages.samplers.checks import as_rows, check_call, check_untraced, held_pixels
 from vages.samplers.exact import can_list, sample_exactly, sample_posterior_exactly
 from vages.samplers.gibbs import Gibbs, can_gibbs
+from vages.samplers.heun import Heun
 from vages.samplers.langevin import Held, chain_dtype
 from vages.samplers.mcmc import MCMC
 from vages.samplers.moves import far_apart
 from vages.samplers.samples import Samples, check_drawn, diagnose, warn
 from vages.samplers.target import State, assemble, latents
 
-Sampler = MCMC | Gibbs | Annealed
+Sampler = MCMC | Gibbs | Annealed | Heun
 
 _CHAINS = 16  # so many rarely start in one mode of two
 _LEAST_DRAWS = 250  # of a chain, for R̂ to mean something
@@ -55,7 +56,8 @@ def sample(
     """n draws of (v, h) ~ p(v, h), or of v ~ p(v | h) where h is given.
 
     Independent draws where closed forms allow them; Gibbs sampling where p(v | h) and p(h | v) are known; NUTS
-    elsewhere (see `MCMC`). `sampler` says otherwise: `MCMC`, `Gibbs`, or the paper's `Annealed`.
+    elsewhere (see `MCMC`). `sampler` says otherwise: `MCMC`, `Gibbs`, the paper's `Annealed`, or `Heun` for a model of
+    every noise level.
 
     `chains` (16) start far apart, or at `start`: v of each chain, or (v, h). Entries of v that are `held` stay as they
     are, and the others are drawn given them. `h`, `context` and what is held are those of one example, which all draws
@@ -80,7 +82,10 @@ def sample(
             return _independent(*sample_exactly(key, model, n), n)
         only_held = not set(given) - {"mask", "known"} and targets == 1
         sampler = Gibbs() if can_gibbs(model) and only_held else MCMC()
-    check_kind("sampler", sampler, Sampler, "a sampler", "write MCMC(), Gibbs() or Annealed()")
+    check_kind("sampler", sampler, Sampler, "a sampler", "write MCMC(), Gibbs(), Annealed() or Heun()")
+    if isinstance(sampler, Heun):
+        _refuse(sampler, start=start, chains=chains, held=held)
+        return sampler.draw(key, model, n, given.get("h"), given.get("context"))
     if isinstance(sampler, Annealed):
         return _annealed(key, model, n, sampler, h, held, context=context, start=start, chains=chains)
     count = chains if chains is not None else 2 if targets > 1 else _CHAINS
@@ -254,9 +259,7 @@ def _annealed(
     key: PRNGKeyArray, model: EBLVM, n: int, sampler: Annealed, h: Any, held: Held | None, **others: Any
 ) -> Samples:
     """The paper's sampler: n chains, and the end of each."""
-    for name, value in others.items():
-        if value is not None:
-            raise TypeError(f"{name}: expected none for Annealed, got {told(value)}; leave it out, or use MCMC()")
+    _refuse(sampler, **others)
     pixels: dict[str, Any] = {} if held is None else {"mask": held.mask, "known": held.known}
     if h is not None:
         h = jnp.broadcast_to(h, (n, *model.h.shape)) if jnp.ndim(h) == len(model.h.shape) else h
@@ -268,3 +271,11 @@ def _annealed(
     steps = sampler.schedule.steps + (sampler.schedule.denoise is not None)
     diverged = int(jnp.sum(ends.diverged))
     return Samples(ends.v, ends.h, acceptance=1.0, rhat={}, ess={}, diverged=diverged, gradients=n * steps, draws=n)
+
+
+def _refuse(sampler: Sampler, **options: Any) -> None:
+    """Raise where an option is given that a sampler does not have."""
+    name = type(sampler).__name__
+    for option, value in options.items():
+        if value is not None:
+            raise TypeError(f"{option}: expected none for {name}, got {told(value)}; leave it out, or use MCMC()")

@@ -119,7 +119,7 @@ class Learner:
         model, posterior, posterior_state = self._low_model(state.model), state.posterior, state.posterior_optimizer
         points = own.perturb(for_points, batch)
         check_points(points, model.v.shape)
-        encoding = encode(model, points.v, points.context)
+        encoding = own.encode(model, points)
         learns, metrics = has_parameters(posterior), {}
         for key in jax.random.split(for_posterior, self.posterior_steps) if learns and self.posterior_steps else ():
             posterior, posterior_state, metrics["divergence"] = self._descend(

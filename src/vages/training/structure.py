@@ -6,6 +6,7 @@ What is not in a table, a user's own class or function, is described by its name
 import inspect
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -16,19 +17,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from vages import models, nets, posteriors
-from vages.domains import Domain
+from vages.domains import Binary, Domain, Empty, Real
+from vages.nets import conditional, unet
 from vages.nets.resnet import Block
 from vages.posteriors import Conditioned
 from vages.storage.errors import Unexpected
 from vages.terminal import printable
 
-_MODELS = ("GRBM", "LinearGaussian", "DeepEBLVM", "EBM", "Mixed", "EnergyModel")
+_MODELS = ("GRBM", "LinearGaussian", "DeepEBLVM", "EBM", "Mixed", "EnergyModel", "NoiseConditionalEBLVM", "Coupling")
 _POSTERIORS = ("BernoulliPosterior", "CategoricalPosterior", "GaussianPosterior", "JointPosterior", "ExactPosterior")
-_POSTERIORS += ("MixedPosterior", "Conditioned", "Heads", "Halves")
-_NETS = ("ConvEncoder", "Quadratic", "Readout", "ResNet", "ResidualMLP")
+_POSTERIORS += ("MixedPosterior", "Conditioned", "Heads", "Halves", "FeaturePosterior")
+_NETS = ("ConvEncoder", "Quadratic", "Readout", "ResNet", "ResidualMLP", "UNet", "ConditionalMLP")
 _LAYERS = ("Linear", "Identity", "Lambda", "Sequential", "MLP", "Conv1d", "Conv2d", "Conv3d", "LayerNorm", "RMSNorm")
 _LAYERS += ("GroupNorm", "PReLU")
-_CLASSES: dict[str, Any] = {"Block": Block} | {
+_PARTS = {"Block": Block, "ConditionalBlock": conditional.ConditionalBlock, "Embedding": conditional.Embedding}
+_PARTS |= {"UNetBlock": unet.Block, "Conv": unet.Conv, "Attention": unet.Attention}
+_CLASSES: dict[str, Any] = _PARTS | {
     prefix + name: getattr(room, name)
     for room, prefix, names in (
         (models, "", _MODELS),
@@ -43,6 +47,8 @@ _NN += ("relu", "relu6", "selu", "sigmoid", "silu", "soft_sign", "softmax", "sof
 _FUNCTIONS: dict[str, Any] = {f"jax.nn.{name}": getattr(jax.nn, name) for name in _NN}
 _FUNCTIONS |= {f"jax.numpy.{name}": getattr(jnp, name) for name in ("abs", "cos", "exp", "sin", "square")}
 _FUNCTIONS["eqx.nn.MLP.final_activation"] = inspect.signature(eqx.nn.MLP).parameters["final_activation"].default
+_DOMAINS: dict[str, Any] = {"Real": Real, "Binary": Binary, "Empty": Empty}
+_DOMAIN = re.compile(rf"({'|'.join(_DOMAINS)})\(((?:[1-9][0-9]{{0,8}}(?:, )?)*)\)")
 _ODD = ("inf", "-inf", "nan")  # numbers that JSON does not have
 _DTYPES = ("bfloat16", "float16", "float32", "float64")
 _TAGS = {"array", "class", "dict", "domain", "dtype", "fields", "float", "function", "list", "other", "tuple"}
@@ -136,6 +142,8 @@ def build(node: Any, name: str, arrays: dict[str, Any]) -> Any:
             return _FUNCTIONS[known]
         case {"dtype": str(known)} if known in _DTYPES:
             return jnp.dtype(known)
+        case {"domain": str(text)} if (found := _DOMAIN.fullmatch(text)) is not None:
+            return _DOMAINS[found[1]](*(int(size) for size in found[2].split(", ") if size))
         case {"class": str(known), "fields": dict(parts)} if known in _CLASSES:
             return _made(_CLASSES[known], {key: inner(part, key) for key, part in parts.items()}, name)
     raise Unexpected(f"{json.dumps(node)[:80]} at {name[:80]!r}, which this version does not know")

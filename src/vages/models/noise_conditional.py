@@ -1,0 +1,282 @@
+"""The noise-conditional EBLVM: an energy for every noise level, whose gradient is a preconditioned denoiser.
+
+With σ_d the root mean square of the data, t² = σ² + σ_d² and u = v / t, a network gives an array f(u, σ) of v's shape
+and features g(u, σ):
+
+    log p̃_σ(v, h) = log N(v; 0, t² I) + (σ_d / σ) ⟨u, f⟩ − κ E₁(g, h) + log p(h),      κ = min(1, σ_d / σ)
+    F(v, σ)       = ∇_u ⟨u, f⟩ − min(1, σ / σ_d) mean_i ∇_u E₁(g, h_i)                  h_i ~ q(h | v, σ)
+    D(v, σ)       = v + σ² mean_i ∇_v log p̃_σ(v, h_i) = c_skip v + c_out F              the denoiser
+
+with c_skip = σ_d² / t² and c_out = σ σ_d / t, as in EDM (Karras et al. 2022). p(h) is standard normal, or uniform on
+zeros and ones.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vages.checks import check_kind, check_positive, told
+from vages.domains import Binary, Empty, Real
+from vages.models.eblvm import EBLVM
+from vages.models.mixed import cast, check_floating, is_narrow
+from vages.nets.conditional import ConditionalMLP, ConditionalNetwork
+from vages.nets.network import check_size
+from vages.nets.unet import UNet
+
+_LEAST, _MOST = 0.004, 160  # of σ / σ_d: EDM's 0.002 and 80 for images with σ_d = 0.5
+
+
+def _as_dtype(dtype: DTypeLike | None) -> np.dtype | None:
+    return None if dtype is None else jnp.dtype(dtype)
+
+
+class LevelFeatures(NamedTuple):
+    """All that log p̃_σ(v, h) needs of v and σ."""
+
+    gaussian: Float[Array, ""]  # log N(v; 0, (σ² + σ_d²) I)
+    potential: Float[Array, ""]  # ⟨u, f⟩
+    coupled: Float[Array, "g"]  # g, which h is coupled to
+    ratio: Float[Array, ""]  # σ / σ_d
+
+    @property
+    def level(self) -> Float[Array, ""]:
+        """What networks are given of σ."""
+        return jnp.log(self.ratio) / 4
+
+
+class Coupling(eqx.Module):
+    """E₁(g, h) = ½ exp(s) Σ_j ELU(A g + B h + b)_j², which is never negative."""
+
+    of_features: eqx.nn.Linear
+    of_latents: eqx.nn.Linear
+    log_scale: Float[Array, ""]
+
+    def __init__(self, key: PRNGKeyArray, features: int, latents: int, width: int):
+        check_size(features=features, latents=latents, head_width=width)
+        of_features, of_latents = jax.random.split(key)
+        self.of_features = eqx.nn.Linear(features, width, key=of_features)
+        self.of_latents = eqx.nn.Linear(latents, width, use_bias=False, key=of_latents)
+        self.log_scale = jnp.asarray(math.log(0.1), jnp.result_type(float))
+
+    def __call__(self, features: Float[Array, "g"], h: Float[Array, "h"]) -> Float[Array, ""]:
+        """The energy of one example."""
+        x = self.of_features(features) + self.of_latents(h)
+        return 0.5 * jnp.exp(self.log_scale) * jnp.sum(jax.nn.elu(x) ** 2)
+
+
+class NoiseConditionalEBLVM(EBLVM):
+    """log p̃_σ(v, h) at the noise level σ = context["sigma"], given context["label"] where the network takes labels.
+
+    Without a level, σ is `sigma_min`, at which p_σ is nearly the density of the data itself. Without a label, or with
+    the label −1, it is the density of examples of any label.
+
+    **Arguments**
+
+    - `network`: a `ConditionalNetwork`, `UNet` or `ConditionalMLP` say.
+    - `head`: E₁(g, h) of one example, `Coupling` say; None where h is empty. p(h | v, σ) is proper for all parameters
+        where E₁ is bounded from below by an affine function of h.
+    - `sigma_data`: the root mean square of the data, see `measure_sigma_data`. Data are best centred at 0.
+    - `v`, `h`: domains; v is `Real`, h is `Real`, `Binary` or `Empty`.
+    - `compute_dtype`: what the network computes in, bfloat16 say. All else keeps the dtype of v: a v of 16 bits has no
+        noise of low levels left, so that this is not for the learner's `compute_dtype` to do.
+    """
+
+    network: ConditionalNetwork
+    head: Callable[..., Array] | None
+    sigma_data: float = eqx.field(static=True, converter=float)
+    v: Real = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+    h: Real | Binary | Empty = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+    compute_dtype: DTypeLike | None = eqx.field(static=True, default=None, converter=_as_dtype)
+
+    def __check_init__(self):
+        check_positive("sigma_data", self.sigma_data, "scale of the data", "take measure_sigma_data(v)")
+        check_kind("v", self.v, Real, "a domain of real numbers", "write Real(2), say")
+        check_kind("h", self.h, Real | Binary | Empty, "Real, Binary or Empty", "write Real(16), say")
+        if self.network.in_shape != self.v.shape:
+            raise ValueError(
+                f"network: expected one for v of shape {self.v.shape}, got one for {self.network.in_shape}; "
+                "make them agree"
+            )
+        if (self.head is None) != isinstance(self.h, Empty):
+            raise ValueError(
+                f"head: expected {'None' if self.head is not None else 'an energy E₁(g, h)'} for {self.h!r}, got "
+                f"{'None' if self.head is None else type(self.head).__name__}; h=Empty() has no head"
+            )
+        if self.compute_dtype is not None:
+            check_floating(self.compute_dtype)
+
+    @staticmethod
+    def vectors(
+        key: PRNGKeyArray,
+        shape: int | tuple[int, ...],
+        *,
+        sigma_data: float,
+        h: Real | Binary | Empty = Real(16),  # noqa: B008
+        width: int = 128,
+        depth: int = 3,
+        features: int = 64,
+        head_width: int = 128,
+        embedding: int = 64,
+        classes: int = 0,
+    ) -> "NoiseConditionalEBLVM":
+        """With a `ConditionalMLP`, for vectors, or for arrays of any shape, which it flattens."""
+        for_network, for_head = jax.random.split(key)
+        network = ConditionalMLP(
+            for_network, shape, width=width, depth=depth, out=features, embedding=embedding, classes=classes
+        )
+        head = _coupling(for_head, features, h, head_width)
+        return NoiseConditionalEBLVM(network, head, sigma_data, Real(*network.in_shape), h)
+
+    @staticmethod
+    def images(
+        key: PRNGKeyArray,
+        shape: tuple[int, int, int],
+        *,
+        sigma_data: float,
+        h: Real | Binary | Empty = Real(64),  # noqa: B008
+        widths: tuple[int, ...] = (96, 192, 256),
+        blocks: int = 2,
+        attention: int = 16,
+        features: int = 64,
+        head_width: int = 256,
+        embedding: int = 256,
+        classes: int = 0,
+        compute_dtype: DTypeLike | None = None,
+    ) -> "NoiseConditionalEBLVM":
+        """With a `UNet`, for images (channels, height, width) of any size."""
+        for_network, for_head = jax.random.split(key)
+        network = UNet(
+            for_network,
+            shape,
+            widths=widths,
+            blocks=blocks,
+            attention=attention,
+            out=features,
+            embedding=embedding,
+            classes=classes,
+        )
+        head = _coupling(for_head, features, h, head_width)
+        return NoiseConditionalEBLVM(network, head, sigma_data, Real(*shape), h, compute_dtype)
+
+    @property
+    def sigma_min(self) -> float:
+        """The lowest level that is sampled, and the level where the context has none."""
+        return _LEAST * self.sigma_data
+
+    @property
+    def sigma_max(self) -> float:
+        """The highest level that is sampled, at which p_σ is nearly N(0, σ² I)."""
+        return _MOST * self.sigma_data
+
+    def features(self, v: Array, context: Any = None) -> LevelFeatures:
+        if is_narrow(v):
+            raise TypeError(
+                f"v: expected float32 or float64, got {v.dtype}; give compute_dtype to the model, not to the learner"
+            )
+        sigma, label = self._conditions(context, v.dtype)
+        ratio = sigma / self.sigma_data
+        scale = self.sigma_data * jnp.sqrt(1 + ratio**2)
+        u = v / scale
+        array, coupled = self._call(u, jnp.log(ratio) / 4, label)
+        normalizer = v.size * (jnp.log(scale) + 0.5 * math.log(2 * math.pi))
+        return LevelFeatures(-0.5 * jnp.sum(u**2) - normalizer, jnp.sum(u * array), coupled, ratio)
+
+    def log_joint(self, features: LevelFeatures, h: Array) -> Float[Array, ""]:
+        if jnp.shape(h) != self.h.shape:
+            raise ValueError(f"h: expected shape {self.h.shape}, got {jnp.shape(h)}; its domain is {self.h!r}")
+        total = features.gaussian + features.potential / features.ratio
+        if self.head is None:
+            return total
+        energy = self.head(features.coupled, h.reshape(-1))
+        return total - jnp.minimum(1, 1 / features.ratio) * energy + self._log_prior(h)
+
+    def field(self, v: Array, context: Any, h: Array) -> Array:
+        """F(v, σ) of one example, the denoiser's part of unit scale, from samples h (L, …) of q(h | v, σ)."""
+        if h.shape[1:] != self.h.shape or not len(h):
+            raise ValueError(f"h: expected shape {('samples', *self.h.shape)}, got {h.shape}; its domain is {self.h!r}")
+        features, pullback = jax.vjp(lambda v: self.features(v, context), v)
+        mean = lambda features: jnp.mean(jax.vmap(lambda h: self.log_joint(features, h))(h))
+        slopes = jax.tree.map(lambda x: features.ratio * x, jax.grad(mean)(features))
+        scale = self.sigma_data * jnp.sqrt(1 + features.ratio**2)
+        return scale * pullback(slopes._replace(gaussian=jnp.zeros_like(features.gaussian)))[0]
+
+    def denoiser(self, v: Array, sigma: Any, h: Array, *, label: Any = None) -> Array:
+        """D(v, σ) = c_skip v + c_out F of one example, from samples h (L, …) of q(h | v, σ).
+
+        With the exact posterior and the best parameters it is the mean of the clean example given v.
+        """
+        context = {"sigma": sigma} if label is None else {"sigma": sigma, "label": label}
+        field = self.field(v, context, h)
+        ratio = jnp.asarray(sigma, v.dtype) / self.sigma_data
+        return v / (1 + ratio**2) + self.sigma_data * ratio / jnp.sqrt(1 + ratio**2) * field
+
+    def check_context(self, context: Any) -> None:
+        """Raise unless a context, of one example or of several, has levels above 0 and labels that are known.
+
+        Values are looked at only where they are already there, not inside `jit` or `vmap`.
+        """
+        if context is None:
+            return
+        if not isinstance(context, dict) or set(context) - {"sigma", "label"}:
+            got = sorted(map(str, context)) if isinstance(context, dict) else type(context).__name__
+            raise ValueError(f"context: expected a dict with sigma, label, both or none, got {got}; mend its names")
+        if "sigma" in context and not isinstance(context["sigma"], Tracer):
+            sigma = np.asarray(context["sigma"])
+            if wrong := sigma[~((sigma > 0) & np.isfinite(sigma))].tolist():
+                raise ValueError(f"sigma: expected finite noise levels above 0, got {wrong[0]}; take 0.1, say")
+        if "label" in context:
+            self._check_label(context["label"])
+
+    def _check_label(self, label: Any) -> None:
+        classes = self.network.classes
+        if not classes:
+            raise ValueError("label: expected none, as the network has no classes, got one; build it with classes=10")
+        if not jnp.issubdtype(jnp.result_type(label), jnp.integer):
+            raise TypeError(f"label: expected whole numbers, got {jnp.result_type(label)}; cast with astype('int32')")
+        if not isinstance(label, Tracer):
+            labels = np.asarray(label)
+            if wrong := labels[(labels < -1) | (labels >= classes)].tolist():
+                raise ValueError(
+                    f"label: expected 0 to {classes - 1}, or -1 for none, got {wrong[0]}; is it of these data?"
+                )
+
+    def _conditions(self, context: Any, dtype: Any) -> tuple[Array, Array | None]:
+        """σ, and the label where the network takes one."""
+        self.check_context(context)
+        known = {} if context is None else context
+        for name, value in known.items():
+            if jnp.size(value) != 1:
+                raise ValueError(f"{name}: expected one number for one example, got {told(jnp.shape(value))}; use vmap")
+        sigma = jnp.asarray(known.get("sigma", self.sigma_min), dtype).reshape(())
+        if not self.network.classes:
+            return sigma, None
+        return sigma, jnp.asarray(known.get("label", -1), jnp.int32).reshape(())
+
+    def _call(self, u: Array, level: Array, label: Array | None) -> tuple[Array, Array]:
+        if self.compute_dtype is None:
+            return self.network(u, level, label)
+        return cast(self.network(u.astype(self.compute_dtype), level, label), u.dtype)
+
+    def _log_prior(self, h: Array) -> Float[Array, ""]:
+        if isinstance(self.h, Binary):
+            return jnp.asarray(-self.h.size * math.log(2), h.dtype)
+        return -0.5 * jnp.sum(h**2) - 0.5 * self.h.size * math.log(2 * math.pi)
+
+
+def measure_sigma_data(v: Array | np.ndarray) -> float:
+    """The root mean square of data, which is their standard deviation where they are centred at 0."""
+    size = float(np.sqrt(np.mean(np.square(np.asarray(v, np.float64)))))
+    check_positive("v", size, "root mean square", "are the data all 0, or not finite?")
+    return size
+
+
+def _coupling(key: PRNGKeyArray, features: int, h: Any, width: int) -> Coupling | None:
+    return None if isinstance(h, Empty) else Coupling(key, features, h.size, width)

@@ -1,0 +1,168 @@
+"""Networks that are conditioned on a noise level and a label: what they are, their embedding, and one for vectors."""
+
+import math
+from typing import Protocol, TypeVar, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vages.nets.network import check_size
+from vages.nets.readout import Readout, at_least_float32
+
+Layer = TypeVar("Layer", bound=eqx.Module)
+
+_FREQUENCIES = (0.5, 20.0)  # the lowest and the highest, in radians per unit of the level
+_SILU = 0.596  # the root mean square of silu(x) for standard normal x
+
+
+@runtime_checkable
+class ConditionalNetwork(Protocol):
+    """From one example of shape `in_shape`, its level and label to an array of that shape and `out_size` features."""
+
+    @property
+    def in_shape(self) -> tuple[int, ...]:
+        """Shape of one example."""
+        ...
+
+    @property
+    def out_size(self) -> int:
+        """Number of features."""
+        ...
+
+    @property
+    def classes(self) -> int:
+        """Number of labels, counted from 0; 0 where the network takes none."""
+        ...
+
+    def __call__(self, u: Array, level: Array, label: Array | None = None) -> tuple[Array, Array]:
+        """The array and the features, computed in the dtype of u. `level` is ln(σ / σ_d) / 4, in float32."""
+        ...
+
+
+class Embedding(eqx.Module):
+    """A noise level, and a label where there are classes, as a vector of `size` numbers.
+
+    A label that is no class, −1 say, stands for an example without a label.
+    """
+
+    linear: Float[Array, "size size"]
+    labels: Float[Array, "classes size"] | None
+
+    def __init__(self, key: PRNGKeyArray, size: int, classes: int = 0):
+        check_size(embedding=size)
+        if classes < 0:
+            raise ValueError(f"classes: expected 0 or more, got {classes}; 0 is for examples without labels")
+        linear, labels = jax.random.split(key)
+        self.linear = jax.random.normal(linear, (size, size))
+        self.labels = jax.random.normal(labels, (classes, size)) if classes else None
+
+    def __call__(self, level: Float[Array, ""], label: Array | None = None) -> Float[Array, "size"]:
+        """The vector for one example, in the dtype of `level`."""
+        x = unit(self.linear, level.dtype) @ waves(level, self.linear.shape[1])
+        if self.labels is not None and label is not None:
+            table = self.labels.astype(level.dtype)
+            x = blend(x, jax.nn.one_hot(label, len(table), dtype=level.dtype) @ table, 0.5)
+        return silu(x)
+
+
+class ConditionalBlock(eqx.Module):
+    """A residual block of `ConditionalMLP`."""
+
+    first: eqx.nn.Linear
+    second: eqx.nn.Linear
+    scale: eqx.nn.Linear
+
+    def __init__(self, key: PRNGKeyArray, width: int, embedding: int):
+        first, second, scale = jax.random.split(key, 3)
+        self.first = eqx.nn.Linear(width, width, key=first)
+        self.second = eqx.nn.Linear(width, width, key=second)
+        self.scale = eqx.nn.Linear(embedding, width, key=scale)
+
+    def __call__(self, x: Float[Array, "width"], embedding: Float[Array, "size"]) -> Float[Array, "width"]:
+        """The result for one example."""
+        return x + self.second(silu(self.first(silu(x)) * (1 + self.scale(embedding))))
+
+
+class ConditionalMLP(eqx.Module):
+    """A residual network of fully connected layers, for vectors, or for arrays of any shape, which it flattens.
+
+    `depth` blocks of `width`: x + Linear(silu(Linear(silu(x)) · (1 + Linear(embedding)))). The array is a linear layer
+    of silu(x) that starts at zero; the features are another.
+    """
+
+    embedding: Embedding
+    first: eqx.nn.Linear
+    blocks: list[ConditionalBlock]
+    last: eqx.nn.Linear
+    readout: Readout
+    in_shape: tuple[int, ...] = eqx.field(static=True)
+    out_size: int = eqx.field(static=True)
+    classes: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        shape: int | tuple[int, ...],
+        *,
+        width: int,
+        depth: int,
+        out: int,
+        embedding: int = 64,
+        classes: int = 0,
+    ):
+        check_size(width=width, depth=depth, out=out)
+        self.in_shape = (shape,) if isinstance(shape, int) else shape
+        size = math.prod(self.in_shape)
+        check_size(shape=size)
+        for_embedding, first, last, readout, *keys = jax.random.split(key, 4 + depth)
+        self.embedding = Embedding(for_embedding, embedding, classes)
+        self.first = eqx.nn.Linear(size, width, key=first)
+        self.blocks = [ConditionalBlock(key, width, embedding) for key in keys]
+        self.last = zeroed(eqx.nn.Linear(width, size, key=last))
+        self.readout = Readout(readout, width, out)
+        self.out_size, self.classes = out, classes
+
+    def __call__(
+        self, u: Float[Array, "..."], level: Float[Array, ""], label: Array | None = None
+    ) -> tuple[Float[Array, "..."], Float[Array, "out"]]:
+        """The array and the features of one example."""
+        embedding = self.embedding(level, label).astype(u.dtype)
+        first, blocks, last = jax.tree.map(lambda leaf: leaf.astype(u.dtype), (self.first, self.blocks, self.last))
+        x = first(u.reshape(-1))
+        for block in blocks:
+            x = block(x, embedding)
+        x = silu(x)
+        return last(x).reshape(self.in_shape), self.readout(x)
+
+
+def waves(level: Float[Array, ""], size: int) -> Float[Array, "size"]:
+    """Cosines and sines of the level at geometric frequencies, of mean square 1."""
+    half = np.geomspace(*_FREQUENCIES, (size + 1) // 2)
+    angles = level * jnp.asarray(half, level.dtype)
+    return math.sqrt(2) * jnp.concatenate([jnp.cos(angles), jnp.sin(angles)])[:size]
+
+
+def silu(x: Array) -> Array:
+    """The SiLU, scaled so that standard normal numbers keep their mean square."""
+    return jax.nn.silu(x) / _SILU
+
+
+def blend(a: Array, b: Array, share: float) -> Array:
+    """(1 − share) a + share b, scaled so that independent numbers keep their mean square."""
+    return ((1 - share) * a + share * b) / math.hypot(1 - share, share)
+
+
+def unit(weight: Array, dtype: jax.typing.DTypeLike, out: int = 0) -> Array:
+    """Weights with the norm of each output's, along the axis `out`, scaled to 1, computed in float32 or wider."""
+    wide = weight.astype(at_least_float32(weight.dtype))
+    others = tuple(axis for axis in range(wide.ndim) if axis != out % wide.ndim)
+    square = jnp.sum(wide**2, axis=others, keepdims=True)
+    return (wide * jax.lax.rsqrt(square + 1e-8)).astype(dtype)
+
+
+def zeroed(layer: Layer) -> Layer:
+    """The layer with all its parameters at zero."""
+    return jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_inexact_array(x) else x, layer)

@@ -90,7 +90,9 @@ def own_numbers(request, monkeypatch):
 @pytest.fixture
 def short_chains(monkeypatch):
     """Pictures of what a run learnt with Gibbs chains of a few steps: drawn all the same, and sooner."""
-    monkeypatch.setattr(import_module("vages.app.recipes.pictures"), "gibbs_sample", partial(gibbs_sample, steps=10))
+    monkeypatch.setattr(
+        import_module("vages.app.recipes.grbm_pictures"), "gibbs_sample", partial(gibbs_sample, steps=10)
+    )
 
 
 @pytest.fixture

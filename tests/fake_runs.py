@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS
+from small_recipes import with_settings
+from vages.app.recipes import as_recipe
 from vages.app.report import image_grid, scatter_figure
 from vages.app.report.images import save_sheet
 from vages.app.runs import config_of
+from vages.app.settings import CHECKERBOARD, DEEP_PRESETS
 
 ENVIRONMENT = {"python": "3.11.7", "vages": "0.1.0", "jax": "0.10.2", "device": "cpu", "devices": 1, "cores": 2}
 HOSTILE = "</script><script>window.injected=true</script><img src=x onerror=window.injected=true>'\"&\u202e\x00"
@@ -36,10 +38,11 @@ def metric_rows(count: int, seeds: int | None, noise: int = 0) -> list[dict]:
     return rows
 
 
-def grbm_run(folder: Path, *, rows=40, seeds=1, **config) -> Path:
+def grbm_run(folder: Path, *, rows=40, seeds=1, **settings) -> Path:
     """A finished run of a GRBM on the checkerboard, with its pictures."""
     logged = metric_rows(rows, seeds)
-    write(folder, "config.json", config_of(CHECKERBOARD) | {"steps": 100 * rows, "seeds": seeds} | config)
+    settings = {"steps": 100 * rows, "seeds": seeds} | settings
+    write(folder, "config.json", with_settings(config_of(as_recipe(CHECKERBOARD)), **settings))
     write(folder, "environment.json", ENVIRONMENT)
     write_rows(folder, "metrics.jsonl", logged)
     each = logged[-1]["test_log_likelihood"]
@@ -54,9 +57,10 @@ def grbm_run(folder: Path, *, rows=40, seeds=1, **config) -> Path:
     return folder
 
 
-def deep_run(folder: Path, **config) -> Path:
+def deep_run(folder: Path, **settings) -> Path:
     """A deep run with everything that was made of it since: samples, a walk, completions, an embedding, numbers."""
-    write(folder, "config.json", config_of(DEEP_PRESETS["digits"]) | {"steps": 3000} | config)
+    settings = {"steps": 3000} | settings
+    write(folder, "config.json", with_settings(config_of(as_recipe(DEEP_PRESETS["digits"])), **settings))
     write(folder, "environment.json", ENVIRONMENT)
     write_rows(folder, "metrics.jsonl", metric_rows(30, None))
     chains = {"count": 3, "of": 100}

@@ -51,16 +51,8 @@ from vages import (
     vaes,
     vaes_cv,
 )
-from vages.app.recipes import (
-    CHECKERBOARD,
-    DEEP_PRESETS,
-    DeepMethod,
-    DeepSettings,
-    GRBMSettings,
-    Method,
-    train,
-    train_deep,
-)
+from vages.app.recipes import as_recipe, train
+from vages.app.settings import CHECKERBOARD, DEEP_PRESETS, DeepMethod, DeepSettings, GRBMSettings, Method
 from vages.data import TOYS, Batches, load_digits, load_toy
 from vages.posteriors import posterior_means
 from vages.samplers import gibbs_sample, sample_joint, sample_unconditional, sample_v
@@ -104,17 +96,17 @@ def of_training(fitted: Any, **more: Any) -> Arrays:
 
 
 def train_grbm(recipe: GRBMSettings) -> Arrays:
-    trained = train(recipe, chunk=1)
-    return of_training(trained.fitted, test_log_likelihood=trained.test_log_likelihood)
+    trained = train(as_recipe(recipe), chunk=1)
+    return of_training(trained.fitted, test_log_likelihood=trained.tested["test_log_likelihood"])
 
 
 def train_images(recipe: DeepSettings) -> Arrays:
-    return of_training(train_deep(recipe, chunk=1).fitted)
+    return of_training(train(as_recipe(recipe), chunk=1).fitted)
 
 
 def train_in_chunks() -> Arrays:
     """Metrics are means over chunks of 15 iterations."""
-    return of_training(train(GRBM_RECIPE, chunk=15).fitted)
+    return of_training(train(as_recipe(GRBM_RECIPE), chunk=15).fitted)
 
 
 def fit_model(

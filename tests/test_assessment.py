@@ -15,16 +15,16 @@ import pytest
 import vages.app.runs
 from errors import refused
 from small_nets import IMAGE, filled
+from small_recipes import parts_of, start_of
 from truth import enumerated, expected_vaes
 from vages import GRBM, BernoulliPosterior, Corrector, ExactPosterior, GaussianPosterior, LinearGaussian
 from vages.app.cli import evaluate
-from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, deep_training, train
-from vages.app.recipes.deep import parts_of_deep, start_deep
+from vages.app.recipes import Examples, FIDSelection, as_recipe, train
 from vages.app.report.assessments import assessment_figure
-from vages.app.runs import LoadedRun, assessment, config_of, load_run, loaded_grbm
+from vages.app.runs import Run, assessment, config_of, load_run
 from vages.app.runs.assessment import Assessment, Row, Sizes, assess
-from vages.app.runs.loaded_grbm import load_grbm_run
-from vages.data import Images, Splits
+from vages.app.settings import CHECKERBOARD, DEEP_PRESETS
+from vages.data import Splits
 from vages.evaluation import VariationalScore, posterior_gap
 from vages.files import BadFile
 from vages.posteriors import Heads
@@ -110,7 +110,7 @@ COMMON = ["Fisher divergence", "KSD", "KSD p-value"]
 def check(run, names):
     got = assess(run, sizes=SIZES)
     assert [row.name for row in got.rows] == names
-    assert all(math.isfinite(row.value) and row.means for row in got.rows)
+    assert all(row.value is not None and math.isfinite(row.value) and row.means for row in got.rows)
     record = json.loads(json.dumps(got.record(), allow_nan=False))
     assert [row["value"] for row in record["rows"]] == [row.value for row in got.rows]
     assert record["sizes"]["examples"] == 40
@@ -121,21 +121,21 @@ def check(run, names):
 @pytest.fixture(scope="module")
 def grbm(tmp_path_factory):
     path, recipe = tmp_path_factory.mktemp("runs") / "grbm", replace(CHECKERBOARD, steps=4, evaluate_every=4, seeds=2)
-    folder = RunFolder(path, config_of(recipe))
-    trained = train(recipe, folder=folder)
+    folder = RunFolder(path, config_of(as_recipe(recipe)))
+    trained = train(as_recipe(recipe), folder=folder)
     folder.close()
     return path, trained
 
 
 def test_a_grbm_comes_back_and_is_assessed(grbm):
     path, trained = grbm
-    run = load_grbm_run(path, 1)
-    assert eqx.tree_equal(run.model, trained.model(1))
-    np.testing.assert_array_equal(load_grbm_run(path).splits.test, trained.data.test)
+    run = load_run(path, seed=1)
+    assert eqx.tree_equal(run.model, trained.of_seed(1)[0])
+    np.testing.assert_array_equal(load_run(path).data.splits.test, trained.data.of_seed(0).splits.test)
     own = ["posterior gap, KL", "squared bias of VaES", *MIXING]
     names = ["log-likelihood", "score matching loss", *COMMON, *own]
     got = check(run, names)
-    assert (got.noise, got.checkpoint) == (trained.recipe.sigma, 4)
+    assert (got.noise, got.checkpoint) == (trained.settings.sigma, 4)
     assert assess(run, sizes=SIZES).rows == got.rows
     assert f"{got.examples} examples without noise" in got.rows[0].means
     assert "log Z is exact" in got.rows[0].means
@@ -148,14 +148,14 @@ def test_a_grbm_comes_back_and_is_assessed(grbm):
     with refused("seed", got=-1):
         assess(run, seed=-1)
     with refused("seed", got=2):
-        load_grbm_run(path, 2)
+        load_run(path, seed=2)
 
 
 def test_until_a_model_was_judged_a_grbm_is_its_last_one(grbm, monkeypatch, tmp_path):
     """Its `best` is then the one that training began with, which nobody asks for."""
     path, trained = grbm
-    monkeypatch.setattr(loaded_grbm, "MAX_ENUMERATED", 0)
-    assert eqx.tree_equal(load_grbm_run(path, 1).model, trained.model(1))
+    monkeypatch.setattr("vages.app.recipes.grbm.MAX_ENUMERATED", 0)
+    assert eqx.tree_equal(load_run(path, seed=1).model, trained.of_seed(1)[0])
     later = shutil.copytree(path, tmp_path / "later")
     found = newest_checkpoint(later / "checkpoints", pytest.fail)
     assert found is not None
@@ -165,12 +165,14 @@ def test_until_a_model_was_judged_a_grbm_is_its_last_one(grbm, monkeypatch, tmp_
     best = {f"best/{name}": array + 1 for name, array in parts.items()}
     best["best_value"] = np.array([-100.0, -np.inf], np.float32)  # the first seed's was judged
     write_checkpoint(later / "checkpoints", 5, found.arrays | best, found.about)
-    assert eqx.tree_equal(load_grbm_run(later, 1).model, trained.model(1))
-    np.testing.assert_array_equal(load_grbm_run(later, 0).model.weight, trained.model(0).weight + 1)
+    assert eqx.tree_equal(load_run(later, seed=1).model, trained.of_seed(1)[0])
+    first = load_run(later, seed=0).model
+    assert isinstance(first, GRBM)
+    np.testing.assert_array_equal(first.weight, trained.of_seed(0)[0].weight + 1)
     best["best_value"] = np.array(-100.0, np.float32)  # of no seed
     write_checkpoint(later / "checkpoints", 6, found.arrays | best, found.about)
     with pytest.raises(BadFile, match="best value"):
-        load_grbm_run(later, 0)
+        load_run(later, seed=0)
 
 
 def test_until_its_first_look_at_fid_a_deep_run_is_its_averages(monkeypatch, tmp_path):
@@ -179,19 +181,18 @@ def test_until_its_first_look_at_fid_a_deep_run_is_its_averages(monkeypatch, tmp
     class Killed(BaseException):
         pass
 
-    def look(state):
+    def look(*_):
         raise Killed
 
-    chosen = {"evaluate": look, "evaluate_every": 4, "minimize": "fid_1k"}
-    monkeypatch.setattr(deep_training, "fid_selection", lambda *_, **__: chosen)
+    monkeypatch.setattr(FIDSelection, "__call__", look)
     recipe = replace(SMALL, steps=4, batch=10, posterior_steps=1, corrector_steps=0, fid_every=4)
-    folder = RunFolder(tmp_path / "run", config_of(recipe))
+    folder = RunFolder(tmp_path / "run", config_of(as_recipe(recipe)))
     with pytest.raises(Killed):
-        deep_training.train_deep(recipe, folder=folder, checkpoints=Checkpoints(2))
+        train(as_recipe(recipe), folder=folder, checkpoints=Checkpoints(2))
     folder.close()
     run, raw = load_run(folder.path), load_run(folder.path, raw=True)
     assert (run.step, run.weights, raw.weights) == (2, "averages", "raw")
-    _, start = start_deep(recipe, (1, 8, 8))
+    _, start = start_of(recipe, (1, 8, 8))
     for one in (run, raw):
         assert not eqx.tree_equal(one.model, start.model)
     assert not eqx.tree_equal(run.model, raw.model)
@@ -199,10 +200,10 @@ def test_until_its_first_look_at_fid_a_deep_run_is_its_averages(monkeypatch, tmp
 
 def untrained(recipe):
     """A run as it is loaded, without the time to train it."""
-    model, posterior = filled(parts_of_deep(recipe, IMAGE))
-    run = LoadedRun(Path("a run"), recipe, model, posterior, 7, "raw", {})
+    model, posterior = filled(parts_of(recipe, IMAGE))
+    run = Run(Path("a run"), as_recipe(recipe), model, posterior, 7, "raw")
     images = np.random.default_rng(0).uniform(size=(90, *IMAGE)).astype(np.float32)
-    run.__dict__["images"] = Images(Splits(images[:50], images[:0], images[50:]), None)
+    run.__dict__["data"] = Examples(Splits(images[:50], images[:0], images[50:]))
     return run
 
 
@@ -216,15 +217,23 @@ def test_a_run_without_latents_is_assessed():
     check(untrained(replace(SMALL, method="mdsm")), [*BOUNDS, "denoising score matching loss", *COMMON, *MIXING])
 
 
-def test_runs_are_told_apart(tmp_path):
-    folder = RunFolder(tmp_path / "deep", config_of(SMALL))
+def test_runs_are_told_apart(grbm, tmp_path):
+    found = newest_checkpoint(grbm[0] / "checkpoints", pytest.fail)
+    assert found is not None
+    folder = RunFolder(tmp_path / "deep", config_of(as_recipe(SMALL)))
+    with pytest.raises(ValueError, match="^run: .*deep.checkpoints"):
+        load_run(folder.path)
+    write_checkpoint(folder.checkpoints, 4, found.arrays, {"data": found.about["data"]})
     folder.close()
-    with pytest.raises(ValueError, match="^run: .*got .*deep"):
-        load_grbm_run(tmp_path / "deep")
-    folder = RunFolder(tmp_path / "empty", config_of(CHECKERBOARD))
+    with pytest.raises(ValueError, match="deep.checkpoints.step-.*: expected .*a deep model, got .*something else"):
+        load_run(folder.path)
+    folder = RunFolder(tmp_path / "grbm", config_of(as_recipe(CHECKERBOARD)))
+    with pytest.raises(ValueError, match="^run: .*grbm.checkpoints"):
+        load_run(folder.path)
+    write_checkpoint(folder.checkpoints, 4, found.arrays, {"data": {"shape": [10, 1, 8, 8]}})
     folder.close()
-    with pytest.raises(ValueError, match="^run: .*empty.checkpoints"):
-        load_grbm_run(tmp_path / "empty")
+    with pytest.raises(ValueError, match="grbm.checkpoints.step-.*: expected .*a GRBM, got .*something else"):
+        load_run(folder.path)
 
 
 def test_denoising_loss_of_vaes_has_no_bias_from_its_noise():
@@ -271,3 +280,11 @@ def test_command(grbm, monkeypatch, capsys):
     assert (path / "evaluation-2").is_dir()
     with pytest.raises(ValueError, match=r"^run: .*\bdeep model"):
         evaluate(str(path), measure="images")
+
+
+def test_a_likelihood_that_is_not_estimated_says_why():
+    model = vages.GRBM.init(jax.random.key(0), assessment.LONG + 1, 2)
+    v = jnp.zeros((3, assessment.LONG + 1))
+    (row,) = assessment._likelihood_rows(jax.random.key(1), model, vages.ExactPosterior(), v, Sizes())
+    assert (row.name, row.value) == ("log-likelihood", None)
+    assert "not estimated" in row.means

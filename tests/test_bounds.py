@@ -14,19 +14,21 @@ import jax
 import numpy as np
 import pytest
 
+from command_options import options_of
 from errors import refused
+from small_recipes import parts_of
 from test_resume import server  # noqa: F401
 from vages import memory
 from vages.app import bench, cli, experiments, runs
 from vages.app.cli.commands import COMMANDS
 from vages.app.cli.exit_status import Status, line_of, status_of
 from vages.app.cli.parsing import parse
-from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, sizes
-from vages.app.recipes.deep import load_deep, parts_of_deep, training_images
+from vages.app.recipes import as_recipe, example_of, sizes
 from vages.app.recipes.reference import check_count
 from vages.app.recipes.sizes import Sizes, check_training_memory, training_sizes
-from vages.app.runs import LoadedRun, config_of
+from vages.app.runs import Run, config_of
 from vages.app.runs.assessment import Sizes as Assessed
+from vages.app.settings import CHECKERBOARD, DEEP_PRESETS
 from vages.bounds import ITERATIONS, Bounds, check_bounds, check_number
 from vages.memory import check_memory, memory_limit
 from vages.training import RunFolder
@@ -52,9 +54,9 @@ def begin(*_, **__):
 def options(kind):
     """(command, option) for every option of every command that takes such a value."""
     found = []
-    for name, command in COMMANDS.items():
-        for option, hint in get_type_hints(command.run).items():
-            if option != "return" and kind in (get_args(hint) or (hint,)):
+    for name in COMMANDS:
+        for option, hint in options_of(name).items():
+            if kind in (get_args(hint) or (hint,)):
                 found.append((name, option))
     return found
 
@@ -63,10 +65,10 @@ def options(kind):
 def deep_run(tmp_path_factory):
     """A run of a deep model that nobody has trained."""
     path = tmp_path_factory.mktemp("bounds") / "run"
-    RunFolder(path, config_of(DIGITS)).close()
-    images = training_images(DIGITS, load_deep(DIGITS))
-    model, posterior = parts_of_deep(DIGITS, (1, 8, 8))(jax.random.key(0))
-    return LoadedRun(path, DIGITS, model, posterior, 1, "raw", fingerprint(images))
+    RunFolder(path, config_of(as_recipe(DIGITS))).close()
+    recipe = as_recipe(DIGITS)
+    model, posterior = parts_of(DIGITS, (1, 8, 8))(jax.random.key(0))
+    return Run(path, recipe, model, posterior, 1, "raw", fingerprint=fingerprint(recipe.load().source()))
 
 
 @pytest.fixture
@@ -74,12 +76,10 @@ def stubbed(monkeypatch, tmp_path, deep_run):
     """Commands that end where they would begin to compute or write; what each needs beside its options."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VAGES_DATA", str(tmp_path))
-    for where in ("grbm", "deep"):
-        monkeypatch.setattr(sys.modules[f"vages.app.runs.{where}"], "by_writer", begin)
-    for module in (sizes, sys.modules["vages.app.runs.deep"]):
-        monkeypatch.setattr(module, "training_sizes", lambda recipe, shape, examples: Sizes({}, {}, {"noise": 0}))
+    monkeypatch.setattr(sys.modules["vages.app.runs.train"], "by_writer", begin)
+    monkeypatch.setattr(sizes, "training_sizes", lambda recipe, data, rows: Sizes({}, {}, {"noise": 0}))
     for name in ("load_run", "assess"):
-        monkeypatch.setattr(runs, name, begin if name == "assess" else lambda path, raw=False, data=None: deep_run)
+        monkeypatch.setattr(runs, name, begin if name == "assess" else lambda path, recipe=None, **how: deep_run)
     for name in ("new_folder", "sample_v", "sample_joint"):
         monkeypatch.setattr(sys.modules["vages.app.runs.gallery"], name, begin)
     monkeypatch.setattr(sys.modules["vages.app.runs.embedding"], "new_folder", begin)
@@ -89,16 +89,26 @@ def stubbed(monkeypatch, tmp_path, deep_run):
     for module in bench.BENCHES.values():
         __import__(module)
         monkeypatch.setattr(sys.modules[module], "run", begin)
-    return {"bench": ("estimators",), "reproduce": ("fig1",), "completion": ("bash",), "data": (), "train": None}
+    monkeypatch.setattr("vages.app.runs.comparison.write_comparison", begin)
+    return {
+        "compare": ([deep_run.path] * 2,),
+        "bench": ("estimators",),
+        "reproduce": ("fig1",),
+        "completion": ("bash",),
+        "data": (),
+        "train": None,
+    }
 
 
 def refusals(stubbed, run, name, option, values):
     """The lines by which a command refuses values of an option; it begins with all others."""
     starts = [("checkerboard",), ("digits",)] if name == "train" else [stubbed.get(name, (run.path,))]
-    parameter = inspect.signature(COMMANDS[name].run).parameters[option]
+    parameter = inspect.signature(COMMANDS[name].run).parameters.get(option)
+    positional = parameter is not None and parameter.kind == parameter.POSITIONAL_ONLY
+    several = get_origin(options_of(name)[option]) is list
     lines = []
-    for start, value in product(starts, values):
-        words, named = (start, {option: value}) if parameter.kind != parameter.POSITIONAL_ONLY else ((value,), {})
+    for start, value in product(starts, ([value] * 2 for value in values) if several else values):
+        words, named = ((value,), {}) if positional else (start, {option: value})
         with pytest.raises(Exception, match="(?s)") as raised:  # what is refused, or Began
             COMMANDS[name].run(*words, **named)
         if raised.type is not Began:
@@ -146,7 +156,8 @@ def test_every_number_of_a_recipe_has_bounds_whose_ends_have_sizes(recipe):
         bounds = next(one for one in get_args(hints[field.name]) if isinstance(one, Bounds))
         if field.name in ("width", "depth", "latents", "samples", "head_width", "corrector_steps"):
             shape = (1, 8, 8) if recipe is DIGITS else (2,)
-            assert training_sizes(replace(recipe, **{field.name: bounds.high}), shape, None).bytes["state"] > 0
+            largest = replace(recipe, **{field.name: bounds.high})
+            assert training_sizes(as_recipe(largest), example_of(shape), None).bytes["state"] > 0
         for value in (bounds.high + 1, math.inf, "1", None if inner in (int, float) else "x", True, [1]):
             with pytest.raises(ValueError, match=f"^{field.name}: expected "):
                 replace(recipe, **{field.name: value})
@@ -190,16 +201,16 @@ def test_bounds():
 
 
 def test_memory_is_compared_with_what_there_is(monkeypatch):
-    limit = memory_limit()
+    limit, image = memory_limit(), example_of((1, 8, 8))
     assert 2**28 < limit < 2**50
     check_memory({"data": limit}, "take less")
     says = r"^memory: .*got .*\bdata; take less$"
     with pytest.raises(ValueError, match=says):
         check_memory({"data": limit, "state": 1}, "take less")
     with pytest.raises(ValueError, match=r"^memory: .*got .*\bstate; .*width"):
-        check_training_memory(training_sizes(replace(DIGITS, width=2**16, depth=64), (1, 8, 8), 100))
+        check_training_memory(training_sizes(as_recipe(replace(DIGITS, width=2**16, depth=64)), image, 100))
     with pytest.raises(ValueError, match=r"^memory: .*\b(activations|noise)\b"):
-        check_training_memory(training_sizes(replace(DIGITS, batch=2**24, width=2**16), (1, 8, 8), None))
+        check_training_memory(training_sizes(as_recipe(replace(DIGITS, batch=2**24, width=2**16)), image, None))
     monkeypatch.setattr(memory, "_CGROUP", Path("/nonexistent"))
     assert memory_limit() >= limit
 

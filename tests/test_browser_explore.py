@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vages.app.recipes import DEEP_PRESETS
-from vages.app.runs import run_deep
+from vages.app.recipes import as_recipe
+from vages.app.runs import run_recipe
 from vages.app.runs.config import reopened
+from vages.app.settings import DEEP_PRESETS
 
 HERE = Path(__file__).parent / "browser_explore"
 MODULES = Path(os.environ.get("VAGES_BROWSER", "nowhere"))
@@ -60,8 +61,8 @@ def run(tmp_path_factory):
 
 def trained(recipe, path):
     """A run whose own samples were drawn in a few steps."""
-    run_deep(replace(recipe, sampling=0.01), path)
-    reopened(recipe, path).close()
+    run_recipe(as_recipe(replace(recipe, sampling=0.01)), path)
+    reopened(as_recipe(recipe), path).close()
     return path
 
 

@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 import vages
+from command_options import options_of
+from small_recipes import parts_of, start_of
 from vages.app import cli, runs
 from vages.app.bench import BENCHES, estimators
 from vages.app.cli import options
@@ -28,7 +30,8 @@ from vages.app.experiments import EXPERIMENTS, fig1
 from vages.app.experiments.claims import Claim, Outcome
 from vages.app.output import console
 from vages.app.output.tensorboard import EventLog
-from vages.app.recipes import deep
+from vages.app.recipes import as_recipe
+from vages.app.settings import DIGITS, DeepSettings
 from vages.training import Diverged
 from vages.training.learner import LearnerState
 
@@ -88,19 +91,35 @@ def test_help_of_a_command_teaches(monkeypatch, capsys, name):
     inspect.signature(COMMANDS[name].run).bind(*parse(name, words)[0], **parse(name, words)[1])
 
 
-def test_every_option_is_explained_and_the_same_thing_has_one_name():
+OWN = """
+import numpy as np, vages
+
+build = lambda key, settings, data: (vages.GRBM.init(key, 2, 3), vages.ExactPosterior())
+learner = vages.Learner(vages.DSM(0.1, vages.Enumerated()), learning_rate=1e-3)
+recipe = vages.Recipe(np.zeros((50, 2), np.float32), build, learner)
+"""
+
+
+def test_every_option_is_explained_and_the_same_thing_has_one_name(monkeypatch, capsys, tmp_path):
     kinds = {}
-    for name, command in COMMANDS.items():
+    for name in COMMANDS:
         told = doc(name).partition("Args:")[2]
-        for option, parameter in inspect.signature(command.run).parameters.items():
-            assert re.search(rf"^ +{option}: \S", told, re.M), f"{name} {option}"
-            kinds.setdefault(option, set()).add(str(parameter.annotation).partition(",")[0])
+        for option, hint in options_of(name).items():
+            assert name == "train" or re.search(rf"^ +{option}: \S", told, re.M), f"{name} {option}"
+            kinds.setdefault(option, set()).add(str(hint))
+    (tmp_path / "own.py").write_text(OWN)
+    explained = {"start"}  # by the text above the options
+    for start in ("checkerboard", "digits", tmp_path / "own.py"):
+        words = " ".join(run(monkeypatch, capsys, "train", start, "--help")[1].replace("│", " ").split())
+        for option, after in re.findall(r"--([a-z][a-z-]*) (?:\S*[A-Z{]\S* )?(?!\(default)(\S+)", words):
+            explained |= {option.removeprefix("no-").replace("-", "_")} if after else set()
+    assert {option.rstrip("_") for option in options_of("train")} - explained == set()
     assert kinds["json"] == kinds["quick"] == kinds["dry_run"] == kinds["raw"] == {str(bool)}
     assert all("Path" in kind for kind in kinds["out"])
     assert all("int" in kind for kind in kinds["seed"])
-    makes_results = {"train", "sample", "interpolate", "inpaint", "embed", "reproduce", "report"}
-    assert {name for name, one in COMMANDS.items() if "out" in inspect.signature(one.run).parameters} == makes_results
-    assert all("json" in inspect.signature(COMMANDS[name].run).parameters for name in (*makes_results, "data", "bench"))
+    makes_results = {"train", "sample", "interpolate", "inpaint", "embed", "reproduce", "report", "compare"}
+    assert {name for name in COMMANDS if "out" in options_of(name)} == makes_results
+    assert all("json" in options_of(name) for name in (*makes_results, "data", "bench"))
 
 
 def test_the_choices_are_the_catalogue():
@@ -111,8 +130,9 @@ def test_the_choices_are_the_catalogue():
 def test_messages_name_options_that_exist():
     """Every --word in a text of the sources is an option of a command, or of pip or tyro where these are called."""
     known = {"--help", "--version", "--debug", "--no-deps", "--tyro-print-completion"}
-    for command in COMMANDS.values():
-        known |= {f"--{name.replace('_', '-')}" for name in inspect.signature(command.run).parameters}
+    known |= {"--no-"}  # before the name of a flag that is taken down
+    for command in COMMANDS:
+        known |= {f"--{name.rstrip('_').replace('_', '-')}" for name in options_of(command)}
     named = {}
     for path in Path(vages.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -338,9 +358,9 @@ def test_a_dry_run_says_what_training_would_be(monkeypatch, capsys, tmp_path):
     status, out, _ = run(monkeypatch, capsys, "train", *small, "--dry-run", "--json")
     plan = json.loads(out)
     assert (status, plan["problem"], plan["folder"]) == (0, None, "runs/digits-vages-mdsm-1")
-    recipe = deep.DeepSettings(**{k: v for k, v in plan["settings"].items() if k != "model"})
+    recipe = DeepSettings(**plan["settings"])
     assert (recipe.width, recipe.batch, recipe.steps) == (8, 10, 20_000)
-    _, state = deep.start_deep(recipe, (1, 8, 8))
+    _, state = start_of(recipe, (1, 8, 8))
     assert isinstance(state, LearnerState)
     assert plan["parameters"]["model"] == sum(x.size for x in leaves(state.model))
     assert plan["parameters"]["posterior"] == sum(x.size for x in leaves(state.posterior))
@@ -452,7 +472,8 @@ def test_pictures_for_a_program(monkeypatch, capsys, tmp_path, name, does):
         progress(5, 5)
         return runs.Kept(out, {"protocol": "v", "weights": "raw", "checkpoint": 4, "seconds": 0.5})
 
-    monkeypatch.setattr(runs, "load_run", lambda path, raw, data: (path, raw, data))
+    deep = runs.Run(Path("run"), as_recipe(DIGITS), *parts_of(DIGITS, (1, 8, 8))(jax.random.key(0)), 4, "raw")
+    monkeypatch.setattr(runs, "load_run", lambda path, recipe, **how: deep)
     monkeypatch.setattr(runs, does, made)
     status, out, err = run(monkeypatch, capsys, name, "run", "--out", tmp_path, "--json")
     assert (status, err) == (0, "")

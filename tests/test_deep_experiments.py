@@ -8,15 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from small_recipes import parts_of, start_of
 from vages import Batch
 from vages.app.bench.deep import features_flops
 from vages.app.experiments import fig_interpolation, fig_samples, reproduce, sensitivity, table1, table_time_memory
 from vages.app.experiments.catalogue import EXPERIMENTS
-from vages.app.recipes.deep import job_of_deep, parts_of_deep, start_deep
-from vages.app.runs import LoadedRun
+from vages.app.recipes import Examples, as_recipe, job_on_noise
+from vages.app.runs import Run
 from vages.app.runs.image_quality import protocol_of
 from vages.app.settings import DIGITS
-from vages.data import Images, Splits
+from vages.data import Splits
 from vages.data.images import Labels
 from vages.training import Cost, Diverged, Fitted
 from vages.training.learner import LearnerState
@@ -43,7 +44,7 @@ def quick(settings, **change):
 def test_the_posterior_may_have_a_learning_rate_of_its_own(own):
     """The first step of Adam moves each parameter by its learning rate."""
     recipe = replace(TINY, learning_rate=1e-3, posterior_learning_rate=own, decay="constant", warmup=0)
-    learner, state = start_deep(recipe, (1, 8, 8))
+    learner, state = start_of(recipe, (1, 8, 8))
     after, _ = jax.jit(learner.step)(jax.random.key(1), state, Batch(jnp.full((10, 1, 8, 8), 0.3)))
     for part, rate in (("model", 1e-3), ("posterior", own or 1e-3)):
         pairs = zip(*(jax.tree.leaves(getattr(tree, part)) for tree in (state, after)), strict=True)
@@ -52,7 +53,7 @@ def test_the_posterior_may_have_a_learning_rate_of_its_own(own):
 
 
 def test_arithmetic_of_a_pass_is_that_of_its_matrix_products():
-    job = job_of_deep(TINY, (1, 8, 8), rows=20)
+    job = job_on_noise(TINY, (1, 8, 8), rows=20)
     products = sum(2 * 10 * x.size for x in jax.tree.leaves(job.state.model.network) if x.ndim == 2)
     assert products <= features_flops(job) < 1.2 * products
 
@@ -81,21 +82,21 @@ def test_samples_and_interpolation_are_drawn_from_one_run(tmp_path, monkeypatch)
 
 def test_a_run_that_is_there_is_taken_as_it_is_and_gone_on_with_to_its_end(tmp_path, monkeypatch):
     from vages.app.experiments.kept_runs import kept_runs
-    from vages.app.runs import run_deep
+    from vages.app.runs import run_recipe
 
     path = tmp_path / "digits-0"
     shorter = replace(TINY, steps=2)
-    run_deep(shorter, path)
+    run_recipe(as_recipe(shorter), path)
     heard = []
     (run,) = kept_runs((TINY,), tmp_path, heard.append)
-    assert (run.step, run.recipe) == (2, shorter)
+    assert (run.step, run.settings) == (2, shorter)
     assert heard == [f"digits: checkpoint 2 of {path}"]
     path.rename(tmp_path / "digits-1")
-    from vages.app.recipes import CHECKERBOARD
     from vages.app.runs import config_of
+    from vages.app.settings import CHECKERBOARD
     from vages.training import RunFolder
 
-    RunFolder(path, config_of(CHECKERBOARD)).close()
+    RunFolder(path, config_of(as_recipe(CHECKERBOARD))).close()
     with pytest.raises(ValueError, match="^runs: .*got .*GRBM"):
         kept_runs((TINY,), tmp_path, heard.append)
 
@@ -107,7 +108,7 @@ def test_good_samples_are_told_from_bad_ones():
     draw = lambda labels: (centres[labels] + 0.1 * rng.normal(size=(len(labels), 1, 4, 4))).astype(np.float32)
     images = draw(labels)
     splits = Splits(images[:400], images[400:400], images[400:])
-    data = Images(splits, Labels(labels[:400], labels[400:400], labels[400:]))
+    data = Examples(splits, Labels(labels[:400], labels[400:400], labels[400:]))
     hold = lambda samples, diverged=0.0: [
         claim.holds
         for claim in fig_samples.verdicts(
@@ -148,7 +149,7 @@ def test_time_and_memory(tmp_path, monkeypatch, ours, expected):
     cost = {"VaGES-MDSM": ours, "BiMDSM N = 0": 1.0, "BiMDSM N = 2": 2.0, "BiMDSM N = 5": 3.0, "EBM": 0.9}
     made = lambda jobs, **_: {name: Cost(np.full(3, cost[name]), int(1e9 * cost[name])) for name in jobs}
     monkeypatch.setattr(table_time_memory, "iteration_costs", made)
-    monkeypatch.setattr(table_time_memory, "job_of_deep", lambda *_, **__: None)
+    monkeypatch.setattr(table_time_memory, "job_on_noise", lambda *_, **__: None)
     outcome = reproduce("table-time-memory", tmp_path, quick=True).outcome
     assert [claim.holds for claim in outcome.claims] == expected
     assert set(outcome.measurements["table"]["digits"]) == set(cost)
@@ -158,14 +159,15 @@ def test_sensitivity(tmp_path, monkeypatch):
     """Runs end at made-up losses: deeper is better, KL is worse, and K = 0 diverges."""
 
     def train(recipe, images, guard):
-        if recipe.posterior_steps == 0:
+        settings = recipe.settings
+        if settings.posterior_steps == 0:
             raise Diverged("loss exploded at iteration 7")
-        loss = 100.0 - recipe.depth + 20 * (recipe.divergence == "kl") + 0.01 * recipe.latents
+        loss = 100.0 - settings.depth + 20 * (settings.divergence == "kl") + 0.01 * settings.latents
         history = [{"step": n, "loss": loss + (n < 20), "divergence": 1.0} for n in range(1, 21)]
         state = LearnerState(*[None] * 7, step=jnp.zeros((), jnp.int32), rate=jnp.ones(()))
         return type("Trained", (), {"fitted": Fitted(state, 20, 1.0, False, history)})
 
-    monkeypatch.setattr(sensitivity, "train_deep", train)
+    monkeypatch.setattr(sensitivity, "train", train)
     result = reproduce("sensitivity", tmp_path, quick=True)
     assert [claim.holds for claim in result.outcome.claims] == [True, True, True, False, True, True]
     table = result.outcome.measurements["table"]
@@ -217,8 +219,8 @@ def test_verdicts_on_table_1():
 
 def test_a_quality_that_was_computed_is_found_again(tmp_path):
     (tmp_path / "run").mkdir()
-    model, posterior = parts_of_deep(TINY, (1, 8, 8))(jax.random.key(0))
-    run = LoadedRun(tmp_path / "run", TINY, model, posterior, 300, "averages", {})
+    model, posterior = parts_of(TINY, (1, 8, 8))(jax.random.key(0))
+    run = Run(tmp_path / "run", as_recipe(TINY), model, posterior, 300, "averages")
     quality = {"fid": 30.0, "sampling": {"checkpoint": 300, "weights": "averages", "seed": 0, "of": 10_000}}
     quality["sampling"]["protocol"] = protocol_of(run, "paper")
     how = {"count": 10_000, "protocol": "paper", "seed": 0}

@@ -11,7 +11,8 @@ import pytest
 
 from vages import GRBM
 from vages.app.experiments import Claim, comparison, fig4, reproduce
-from vages.app.recipes import CHECKERBOARD, Trained
+from vages.app.recipes import Examples, Trained
+from vages.app.settings import CHECKERBOARD
 from vages.data import Splits
 from vages.training import Fitted
 from vages.training.learner import LearnerState
@@ -23,17 +24,19 @@ def fresh_models(seeds):
 
 
 def stub(likelihood):
-    """A `train` whose runs end at likelihood(recipe), the same for every seed."""
+    """A `train` whose runs end at likelihood(settings), the same for every seed."""
 
     def train(recipe):
-        models = fresh_models(recipe.seeds)
-        end = np.full(recipe.seeds, likelihood(recipe))
+        seeds = len(recipe.seeds)
+        models = fresh_models(seeds)
+        end = np.full(seeds, likelihood(recipe.settings))
         history = [{"step": n, "test_log_likelihood": (end - 1 / n).tolist()} for n in (1, 2, 3)]
         fitted = Fitted(
             LearnerState(models, *[None] * 6, step=jnp.zeros((), jnp.int32), rate=jnp.ones(())), 3, 1.0, False, history
         )
         rows = np.zeros((5, 2), np.float32)
-        return Trained(recipe, Splits(rows, rows, rows), models, end, fitted)
+        data = Examples(Splits(rows, rows, rows))
+        return Trained(recipe, data, models, None, {"test_log_likelihood": end}, fitted)
 
     return train
 

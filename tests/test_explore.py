@@ -18,13 +18,14 @@ import pytest
 from PIL import Image
 
 from errors import refused
+from small_recipes import parts_of
 from vages.app import cli
 from vages.app.explore.worker_pool import CHAINS, Busy, Player, Turns
-from vages.app.recipes import DEEP_PRESETS
-from vages.app.recipes.deep import parts_of_deep
-from vages.app.runs import LoadedRun
+from vages.app.recipes import Examples, as_recipe
+from vages.app.runs import Run
 from vages.app.runs.playground import TOGETHER, fitted_image, play_key, playground, principal_directions
 from vages.app.runs.watching import Chain, Snapshot
+from vages.app.settings import DEEP_PRESETS
 from vages.data import load_digits
 from vages.files import BadFile
 from vages.posteriors import posterior_means
@@ -39,9 +40,10 @@ HOST = f"127.0.0.1:{PORT}"
 
 
 def untrained(recipe):
-    model, posterior = parts_of_deep(recipe, SHAPE)(jax.random.key(0))
-    run = LoadedRun(Path("run"), recipe, model, posterior, 0, "raw", {})
-    run.__dict__["images"] = load_digits()
+    model, posterior = parts_of(recipe, SHAPE)(jax.random.key(0))
+    run = Run(Path("run"), as_recipe(recipe), model, posterior, 0, "raw")
+    digits = load_digits()
+    run.__dict__["data"] = Examples(digits.splits, digits.labels)
     return run
 
 
@@ -69,7 +71,7 @@ def test_the_images_are_the_test_images(ground, plain):
     assert plain.directions is None
     without = untrained(replace(RECIPE, method="mdsm"))
     splits = images.splits._replace(test=images.splits.test[:0])
-    without.__dict__["images"] = images._replace(splits=splits, labels=None)
+    without.__dict__["data"] = Examples(splits)
     ready = playground(without)
     assert (ready.source, ready.labels) == ("train", None)
     np.testing.assert_array_equal(ready.images, splits.train)

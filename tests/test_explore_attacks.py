@@ -31,14 +31,15 @@ import jax
 from vages.data import load_digits
 from vages.app.explore import visitors
 from vages.app.explore.app import serve
-from vages.app.recipes import DEEP_PRESETS
-from vages.app.recipes.deep import parts_of_deep
-from vages.app.runs import LoadedRun
+from vages.app.recipes import Examples, as_recipe, example_of
+from vages.app.runs import Run
 from vages.app.runs.playground import playground
+from vages.app.settings import DEEP_PRESETS
 
 recipe = replace(DEEP_PRESETS["digits"], width=512, depth=2, latents=3, head_width=4, sampling=10.0, corrector_steps=0)
-run = LoadedRun(Path("run"), recipe, *parts_of_deep(recipe, (1, 8, 8))(jax.random.key(0)), 0, "raw", {})
-run.__dict__["images"] = load_digits()
+recipe = as_recipe(recipe)
+run = Run(Path("run"), recipe, *recipe.make(jax.random.key(0), example_of((1, 8, 8))), 0, "raw")
+run.__dict__["data"] = Examples(*load_digits())
 visitors.PAGES = {pages}
 with suppress(KeyboardInterrupt):
     serve(playground(run), browser=False, say=lambda text: print(text, flush=True))

@@ -14,6 +14,7 @@ import pytest
 from jax.core import Tracer
 
 from fitting import fit_state
+from small_recipes import with_settings
 from vages import (
     DSM,
     EBLVM,
@@ -45,8 +46,9 @@ from vages import (
     kl,
     vaes,
 )
-from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS
+from vages.app.recipes import as_recipe
 from vages.app.runs.config import config_of, recipe_of
+from vages.app.settings import CHECKERBOARD, DEEP_PRESETS
 from vages.domains import Binary, Real
 from vages.training import Diverged, init_seeds
 
@@ -507,7 +509,7 @@ def test_a_word_that_is_no_choice_is_named_with_its_file(tmp_path):
         (DIGITS, {"precision": "int8"}),
         (CHECKERBOARD, {"method": "nosuch"}),
     ):
-        (tmp_path / "config.json").write_text(json.dumps(config_of(recipe) | word))
+        (tmp_path / "config.json").write_text(json.dumps(with_settings(config_of(as_recipe(recipe)), **word)))
         ((name, value),) = word.items()
         says = f"^{tmp_path}/config.json: {name}: .*got '{value}'"
         refused(ValueError, says, lambda: recipe_of(tmp_path))

@@ -19,10 +19,12 @@ import vages.data
 from audited import opened_by_path
 from compiling import environment
 from errors import refused
+from small_recipes import parts_of
 from vages.app import cli
-from vages.app.recipes import DEEP_PRESETS, GRBMSettings, chains, train_deep
+from vages.app.recipes import Examples, as_recipe, train
 from vages.app.report import tile
 from vages.app.runs import (
+    Run,
     config_of,
     embed,
     gallery,
@@ -30,10 +32,11 @@ from vages.app.runs import (
     inpaint,
     interpolate,
     load_run,
-    run_deep,
+    run_recipe,
     sample_images,
 )
-from vages.data import Dataset, Images, Splits, load_digits
+from vages.app.settings import DEEP_PRESETS, GRBMSettings
+from vages.data import Dataset, Splits, load_digits
 from vages.evaluation import linear_probe, logistic_regression, majority_rate
 from vages.files import parse_json, read_npz
 from vages.posteriors import posterior_means
@@ -63,7 +66,7 @@ COUNT = 6  # chains everywhere, so that few programs are compiled
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "deep"
-    return path, run_deep(SMALL, path)
+    return path, run_recipe(as_recipe(SMALL), path)
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +77,8 @@ def run(trained):
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "plain"
-    folder = RunFolder(path, config_of(PLAIN))
-    train_deep(PLAIN, folder=folder)
+    folder = RunFolder(path, config_of(as_recipe(PLAIN)))
+    train(as_recipe(PLAIN), folder=folder)
     folder.close()
     return load_run(path)
 
@@ -103,7 +106,7 @@ def pixels(path):
 def with_images(run, images):
     """The run as if these were its images."""
     other = replace(run)
-    other.__dict__["images"] = images
+    other.__dict__["data"] = images
     return other
 
 
@@ -122,7 +125,7 @@ def command(monkeypatch, capsys, *args):
 
 def test_a_run_comes_back(trained, run, plain):
     path, there = trained
-    assert (run.path, run.recipe, run.step, run.weights) == (path, SMALL, 4, "averages")
+    assert (run.path, run.settings, run.step, run.weights) == (path, SMALL, 4, "averages")
     raw = load_run(path, raw=True)
     assert raw.weights == "raw"
     state = there.fitted.state
@@ -131,13 +134,13 @@ def test_a_run_comes_back(trained, run, plain):
     assert not eqx.tree_equal(raw.model, run.model)
     assert plain.weights == "raw"  # it keeps no averages
     assert not plain.has_latents
-    np.testing.assert_array_equal(run.images.splits.train, load_digits().splits.train)
+    np.testing.assert_array_equal(run.data.splits.train, load_digits().splits.train)
 
 
 def test_a_finished_run_without_its_log_is_drawn_without_a_curve(copied):
     for name in ("metrics.jsonl", "curve.png", "samples.png", "result.json"):
         (copied / name).unlink()
-    again = run_deep(SMALL, copied, resume=True)
+    again = run_recipe(as_recipe(SMALL), copied, resume=True)
     assert (again.fitted.step, again.fitted.history) == (4, [])
     assert {"samples.png", "result.json"} <= {path.name for path in copied.iterdir()}
     assert not (copied / "curve.png").exists()
@@ -158,19 +161,23 @@ def test_damaged_checkpoints_are_named(copied, capsys):
 
 def with_settings(run, recipe):
     """The run as if it had been trained by another recipe, config and checkpoint alike."""
-    (run / "config.json").write_text(json.dumps(config_of(recipe)))
+    config = config_of(as_recipe(recipe))
+    (run / "config.json").write_text(json.dumps(config))
     found = newest_checkpoint(run / "checkpoints", pytest.fail)
     assert found is not None
-    write_checkpoint(run / "checkpoints", found.step, found.arrays, found.about | {"config": config_of(recipe)})
+    write_checkpoint(run / "checkpoints", found.step, found.arrays, found.about | {"config": config})
 
 
 def test_what_is_no_deep_run_is_refused(trained, copied, tmp_path):
     with pytest.raises(ValueError, match=r"^run: .*\bfolder"):
         load_run(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(config_of(GRBMSettings())))
-    with pytest.raises(ValueError, match="^run: .*deep.*GRBM; .*vages train"):
-        load_run(tmp_path)
-    (copied / "config.json").write_text(json.dumps(config_of(replace(SMALL, width=9))))
+    model, posterior = parts_of(GRBMSettings(), 2)(jax.random.key(0))
+    grbm = Run(tmp_path, as_recipe(GRBMSettings()), model, posterior, 1, "raw")
+    for drawn in (sample_images, interpolate, inpaint):
+        with pytest.raises(ValueError, match="^run: .*deep.*GRBM; .*vages sample"):
+            drawn(grbm)
+    assert not any(tmp_path.glob("*-1"))
+    (copied / "config.json").write_text(json.dumps(config_of(as_recipe(replace(SMALL, width=9)))))
     with pytest.raises(ValueError, match="config.json: .*got width 9"):
         load_run(copied)
     with_settings(copied, replace(SMALL, width=9))
@@ -200,7 +207,7 @@ def test_samples_given_posterior_means(run, tmp_path):
     arrays, result = arrays_of(kept), result_of(kept)
     rows = arrays["training_rows"]
     assert len(set(rows.tolist())) > 1
-    np.testing.assert_allclose(arrays["h"], encoded(run, run.images.splits.train[rows]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(arrays["h"], encoded(run, run.data.splits.train[rows]), rtol=1e-5, atol=1e-6)
     assert arrays["v"].shape == (COUNT, 1, 8, 8)
     assert not arrays["diverged"].any()
     np.testing.assert_array_equal(
@@ -238,7 +245,7 @@ def test_joint_samples_need_no_images(run, plain, tmp_path):
 
 
 def test_diverged_chains_are_counted_and_cry_out(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(chains, "Schedule", lambda: Schedule(box=2.0))
+    monkeypatch.setattr("vages.app.recipes.deep.Schedule", lambda: Schedule(box=2.0))
     kept = sample_images(run, tmp_path / "a", count=COUNT, latents="joint")
     arrays = arrays_of(kept)
     count = kept.result["diverged chains"]["count"]
@@ -289,8 +296,8 @@ def test_interpolation(run, tmp_path, monkeypatch):
     kept = interpolate(run, tmp_path / "a", rows=COUNT, columns=4)
     arrays, result = arrays_of(kept), result_of(kept)
     row = result["training_row"]
-    assert 0 <= row < len(run.images.splits.train)
-    mean = encoded(run, run.images.splits.train[row : row + 1])
+    assert 0 <= row < len(run.data.splits.train)
+    mean = encoded(run, run.data.splits.train[row : row + 1])
     factors = np.linspace(1, -1, COUNT)[:, None]
     np.testing.assert_allclose(arrays["h"], factors * mean, rtol=1e-5, atol=1e-6)
     assert arrays["trajectory"].shape == (4, COUNT, 1, 8, 8)
@@ -301,7 +308,7 @@ def test_interpolation(run, tmp_path, monkeypatch):
 
     monkeypatch.setitem(gallery.RATIOS, "digits", 5.0)
     far = interpolate(run, tmp_path / "b", image=3, rows=COUNT, columns=4)
-    mean = encoded(run, run.images.splits.train[3:4])
+    mean = encoded(run, run.data.splits.train[3:4])
     np.testing.assert_allclose(arrays_of(far)["h"], 5 * factors * mean, rtol=1e-5, atol=1e-6)
     still = arrays_of(interpolate(run, tmp_path / "c", image=3, rows=COUNT, columns=4, ratio=0.0))
     for chain in still["v"]:  # the same start and noise, and now the same h
@@ -318,7 +325,7 @@ def test_inpainting_holds_the_known_and_sees_nothing_of_the_hidden(run, plain, t
     kept = inpaint(run, tmp_path / "a", count=3, tries=2, mask="left")
     arrays, result = arrays_of(kept), result_of(kept)
     rows, hidden, v = arrays["test_rows"], arrays["hidden"], arrays["v"]
-    splits = run.images.splits
+    splits = run.data.splits
     np.testing.assert_array_equal(arrays["originals"], splits.test[rows])
     assert v.shape == (2, 3, 1, 8, 8)
     known = ~hidden
@@ -335,17 +342,15 @@ def test_inpainting_holds_the_known_and_sees_nothing_of_the_hidden(run, plain, t
     )
 
     inverted = np.where(hidden, 1 - splits.test, splits.test)
-    other = with_images(run, Images(splits._replace(test=inverted), None))
+    other = with_images(run, Examples(splits._replace(test=inverted)))
     again = arrays_of(inpaint(other, tmp_path / "b", count=3, tries=2, mask="left"))
     np.testing.assert_array_equal(again["v"], v)
     np.testing.assert_array_equal(again["h"], arrays["h"])
 
 
 def test_training_images_are_completed_where_there_are_no_others(run, tmp_path):
-    splits = run.images.splits
-    kept = inpaint(
-        with_images(run, Images(splits._replace(test=splits.test[:0]), None)), tmp_path / "a", count=3, tries=2
-    )
+    splits = run.data.splits
+    kept = inpaint(with_images(run, Examples(splits._replace(test=splits.test[:0]))), tmp_path / "a", count=3, tries=2)
     assert kept.result["images"] == "train"
     np.testing.assert_array_equal(arrays_of(kept)["originals"], splits.train[arrays_of(kept)["train_rows"]])
 
@@ -425,7 +430,7 @@ def test_a_model_without_latents_has_none_to_show(monkeypatch, capsys, plain):
 def test_embedding(run, tmp_path):
     kept = embed(run, tmp_path / "a")
     arrays, result = arrays_of(kept), result_of(kept)
-    images, labels = run.images
+    images, labels = run.data.splits, run.data.labels
     assert labels is not None
     for name in Splits._fields:
         means, own = encoded(run, getattr(images, name)), getattr(labels, name)
@@ -437,14 +442,14 @@ def test_embedding(run, tmp_path):
     assert probe["pixels"]["converged"]
     assert probe["pixels"]["accuracy"] > 0.9 > probe["means"]["accuracy"]
     assert probe["most frequent class"] < 0.15
-    unlabelled = with_images(run, run.images._replace(labels=None))
+    unlabelled = with_images(run, replace(run.data, labels=None))
     kept = embed(unlabelled, tmp_path / "b")
     assert "linear probe" not in kept.result
     assert set(arrays_of(kept)) == set(Splits._fields)
 
 
 def test_means_of_no_images(run):
-    assert posterior_means(run.model, run.posterior, run.images.splits.train[:0]).shape == (0, 3)
+    assert posterior_means(run.model, run.posterior, run.data.splits.train[:0]).shape == (0, 3)
 
 
 def test_logistic_regression_against_an_equation():
@@ -514,7 +519,7 @@ def test_one_module_opens_the_files_of_a_run(monkeypatch, copied):
         interpolate(run, rows=COUNT, columns=4)
         inpaint(run, count=3, tries=2)
         embed(run)
-        run_deep(SMALL, copied, resume=True)
+        run_recipe(as_recipe(SMALL), copied, resume=True)
     assert {(path, where) for _, path, where in seen} == {(str(copied), "storage/directory.py")}
 
 

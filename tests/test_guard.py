@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from fitting import fit_state, with_step
-from vages.app.recipes import CHECKERBOARD
-from vages.app.recipes.grbm import learner_of, parts_of
+from small_recipes import parts_of
+from vages.app.recipes import grbm
+from vages.app.settings import CHECKERBOARD
 from vages.training import Checkpoints, Diverged, Guard, RunFolder, init_seeds
 from vages.training.guard import largest_parameter
 
@@ -22,7 +23,7 @@ RECIPE = replace(CHECKERBOARD, posterior_steps=1, latents=2, batch=20)
 
 @cache
 def parts():
-    learner = learner_of(RECIPE)
+    learner = grbm.learner(RECIPE)
     return learner, init_seeds(learner, SEEDS, parts_of(RECIPE, 2), 20)
 
 

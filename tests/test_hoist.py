@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from small_recipes import parts_of
 from vages import Batch
-from vages.app.recipes import CHECKERBOARD, Method
-from vages.app.recipes.deep import learner_of_deep, parts_of_deep
-from vages.app.recipes.grbm import learner_of, parts_of
-from vages.app.settings import DIGITS, DeepMethod
+from vages.app.recipes import as_recipe, grbm
+from vages.app.settings import CHECKERBOARD, DIGITS, DeepMethod, Method
 from vages.hoist import hoist
 
 KEY = jax.random.key(0)
@@ -88,7 +87,7 @@ FLOATS = {  # of noise in an iteration, for each example
 @pytest.mark.parametrize("method", get_args(Method))
 def test_every_method_has_the_same_bits_and_keeps_its_noise_alone(method):
     recipe = replace(CHECKERBOARD, method=method, samples=L, **GRBM_SETTINGS)
-    draw, _ = check_split(*of_learner(learner_of(recipe), parts_of(recipe, V), (V,)))
+    draw, _ = check_split(*of_learner(grbm.learner(recipe), parts_of(recipe, V), (V,)))
     assert sum(np.prod(shape) for shape, _ in shapes(draw)) == BATCH * FLOATS[method]
     assert all(dtype == ("bool" if method == "is-ksd" else "float32") for _, dtype in shapes(draw))
 
@@ -97,7 +96,7 @@ def test_every_method_has_the_same_bits_and_keeps_its_noise_alone(method):
 def test_so_has_every_method_of_deep_models(method):
     small = {"width": 4, "depth": 1, "latents": 2, "head_width": 4, "batch": BATCH, "posterior_steps": 1, "unrolled": 1}
     recipe = replace(DIGITS, method=method, samples=L, corrector_steps=2, **small)
-    step, *arguments = of_learner(learner_of_deep(recipe), parts_of_deep(recipe, (1, 8, 8)), (1, 8, 8))
+    step, *arguments = of_learner(as_recipe(recipe).make_learner(), parts_of(recipe, (1, 8, 8)), (1, 8, 8))
     draw, update = check_split(step, *arguments)
     assert "random_bits" not in primitives(update, jax.eval_shape(draw, KEY), *arguments)
     floats = {"vages-mdsm": 64 + (1 + 3 * 2 * L) * 2, "bimdsm": 64 + (1 + 1 + 1) * 2, "mdsm": 64}[method]

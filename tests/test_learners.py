@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fitting import fit_state
+from small_recipes import parts_of
 from vages import (
     DSM,
     GRBM,
@@ -24,8 +25,8 @@ from vages import (
     infer,
     kl,
 )
-from vages.app.recipes import CHECKERBOARD, Method
-from vages.app.recipes.grbm import learner_of, objective_of, parts_of
+from vages.app.recipes import grbm
+from vages.app.settings import CHECKERBOARD, Method
 from vages.data import Batches
 from vages.samplers import gibbs_sample
 from vages.training import compile_chunk, init_seeds, one_seed
@@ -52,7 +53,7 @@ def teacher():
 def student(method, **settings):
     """The method's learner, and its state with the teacher's perturbed copy as the starting model."""
     recipe = replace(SMALL, method=method, learning_rate=0.01, sigma=0.2, bandwidth=0.5, **settings)
-    learner = learner_of(recipe)
+    learner = grbm.learner(recipe)
     model, _ = teacher()
     _, posterior = parts_of(recipe, 2)(jax.random.key(1))
     shift = 0.3 * jax.random.normal(jax.random.key(2), (2,))
@@ -155,7 +156,7 @@ def test_the_same_key_gives_the_same_bits(method):
 @pytest.mark.parametrize("method", ["vages-dsm", "pcd"])
 def test_many_seeds_are_many_single_runs(method):
     recipe = replace(SMALL, method=method)
-    learner = learner_of(recipe)
+    learner = grbm.learner(recipe)
     _, data = teacher()
     seeds = (3, 4)
     states = init_seeds(learner, seeds, parts_of(recipe, 2), BATCH)
@@ -176,7 +177,7 @@ def test_closed_forms_are_refused_in_a_narrow_dtype(method, part):
     recipe = replace(SMALL, method=method)
 
     def start():
-        learner = Learner(objective_of(recipe), learning_rate=1e-3, compute_dtype=jnp.bfloat16)
+        learner = Learner(grbm.objective(recipe), learning_rate=1e-3, compute_dtype=jnp.bfloat16)
         learner.init(jax.random.key(0), *parts_of(recipe, 2)(jax.random.key(1)), batch=BATCH)
 
     with pytest.raises(ValueError, match=f"^compute_dtype: .*{part}.*got bfloat16"):

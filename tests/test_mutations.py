@@ -63,7 +63,7 @@ def terms(m):
     checks.vages_is_the_sum_of_its_terms(m, "float32", 1e-5)
 
 
-SURROGATE = "surrogate.one_example"
+SURROGATE = "slopes.one_example"
 COVARIANCE = "_mean(slope, weights) + (covariance - jax.lax.stop_gradient(covariance))"
 PRODUCT = "share * slope_gap * log_joint_gap"
 
@@ -158,8 +158,8 @@ def test_an_unbroken_copy_passes():
 @pytest.mark.parametrize(
     ("function", "old"),
     [
-        ("surrogate.one_example", "slope + slope"),  # no such expression
-        ("surrogate.one_example", "_mean(slope, weights)"),  # it stands twice
+        ("slopes.one_example", "slope + slope"),  # no such expression
+        ("slopes.one_example", "_mean(slope, weights)"),  # it stands twice
         ("no_such_function", "slope"),
         ("one_example", "slope"),  # several functions have such a one
     ],

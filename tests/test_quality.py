@@ -19,14 +19,15 @@ import vages.app.runs
 import vages.evaluation
 from errors import refused
 from test_inception import thin_arrays
-from vages.app.recipes import DEEP_PRESETS, deep_training, train_deep
+from vages.app.recipes import FIDSelection, as_recipe, train
 from vages.app.recipes import samples as drawing
+from vages.app.recipes.chains import chains_of
 from vages.app.recipes.reference import statistics_of
 from vages.app.recipes.samples import PROTOCOLS
-from vages.app.recipes.selection import fid_selection
 from vages.app.recipes.sources import ImageSet, open_images, pieces
 from vages.app.runs import config_of, load_run
 from vages.app.runs.image_quality import evaluate_images, evaluate_run, sample_moments, samples_of
+from vages.app.settings import DEEP_PRESETS
 from vages.data import load_digits
 from vages.evaluation import (
     Grey,
@@ -450,19 +451,23 @@ RECIPE = replace(
 @pytest.fixture(scope="module")
 def trained(network, tmp_path_factory):
     """A run that keeps what has the lowest FID-20, and how that is told."""
-    path, asked = tmp_path_factory.mktemp("runs"), []
+    path = tmp_path_factory.mktemp("runs")
 
-    def selection(recipe, train, **how):
-        asked.append(fid_selection(recipe, train[:20], count=20, network=network, **how))
-        return asked[-1]
+    class OfTwenty(FIDSelection):
+        def __init__(self, chains, **how):
+            super().__init__(chains, count=20, network=network, **how)
 
-    folder = RunFolder(path / "deep", config_of(RECIPE))
+        def __call__(self, key, settings, model, posterior, data):
+            few = data.splits._replace(train=data.splits.train[:20])
+            return super().__call__(key, settings, model, posterior, replace(data, splits=few))
+
+    folder = RunFolder(path / "deep", config_of(as_recipe(RECIPE)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VAGES_DATA", str(path))
-        patch.setattr(deep_training, "fid_selection", selection)
-        trained = train_deep(RECIPE, folder=folder)
+        patch.setattr("vages.app.recipes.deep.FIDSelection", OfTwenty)
+        trained = train(as_recipe(RECIPE), folder=folder)
     folder.close()
-    return folder.path, trained, asked[0]
+    return folder.path, trained
 
 
 @pytest.fixture(scope="module")
@@ -490,7 +495,7 @@ def test_quality_of_a_run(run, reference, network, tmp_path):
     assert joint.sampling is not None
     assert paper.sampling.protocol == PROTOCOLS["paper"]
     assert joint.sampling.protocol == PROTOCOLS["unconditional"]
-    assert (paper.sampling.checkpoint, paper.sampling.weights) == (6, "selected by FID")
+    assert (paper.sampling.checkpoint, paper.sampling.weights) == (6, "selected")
     assert paper.sampling.evaluations == 28
     assert (paper.sampling.diverged, paper.sampling.of) == (0, 20)
     assert ("samples", 20, 20) in told
@@ -525,8 +530,10 @@ def test_protocols(run, network, monkeypatch):
 
     monkeypatch.setattr(drawing, "sample_v", given_h)
     monkeypatch.setattr(drawing, "sample_joint", lambda *_, batch: ends(jnp.zeros((20, 3)), 0.6))
-    train = run.images.splits.train
-    samples = drawing.Samples(RECIPE, run.model, run.posterior, train, seed=5, grey="replicate")
+    train = run.data.splits.train
+    samples = drawing.Samples(
+        chains_of(as_recipe(RECIPE), run.model), run.model, run.posterior, train, seed=5, grey="replicate"
+    )
     pixels = np.concatenate(list(samples.draw(20)))
     assert pixels[:, 1, 0, 0].tolist() == [51] * 3 + [255] + [51] * 15
     assert samples.diverged == 1
@@ -567,12 +574,12 @@ def test_diverged_chains_are_left_out(run, reference, network):
 
 
 def test_selection_by_fid(trained, run):
-    _, result, how = trained
+    _, result = trained
     fitted = result.fitted
     steps, values = fitted.curve("fid_20")
     assert steps.tolist() == [2, 4, 6]
     assert fitted.best is not None
-    chosen = how["evaluate"](fitted.state._replace(averages=fitted.best))
+    chosen = result.recipe.evaluate(jax.random.key(0), RECIPE, *fitted.best, result.data)
     assert chosen["fid_20"] == pytest.approx(values.min(), rel=1e-6)
     for kept in (run, result):
         assert jax.tree.all(jax.tree.map(np.array_equal, (kept.model, kept.posterior), tuple(fitted.best)))

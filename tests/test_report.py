@@ -7,7 +7,6 @@ import math
 import re
 import shlex
 import shutil
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -21,9 +20,11 @@ from PIL import Image
 
 from errors import refused
 from fake_runs import HOSTILE, deep_run, event, experiment, grbm_run, metric_rows, walk, write, write_rows
+from small_recipes import with_settings
+from vages.app.cli.parsing import parse
 from vages.app.cli.reporting import report
 from vages.app.cli.training import train
-from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, FREYFACE, PRESETS
+from vages.app.recipes import as_recipe
 from vages.app.report.page.axes import Axis, axis_of, log_marks, round_marks
 from vages.app.report.page.embedded import WIDEST, Picture
 from vages.app.report.page.markup import Markup, duration, element, embedded_json, escape, number, written
@@ -35,6 +36,7 @@ from vages.app.report.page.thinning import thin
 from vages.app.runs import config_of
 from vages.app.runs.commands import reproduce_command, train_command
 from vages.app.runs.reports import build_report, write_report
+from vages.app.settings import CHECKERBOARD, DEEP_PRESETS, FREYFACE, PRESETS
 
 VOID = {"meta", "img", "input", "br", "wbr"}
 OWN = {name: files("vages.app.report.page").joinpath(name).read_text() for name in ("style.css", "script.js")}
@@ -240,7 +242,7 @@ def test_a_finished_run_has_nothing_to_go_on_with(tmp_path, make, config, wanted
 
 def test_page_of_a_diverged_run(tmp_path):
     folder = tmp_path / "run"
-    write(folder, "config.json", config_of(CHECKERBOARD))
+    write(folder, "config.json", config_of(as_recipe(CHECKERBOARD)))
     problem = "expected a finite loss, got nan at iteration 7"
     write_rows(
         folder, "events.jsonl", [event("recovered", problem=problem, rate=0.5), event("diverged", problem=problem)]
@@ -313,6 +315,8 @@ ODD = [
 def test_any_value_in_any_place_is_shown(tmp_path, deep, odd):
     run = shutil.copytree(deep, tmp_path / "run")
     config = json.loads((run / "config.json").read_text())
+    write(run, "config.json", config | {"settings": dict.fromkeys(config["settings"], odd)})
+    check(page_of(run))
     write(run, "config.json", dict.fromkeys(config, odd))
     write(
         run, "result.json", dict.fromkeys(("test_log_likelihood", "steps", "seconds", "loss", "diverged chains"), odd)
@@ -358,7 +362,8 @@ def test_damage_is_told_on_the_page(tmp_path):
 def test_long_texts_and_many_entries_make_a_small_page(tmp_path):
     long = "x" * 100_000
     run = grbm_run(tmp_path / "run")
-    write(run, "config.json", config_of(CHECKERBOARD) | {"data": long} | {f"{long}{i}": long for i in range(5)})
+    settings = {"data": long} | {f"{long}{i}": long for i in range(5)}
+    write(run, "config.json", with_settings(config_of(as_recipe(CHECKERBOARD)), **settings))
     many = {f"name {i}": i for i in range(1000)}
     write_rows(run, "metrics.jsonl", [{"step": i, f"{long}{i % 2}": 1.0, **many} for i in range(3)])
     write_rows(run, "events.jsonl", [event(long, **many, **{long: long})] * 500)
@@ -554,14 +559,12 @@ def test_principal_plane_is_that_of_the_singular_vectors():
 
 def trained_by(command, monkeypatch):
     """The recipe that a command would train."""
-    import tyro
-
     caught = []
-    for name in ("_grbm", "_deep"):
-        monkeypatch.setattr(sys.modules["vages.app.cli.training"], name, lambda recipe, *_: caught.append(recipe) or 0)
+    monkeypatch.setattr("vages.app.cli.training._trained", lambda recipe, *_: caught.append(recipe.settings) or 0)
     words = shlex.split(command)
     assert words[:2] == ["vages", "train"]
-    assert tyro.cli(train, args=words[2:], config=(tyro.conf.FlagCreatePairsOff,)) == 0
+    positional, named = parse("train", words[2:])
+    assert train(*positional, **named) == 0
     return caught[0]
 
 
@@ -571,12 +574,13 @@ RECIPES = [
     replace(CHECKERBOARD, method="vages-ksd", seeds=3, learning_rate=3e-7, control_variate=True, sigma=0.123456789),
     replace(FREYFACE, steps=7, data="-odd name's.npz"),
     replace(DEEP_PRESETS["mnist"], clip=1.0, flips=True, seed=5),
+    replace(DEEP_PRESETS["digits"], ema=None),
 ]
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{recipe.data}-{recipe.steps}")
 def test_the_command_makes_the_same_recipe(recipe, monkeypatch):
-    config = json.loads(json.dumps(config_of(recipe)))
+    config = json.loads(json.dumps(config_of(as_recipe(recipe))))
     found = train_command(config)
     assert found is not None
     command, lost = found
@@ -585,12 +589,11 @@ def test_the_command_makes_the_same_recipe(recipe, monkeypatch):
 
 
 def test_what_no_option_can_set_is_told(tmp_path):
-    held = replace(DEEP_PRESETS["digits"], ema=None)
-    found = train_command(config_of(held))
-    assert found is not None
-    assert found[1] == ["ema"]
+    own = {"format": 2, "recipe": "mine.py:recipe", "settings": {"steps": 5, "sizes": [1, 2]}}
+    found = train_command(own)
+    assert found == ("vages train mine.py --steps 5 --out NEW_FOLDER", ["sizes"])
     assert train_command({"model": "other"}) is None
-    assert train_command(config_of(held) | {"new": 1}) is None
+    assert train_command(with_settings(config_of(as_recipe(CHECKERBOARD)), new=1)) is None
     assert (
         reproduce_command({"experiment": "a b", "seed": 2}, tmp_path)
         == "vages reproduce 'a b' --seed 2 --out NEW_FOLDER"

@@ -7,7 +7,7 @@ import random
 import signal
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from multiprocessing import forkserver
 from pathlib import Path
@@ -21,13 +21,15 @@ import pytest
 from compiling import compile_in_haste
 from errors import refused
 from fitting import fit_state
+from small_recipes import parts_of
 from vages.app import cli
-from vages.app.cli.training import _given
+from vages.app.cli.parsing import parse
 from vages.app.output.progress import ProgressBar
-from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, Method
-from vages.app.recipes.grbm import learner_of, parts_of
-from vages.app.runs import config_of, grbm, run_recipe
+from vages.app.recipes import as_recipe, grbm
+from vages.app.runs import config_of, run_recipe
+from vages.app.runs import train as training
 from vages.app.runs.config import reopened
+from vages.app.settings import CHECKERBOARD, DEEP_PRESETS, DeepSettings, Method
 from vages.data import Batches
 from vages.files import BadFile
 from vages.models import DeepEBLVM
@@ -62,7 +64,7 @@ def learner(method):
             compute_dtype=jnp.bfloat16,
         ), parts
     recipe = replace(CHECKERBOARD, method=method, latents=2, posterior_steps=1, unrolled=1, batch=BATCH)
-    return learner_of(recipe), parts_of(recipe, 2)
+    return grbm.learner(recipe), parts_of(recipe, 2)
 
 
 DATA = np.random.default_rng(0).uniform(size=(70, 2)).astype(np.float32)
@@ -354,7 +356,7 @@ SMALL = replace(CHECKERBOARD, steps=20, evaluate_every=10, posterior_steps=1)
 
 def started(recipe, path):
     """The folder of a run by a recipe, without the run."""
-    RunFolder(path, config_of(recipe)).close()
+    RunFolder(path, config_of(as_recipe(recipe))).close()
 
 
 @pytest.mark.parametrize(
@@ -372,9 +374,9 @@ def started(recipe, path):
 def test_settings_that_make_another_run_are_refused_by_name(tmp_path, before, change, says):
     started(replace(SMALL, **before), tmp_path / "run")
     with pytest.raises(ValueError, match=says):
-        run_recipe(replace(SMALL, **change), tmp_path / "run", resume=True)
+        run_recipe(as_recipe(replace(SMALL, **change)), tmp_path / "run", resume=True)
     with pytest.raises(ValueError, match=r"^run: .*\bfolder"):
-        run_recipe(SMALL, tmp_path / "nothing", resume=True)
+        run_recipe(as_recipe(SMALL), tmp_path / "nothing", resume=True)
 
 
 def test_more_steps_are_refused_where_they_would_have_made_the_warm_up_longer(tmp_path):
@@ -383,24 +385,23 @@ def test_more_steps_are_refused_where_they_would_have_made_the_warm_up_longer(tm
     for number, (before, now) in enumerate([(20, 100), (20, 30), (100, 20)]):
         started(replace(recipe, steps=before), tmp_path / str(number))
         with pytest.raises(ValueError, match=rf"steps \({before} before, {now} now\)"):
-            reopened(replace(recipe, steps=now), tmp_path / str(number))
+            reopened(as_recipe(replace(recipe, steps=now)), tmp_path / str(number))
     started(replace(recipe, steps=50), tmp_path / "run")
-    reopened(replace(recipe, steps=100), tmp_path / "run").close()
+    reopened(as_recipe(replace(recipe, steps=100)), tmp_path / "run").close()
 
 
 def test_fewer_steps_are_refused_before_anything_is_written(tmp_path):
     started(SMALL, tmp_path / "run")
     write_checkpoint(tmp_path / "run" / "checkpoints", 15, {}, {})
     with refused("steps", got=10):
-        run_recipe(replace(SMALL, steps=10), tmp_path / "run", resume=True)
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["steps"] == 20
+        run_recipe(as_recipe(replace(SMALL, steps=10)), tmp_path / "run", resume=True)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["steps"] == 20
 
 
 def test_zero_is_a_setting():
-    assert _given({"warmup": 0, "flips": False, "clip": None, "preset": "digits", "ema": 0.0}) == {
-        "warmup": 0,
-        "ema": 0.0,
-    }
+    _, named = parse("train", ["digits", "--warmup", "0", "--ema", "0.0"])
+    settings = {field.name for field in fields(DeepSettings)}
+    assert {name: value for name, value in named.items() if name in settings} == {"warmup": 0, "ema": 0.0}
 
 
 def test_settings_that_no_file_can_keep_are_refused():
@@ -412,7 +413,7 @@ def test_settings_that_no_file_can_keep_are_refused():
 @pytest.mark.usefixtures("short_chains")
 def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
     started(SMALL, tmp_path / "run")
-    trained = run_recipe(SMALL, tmp_path / "run", resume=True)
+    trained = run_recipe(as_recipe(SMALL), tmp_path / "run", resume=True)
     assert trained.fitted.step == 20
 
 
@@ -420,14 +421,16 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
 def test_the_command_resumes_and_extends(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     bars = []
-    monkeypatch.setattr(grbm, "ProgressBar", lambda *steps, **how: bars.append((*steps, how)) or ProgressBar(*steps))
+    monkeypatch.setattr(
+        training, "ProgressBar", lambda *steps, **how: bars.append((*steps, how)) or ProgressBar(*steps)
+    )
     cli.train(steps=20, posterior_steps=1, out=Path("run"))
     cli.train(resume=Path("run"), steps=40)
     cli.train(steps=40, posterior_steps=1, out=Path("straight"))
     assert bars == [(steps, {"visible": True, "done": done}) for steps, done in ((20, 0), (40, 20), (40, 0))]
     results = [json.loads(Path(name, "result.json").read_text()) for name in ("run", "straight")]
     assert results[0]["test_log_likelihood"] == results[1]["test_log_likelihood"]
-    assert json.loads(Path("run", "config.json").read_text())["steps"] == 40
+    assert json.loads(Path("run", "config.json").read_text())["settings"]["steps"] == 40
     with pytest.raises(ValueError, match="^out: .*--resume"):
         cli.train(resume=Path("run"), out=Path("other"))
     with pytest.raises(ValueError, match=r"latents \(4 before, 5 now\)"):

@@ -14,14 +14,14 @@ import pytest
 import vages.app.runs
 from errors import refused
 from vages.app import cli
-from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS, train_deep
-from vages.app.recipes.deep import training_images
-from vages.app.runs import Assessment, Sizes, config_of, load_grbm_run, load_run, run_recipe
+from vages.app.recipes import Drawn, as_recipe, train
+from vages.app.runs import Assessment, Sizes, config_of, load_run, run_recipe
 from vages.app.runs.assessment import Row
-from vages.app.runs.dataset import read_deep
+from vages.app.runs.dataset import read
 from vages.app.runs.image_quality import samples_of
 from vages.app.runs.kept import keep, new_folder
 from vages.app.runs.training_data import data_to_train_on
+from vages.app.settings import CHECKERBOARD, DEEP_PRESETS
 from vages.data import TOYS, split
 from vages.training import RunFolder
 from vages.training.checkpoint import checkpoints, newest_checkpoint, write_checkpoint
@@ -71,11 +71,11 @@ def trained(tmp_path_factory):
     np.save(project / "images.npy", pictures(0))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(project)
-        patch.setattr("vages.app.runs.grbm.draw", lambda trained: {})
-        run_recipe(SMALL, Path("runs/grbm"))
-        images, dataset = data_to_train_on(DEEP, Path("runs/deep"), read_deep, resume=False)
-        folder = RunFolder(Path("runs/deep"), config_of(DEEP), dataset)
-        train_deep(DEEP, images, folder=folder)
+        patch.setattr("vages.app.runs.train._drawn", lambda *_: Drawn({}))
+        run_recipe(as_recipe(SMALL), Path("runs/grbm"))
+        images, dataset = data_to_train_on(as_recipe(DEEP), Path("runs/deep"), resume=False)
+        folder = RunFolder(Path("runs/deep"), config_of(as_recipe(DEEP)), dataset)
+        train(as_recipe(DEEP), images, folder=folder)
         folder.close()
     return project
 
@@ -89,7 +89,7 @@ def project(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "elsewhere")
     np.save("mine.npy", rows(1))
     np.save("images.npy", pictures(1))
-    monkeypatch.setattr("vages.app.runs.grbm.draw", lambda trained: {})
+    monkeypatch.setattr("vages.app.runs.train._drawn", lambda *_: Drawn({}))
     yield copy
     aside.rename(trained)
 
@@ -102,18 +102,18 @@ def test_a_run_reads_its_own_data_from_any_folder(trained, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     np.save("mine.npy", rows(1))
     np.save("images.npy", pictures(1))
-    run = load_grbm_run(trained / "runs" / "grbm")
-    np.testing.assert_array_equal(run.splits.test, split(rows(0), SMALL.seed).test)
+    run = load_run(trained / "runs" / "grbm")
+    np.testing.assert_array_equal(run.data.splits.test, split(rows(0), SMALL.seed).test)
     assert run.about_data is not None
     assert run.about_data["own"]
     own = split(pictures(0)[:, None].astype(np.float32) / 255, DEEP.seed)
-    np.testing.assert_allclose(load_run(trained / "runs" / "deep").images.splits.test, own.test, rtol=1e-6)
+    np.testing.assert_allclose(load_run(trained / "runs" / "deep").data.splits.test, own.test, rtol=1e-6)
 
 
 def test_a_moved_project_reads_its_own_data(project):
-    run = load_grbm_run(project / "runs" / "grbm")
-    np.testing.assert_array_equal(run.splits.test, split(rows(0), SMALL.seed).test)
-    assert load_run(Path(os.path.relpath(project / "runs" / "deep"))).images.splits.train.shape == (40, 1, 8, 8)
+    run = load_run(project / "runs" / "grbm")
+    np.testing.assert_array_equal(run.data.splits.test, split(rows(0), SMALL.seed).test)
+    assert load_run(Path(os.path.relpath(project / "runs" / "deep"))).data.splits.train.shape == (40, 1, 8, 8)
 
 
 def test_other_data_of_the_same_name_are_refused(project):
@@ -133,7 +133,7 @@ def test_other_data_of_the_same_name_are_refused(project):
     assert files(project) == before
     Path("mine.npy").unlink()
     with pytest.raises(ValueError, match="project/mine.npy: .*grbm .*got nothing"):
-        load_grbm_run(run).splits  # noqa: B018
+        load_run(run).data  # noqa: B018
 
 
 def test_moved_data_are_named_by_an_option(project, monkeypatch, capsys):
@@ -160,9 +160,9 @@ def test_moved_data_are_named_by_an_option(project, monkeypatch, capsys):
         cli.train(resume=grbm, steps=8, data="mine.npy")
     assert files(project) == before
     assert cli.train(resume=grbm, steps=8, data="moved.npy") == 0
-    assert json.loads((grbm / "config.json").read_text())["data"] == "mine.npy"
+    assert json.loads((grbm / "config.json").read_text())["settings"]["data"] == "mine.npy"
     monkeypatch.chdir("/")
-    np.testing.assert_array_equal(load_grbm_run(grbm).splits.test, split(rows(0), SMALL.seed).test)  # it is recorded
+    np.testing.assert_array_equal(load_run(grbm).data.splits.test, split(rows(0), SMALL.seed).test)  # it is recorded
     capsys.readouterr()
 
 
@@ -179,7 +179,7 @@ def test_a_place_that_is_no_text_can_be_recorded_in_a_result(project, monkeypatc
 def test_data_of_a_run_without_a_fingerprint_cannot_be_named(project, monkeypatch):
     monkeypatch.setattr("vages.app.runs.training_data.newest_about", lambda folder: {"config": {}})
     with pytest.raises(ValueError, match="grbm: .*fingerprint"):
-        run_recipe(SMALL, project / "runs" / "grbm", resume=True, where=str(project / "mine.npy"))
+        run_recipe(as_recipe(SMALL), project / "runs" / "grbm", resume=True, where=str(project / "mine.npy"))
 
 
 def test_every_split_is_checked(project):
@@ -187,35 +187,35 @@ def test_every_split_is_checked(project):
     parts = split(rows(0), SMALL.seed)
     np.savez("three.npz", **parts._asdict())
     recipe = replace(SMALL, data="three.npz", steps=1, evaluate_every=1)
-    run_recipe(recipe, Path("run"))
-    assert load_grbm_run(Path("run")).splits.test.shape == (5, 2)
+    run_recipe(as_recipe(recipe), Path("run"))
+    assert load_run(Path("run")).data.splits.test.shape == (5, 2)
     np.savez("three.npz", **parts._replace(test=1 + parts.test)._asdict())
     with pytest.raises(ValueError, match=r"three.npz: .*\btest, got"):
-        load_grbm_run(Path("run")).splits  # noqa: B018
+        load_run(Path("run")).data  # noqa: B018
 
 
 def test_a_toy_that_is_drawn_otherwise_is_refused(project, monkeypatch):
-    run_recipe(replace(SMALL, data="rings", seeds=2, steps=1, evaluate_every=1), Path("run"))
-    first, second = (load_grbm_run(Path("run"), seed).splits.test for seed in (0, 1))
+    run_recipe(as_recipe(replace(SMALL, data="rings", seeds=2, steps=1, evaluate_every=1)), Path("run"))
+    first, second = (load_run(Path("run"), seed=seed).data.splits.test for seed in (0, 1))
     assert not np.array_equal(first, second)
     monkeypatch.setitem(TOYS, "rings", TOYS["pinwheel"])
     with pytest.raises(ValueError, match=r"^rings: .*float32\[2, 60000, 2\]"):
-        load_grbm_run(Path("run"), 1).splits  # noqa: B018
+        load_run(Path("run"), seed=1).data  # noqa: B018
 
 
 def test_a_run_goes_on_with_its_own_data(project):
     run = project / "runs" / "grbm"
-    run_recipe(replace(SMALL, steps=8), run, resume=True)  # from a folder with another mine.npy
+    run_recipe(as_recipe(replace(SMALL, steps=8)), run, resume=True)  # from a folder with another mine.npy
     found = newest_checkpoint(run / "checkpoints", pytest.fail)
     assert found is not None
     assert (found.step, found.about["data"]["sha256"]) == (8, fingerprint(split(rows(0), 0).train)["sha256"])
-    assert load_grbm_run(run).dataset == found.about["dataset"]
+    assert load_run(run).dataset == found.about["dataset"]
     np.save(project / "mine.npy", rows(2))
     before = files(project)
     with pytest.raises(ValueError, match="mine.npy: .*grbm .*trained"):
-        run_recipe(replace(SMALL, steps=12), run, resume=True)
+        run_recipe(as_recipe(replace(SMALL, steps=12)), run, resume=True)
     with pytest.raises(ValueError, match=r"data \(mine.npy before, other.npy now\)"):
-        run_recipe(replace(SMALL, data="other.npy"), run, resume=True)
+        run_recipe(as_recipe(replace(SMALL, data="other.npy")), run, resume=True)
     assert cli.train(resume=run, dry_run=True) == 2
     assert files(project) == before
 
@@ -224,12 +224,12 @@ def test_a_run_killed_before_its_first_checkpoint_goes_on_with_its_own_data(proj
     run = project / "runs" / "grbm"
     shutil.rmtree(run / "checkpoints")
     (run / "metrics.jsonl").unlink()
-    run_recipe(SMALL, run, resume=True)
-    np.testing.assert_array_equal(load_grbm_run(run).splits.test, split(rows(0), SMALL.seed).test)
+    run_recipe(as_recipe(SMALL), run, resume=True)
+    np.testing.assert_array_equal(load_run(run).data.splits.test, split(rows(0), SMALL.seed).test)
     shutil.rmtree(run / "checkpoints")
     (project / "mine.npy").unlink()
     with pytest.raises(ValueError, match="mine.npy: .*grbm .*trained"):
-        run_recipe(SMALL, run, resume=True)
+        run_recipe(as_recipe(SMALL), run, resume=True)
 
 
 def first_edition(run):
@@ -246,32 +246,32 @@ def test_runs_of_the_first_edition_are_checked_by_their_training_data(project, m
     run = project / "runs" / "grbm"
     first_edition(run)
     with pytest.raises(ValueError, match="mine.npy: .*grbm .*trained"):
-        load_grbm_run(run).splits  # noqa: B018
+        load_run(run).data  # noqa: B018
     monkeypatch.chdir(project)
-    assert load_grbm_run(run).splits.test.shape == (5, 2)
+    assert load_run(run).data.splits.test.shape == (5, 2)
     config = run / "config.json"
     text = config.read_text()
     config.write_text(text.replace('"batch": 10', '"batch": 20'))
     with pytest.raises(ValueError, match="config.json: .*got batch 20"):
-        load_grbm_run(run)
+        load_run(run)
     config.write_text(text)
-    run_recipe(replace(SMALL, steps=8), run, resume=True)
+    run_recipe(as_recipe(replace(SMALL, steps=8)), run, resume=True)
     monkeypatch.chdir("/")
-    assert load_grbm_run(run).splits.test.shape == (5, 2)  # it has a record of its data now
+    assert load_run(run).data.splits.test.shape == (5, 2)  # it has a record of its data now
 
 
 def test_a_run_without_a_fingerprint_is_refused_unless_the_data_are_named(project):
-    run = replace(load_grbm_run(project / "runs" / "grbm"), data=None, dataset=None)
+    run = replace(load_run(project / "runs" / "grbm"), fingerprint=None, dataset=None)
     with pytest.raises(ValueError, match="grbm: .*fingerprint"):
-        run.splits  # noqa: B018
+        run.data  # noqa: B018
     other = run.on("mine.npy")
-    np.testing.assert_array_equal(other.splits.test, split(rows(1), SMALL.seed).test)
+    np.testing.assert_array_equal(other.data.splits.test, split(rows(1), SMALL.seed).test)
     assert other.about_data is not None
     assert not other.about_data["own"]
 
 
 def made_up(run, *, sizes, noise, seed, progress):
-    run.splits  # noqa: B018
+    run.data  # noqa: B018
     rows = [Row("log-likelihood", -0.5, 0.25, "higher is better")]
     return Assessment(str(run.path), run.step, rows, sizes.examples, 0.0, Sizes(), seed, 0.1, run.about_data)
 
@@ -308,13 +308,13 @@ def test_images_of_another_set(project):
     assert run.about_data is None
     np.save("few.npy", pictures(2)[:10])  # fewer than a batch
     other = run.on("few.npy")
-    assert other.images.splits.train.shape == (8, 1, 8, 8)
+    assert other.data.splits.train.shape == (8, 1, 8, 8)
     assert other.about_data is not None
     assert (other.data_name, other.about_data["own"], other.about_data["train"]["shape"][0]) == ("few.npy", False, 16)
-    assert samples_of(other, 20, "paper", None, 0, "replicate").train is other.images.splits.train
+    assert samples_of(other, 20, "paper", None, 0, "replicate").train is other.data.splits.train
     np.save("wide.npy", np.zeros((50, 8, 9), np.uint8))
     with pytest.raises(ValueError, match=r"^data: .*\(1, 8, 8\) .*got \(1, 8, 9\)"):
-        run.on("wide.npy").images  # noqa: B018
+        run.on("wide.npy").data  # noqa: B018
 
 
 def test_fingerprints_of_parts_are_those_of_the_whole(monkeypatch):
@@ -329,8 +329,8 @@ def test_fingerprints_of_parts_are_those_of_the_whole(monkeypatch):
 
 def test_what_is_trained_on_is_what_is_fingerprinted(project, monkeypatch):
     monkeypatch.chdir(project)
-    images, fingerprints = read_deep(DEEP)
-    assert fingerprints["train"] == fingerprint(training_images(DEEP, images))
+    images, fingerprints = read(as_recipe(DEEP))
+    assert fingerprints["train"] == fingerprint(images.source())
     found = newest_checkpoint(project / "runs" / "deep" / "checkpoints", pytest.fail)
     assert found is not None
     assert found.about["data"] == {**fingerprints["train"], "position": 20}

@@ -18,11 +18,13 @@ import pytest
 from audited import opened_by_path
 from errors import refused
 from fake_runs import deep_run, grbm_run
+from small_recipes import with_settings
 from vages.app import cli
-from vages.app.recipes import CHECKERBOARD
-from vages.app.recipes import pictures as recipe_pictures
-from vages.app.runs import load_grbm_run, run_recipe, write_report
+from vages.app.recipes import Drawn, as_recipe
+from vages.app.recipes import grbm_pictures as recipe_pictures
+from vages.app.runs import load_run, run_recipe, write_report
 from vages.app.runs.assessment import Assessment, Row, Sizes, keep_assessment
+from vages.app.settings import CHECKERBOARD
 from vages.files import BadFile
 from vages.samplers import gibbs_sample
 from vages.storage import directory as directories
@@ -53,7 +55,7 @@ def trained(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipe_pictures, "gibbs_sample", lambda *args: gibbs_sample(*args, steps=10))
         with opened_by_path(path) as seen:
-            run_recipe(SMALL, path, checkpoints=Checkpoints(every=10))
+            run_recipe(as_recipe(SMALL), path, checkpoints=Checkpoints(every=10))
     return path, seen
 
 
@@ -77,7 +79,9 @@ def in_time():
 
 
 def resume(run, **change):
-    return run_recipe(replace(SMALL, **{"steps": 30, **change}), run, resume=True, checkpoints=Checkpoints(every=10))
+    return run_recipe(
+        as_recipe(replace(SMALL, **{"steps": 30, **change})), run, resume=True, checkpoints=Checkpoints(every=10)
+    )
 
 
 def contents(folder):
@@ -156,7 +160,7 @@ def test_a_hard_link_is_read_and_replaced(run, tmp_path):
 
 def test_the_path_of_a_run_may_be_a_link(run, tmp_path):
     (tmp_path / "latest").symlink_to(run)
-    assert load_grbm_run(tmp_path / "latest").step == 20
+    assert load_run(tmp_path / "latest").step == 20
     RunFolder.reopen(tmp_path / "latest").close()
 
 
@@ -303,7 +307,7 @@ def test_a_checkpoint_of_a_newer_format_is_refused(run, monkeypatch, capsys, ste
         shutil.copytree(run / LAST, path)
     newer(path)
     before = contents(run)
-    for action in (resume, load_grbm_run, write_report):
+    for action in (resume, load_run, write_report):
         with pytest.raises(ValueError, match=f"{path}.*got format 2"):
             action(run)
         assert contents(run) == before
@@ -313,7 +317,7 @@ def test_a_checkpoint_of_a_newer_format_is_refused(run, monkeypatch, capsys, ste
 
 def test_empty_and_foreign_folders_do_not_block_a_resume(run, monkeypatch):
     """Nor are they removed, where a checkpoint of that step is due or where they are old."""
-    monkeypatch.setattr("vages.app.runs.grbm.draw", lambda trained: {})
+    monkeypatch.setattr("vages.app.runs.train._drawn", lambda *_: Drawn({}))
     where = run / "checkpoints"
     for step in (5, 30, 999_999_999_999):
         (where / f"step-{step:012d}").mkdir()
@@ -330,7 +334,7 @@ def test_empty_and_foreign_folders_do_not_block_a_resume(run, monkeypatch):
 
 
 def test_a_run_with_none_but_foreign_folders_begins_again(run, monkeypatch):
-    monkeypatch.setattr("vages.app.runs.grbm.draw", lambda trained: {})
+    monkeypatch.setattr("vages.app.runs.train._drawn", lambda *_: Drawn({}))
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints" / "step-000000000020").mkdir(parents=True)
     assert resume(run).fitted.step == 30
@@ -465,11 +469,11 @@ def test_other_settings_are_written_when_the_run_goes_on(run):
     folder = RunFolder.reopen(run)
     before = contents(run)
     folder.tell("a note")
-    folder.configure({**folder.config, "steps": 30})
+    folder.configure(with_settings(folder.config, steps=30))
     assert contents(run) == before
     folder.begin()
     folder.close()
-    assert json.loads((run / "config.json").read_text())["steps"] == 30
+    assert json.loads((run / "config.json").read_text())["settings"]["steps"] == 30
     assert [event["event"] for event in events(run)[-2:]] == ["a note", "other settings"]
 
 
@@ -480,7 +484,7 @@ def test_other_settings_are_written_when_the_run_goes_on(run):
 def test_one_module_opens_the_files_of_a_run(trained, run, capsys):
     with opened_by_path(run) as seen:
         cli.train(resume=run, steps=30, tensorboard=True, json=True)
-        loaded = load_grbm_run(run)
+        loaded = load_run(run)
         keep_assessment(loaded, ASSESSED)
         write_report(run)
     for path, opened in ((trained[0], trained[1]), (run, seen)):
@@ -510,6 +514,7 @@ def test_no_room_above_has_another_way_to_files():
                 if called.rpartition(".")[2] in banned:
                     found.add((path.relative_to(package).as_posix(), called))
     assert found == {
+        ("app/cli/starting.py", "file.open"),  # a new recipe of the user's
         ("app/cli/supervision.py", "open"),  # a stream of the process
         ("app/explore/access.py", "file.write_text"),  # the address, in a temporary folder
         ("app/experiments/reproduce.py", "out.mkdir"),  # the folder above the results

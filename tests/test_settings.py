@@ -5,17 +5,17 @@ import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from errors import refused
+from small_recipes import edit_config, first_config
 from vages.app import cli
-from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS
-from vages.app.runs import build_report, config_of, load_grbm_run, load_run, recipe_of, run_recipe
+from vages.app.recipes import Drawn, as_recipe
+from vages.app.runs import build_report, config_of, load_run, recipe_of, run_recipe
 from vages.app.runs.config import reopened
-from vages.app.settings import check_choices
+from vages.app.settings import CHECKERBOARD, DEEP_PRESETS, check_choices, check_place
 from vages.training import RunFolder
 from vages.training.checkpoint import newest_about, write_checkpoint
 from vages.training.digests import settings_digest
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.usefixtures("short_chains")
 
 
 def folder_of(recipe, path, *, first_edition=False):
-    """The folder of a run with a checkpoint, which holds no arrays; the first edition wrote no digest."""
-    folder = RunFolder(path, config_of(recipe))
+    """The folder of a run with a checkpoint, without arrays; the first edition wrote another config and no digest."""
+    folder = RunFolder(path, first_config(recipe) if first_edition else config_of(as_recipe(recipe)))
     about = {"config": folder.config, **({} if first_edition else {"settings_sha256": settings_digest(folder.config)})}
     write_checkpoint(folder.checkpoints, 10, {"a": np.zeros(1)}, about)
     folder.close()
@@ -36,14 +36,9 @@ def folder_of(recipe, path, *, first_edition=False):
 
 def resumed(recipe, path):
     """The folder of a resume that went on, and ended before its first checkpoint."""
-    folder = reopened(recipe, path)
+    folder = reopened(as_recipe(recipe), path)
     folder.begin()
     folder.close()
-
-
-def edit(path, **settings):
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(config | settings))
 
 
 def files(folder):
@@ -65,16 +60,16 @@ def files(folder):
 )
 def test_an_edited_config_is_refused(tmp_path, recipe, changes, says, first):
     path = folder_of(recipe, tmp_path / "run", first_edition=first)
-    assert recipe_of(path) == recipe
-    edit(path, **changes)
+    assert recipe_of(path).settings == recipe
+    edit_config(path, **changes)
     before = files(path)
     says = f"^{path}/config.json: .*got {says}; "
     for command in (
         lambda: cli.train(resume=path),
         lambda: cli.train(resume=path, dry_run=True),
         lambda: cli.evaluate(str(path), measure="model"),
-        lambda: reopened(recipe, path),
-        lambda: (load_run if recipe is DIGITS else load_grbm_run)(path),
+        lambda: reopened(as_recipe(recipe), path),
+        lambda: load_run(path),
     ):
         with pytest.raises(ValueError, match=says) as error:
             command()
@@ -88,7 +83,7 @@ def test_an_edited_config_is_refused(tmp_path, recipe, changes, says, first):
 
 def test_a_control_character_in_a_forged_config_is_escaped(tmp_path):
     path = folder_of(SMALL, tmp_path / "run")
-    edit(path, data="a\0b")
+    edit_config(path, data="a\0b")
     with refused(f"{path}/config.json: data", got="'a\\x00b'") as error:
         recipe_of(path)
     assert str(error.value).isprintable()
@@ -99,10 +94,10 @@ def test_what_an_edit_leaves_as_it_was_is_no_edit(tmp_path):
     path = folder_of(SMALL, tmp_path / "run")
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(dict(reversed(config.items())), indent=7))
-    assert recipe_of(path) == SMALL
-    del config["clip"]  # as a run that is older than a setting
+    assert recipe_of(path).settings == SMALL
+    del config["settings"]["clip"]  # as a run that is older than a setting
     (path / "config.json").write_text(json.dumps(config))
-    assert recipe_of(path) == SMALL
+    assert recipe_of(path).settings == SMALL
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["this edition", "the first"])
@@ -110,13 +105,13 @@ def test_a_resume_with_more_steps_that_was_killed_before_its_first_checkpoint_go
     path = folder_of(SMALL, tmp_path / "run", first_edition=first)
     for steps in (40, 30):
         resumed(replace(SMALL, steps=steps), path)
-        assert recipe_of(path).steps == steps
-    edit(path, steps=40)  # which was announced once, and is not what the last resume announced
+        assert recipe_of(path).settings.steps == steps
+    edit_config(path, steps=40)  # which was announced once, and is not what the last resume announced
     with pytest.raises(ValueError, match="steps 40 .*20"):
         recipe_of(path)
-    edit(path, steps=30)
+    edit_config(path, steps=30)
     resumed(replace(SMALL, steps=50), path)
-    assert recipe_of(path).steps == 50
+    assert recipe_of(path).settings.steps == 50
 
 
 def test_settings_are_announced_before_they_are_taken(tmp_path, monkeypatch):
@@ -130,13 +125,13 @@ def test_settings_are_announced_before_they_are_taken(tmp_path, monkeypatch):
         patch.setattr(RunFolder, "save", killed)
         with pytest.raises(KeyboardInterrupt):
             resumed(replace(SMALL, steps=40), path)
-    assert recipe_of(path) == SMALL
+    assert recipe_of(path).settings == SMALL
     assert [event["steps"] for event in RunFolder.events(path) if event["event"] == "other settings"] == [[20, 40]]
 
 
 def test_events_that_cannot_be_read_announce_nothing(tmp_path):
     path = folder_of(SMALL, tmp_path / "run")
-    edit(path, steps=40)
+    edit_config(path, steps=40)
     odd = ['{"event": "other settings", "steps": [20, [40]]}', '{"event": "other settings", "steps": 40}', "[40]", "{"]
     odd += ['{"event": "other settings", "steps": [20, NaN]}', "[" * 5000]
     (path / "events.jsonl").write_text("\n".join(odd))
@@ -147,22 +142,22 @@ def test_events_that_cannot_be_read_announce_nothing(tmp_path):
 def test_the_page_of_a_run_names_the_edit(tmp_path):
     path = folder_of(SMALL, tmp_path / "run")
     assert "config.json: expected " not in build_report(path)
-    edit(path, batch=50)
+    edit_config(path, batch=50)
     assert re.search("config.json: expected .*, got batch 50 .*100", build_report(path))
 
 
 def test_checkpoints_repeat_the_digest_of_the_settings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("vages.app.runs.grbm.draw", lambda trained: {})
+    monkeypatch.setattr("vages.app.runs.train._drawn", lambda *_: Drawn({}))
     recipe = replace(SMALL, method="dsm", latents=2)
-    run_recipe(replace(recipe, steps=2), Path("run"))
-    run_recipe(replace(recipe, steps=4), Path("run"), resume=True)
+    run_recipe(as_recipe(replace(recipe, steps=2)), Path("run"))
+    run_recipe(as_recipe(replace(recipe, steps=4)), Path("run"), resume=True)
     about = newest_about(Path("run/checkpoints"))
     assert about is not None
     config = json.loads(Path("run/config.json").read_text())
-    assert (config["steps"], about["config"]) == (4, config)
+    assert (config["settings"]["steps"], about["config"]) == (4, config)
     assert about["settings_sha256"] == settings_digest(config)
-    edit(Path("run"), learning_rate=0.5)
+    edit_config(Path("run"), learning_rate=0.5)
     before = files(tmp_path)
     with pytest.raises(ValueError, match="learning_rate 0.5 .*0.001"):
         cli.train(resume=Path("run"))
@@ -179,20 +174,20 @@ def test_digests_of_settings():
 
 @dataclass
 class Forged:
-    """A recipe without the types that tests check by themselves."""
+    """Settings without the types that tests check by themselves."""
 
-    data: Any = "digits"
     flips: bool = False
 
 
 @pytest.mark.parametrize("data", [None, 5, 1.5, [], "", "a\0b"])
 def test_data_of_a_forged_config_have_a_name(data):
-    check_choices(Forged())
+    check_place("digits")
     with refused("data"):
-        check_choices(Forged(data))
+        check_place(data)
 
 
 def test_flags_of_a_forged_config_are_flags():
+    check_choices(Forged())
     with refused("flips", got="x"):
         check_choices(Forged(flips="x"))  # pyright: ignore[reportArgumentType]
 

@@ -12,9 +12,9 @@ import pytest
 
 from errors import refused
 from vages.app import cli
+from vages.app.runs import Run
 from vages.app.runs.assessment import Assessment, Row, Sizes, keep_assessment
 from vages.app.runs.kept import new_folder
-from vages.app.runs.loaded_grbm import GRBMRun
 from vages.storage.directory import Directory
 from vages.training import RunFolder, numbered_folder
 
@@ -87,7 +87,7 @@ def test_a_command_that_fails_leaves_no_folder(tmp_path, monkeypatch):
 
 
 def test_results_made_at_once_have_a_folder_each(tmp_path, monkeypatch):
-    run = object.__new__(GRBMRun)  # of which nothing but its path is asked for
+    run = object.__new__(Run)  # of which nothing but its path is asked for
     object.__setattr__(run, "path", tmp_path)
     assessment = Assessment("run", 20, [Row("a number", 1.0, 0.1, "nothing")], 20, 0.1, Sizes(), 0, 0.1)
     monkeypatch.setattr("vages.app.runs.assessment.figure_png", lambda figure: b"")  # matplotlib is not for threads

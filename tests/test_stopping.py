@@ -23,9 +23,10 @@ from vages.app import cli
 from vages.app.cli.exit_status import Status, line_of, status_of
 from vages.app.cli.stopping import Stopped, raising_signals
 from vages.app.experiments.comparison import train_all
-from vages.app.recipes import CHECKERBOARD
+from vages.app.recipes import Drawn, as_recipe
 from vages.app.runs import config_of
 from vages.app.runs.reports import reported
+from vages.app.settings import CHECKERBOARD
 from vages.storage.durable import NotWritten
 from vages.training import Fitted, RunFolder
 from vages.training.checkpoint import checkpoints, step_of, write_checkpoint
@@ -223,7 +224,7 @@ def main(monkeypatch, capsys, *words):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_after_training_says_that_it_is_complete(monkeypatch, capsys, tmp_path, number):
     path = tmp_path / "run"
-    monkeypatch.setattr("vages.app.runs.grbm.draw", lambda trained: signal.raise_signal(number))
+    monkeypatch.setattr("vages.app.runs.train._drawn", lambda *_: signal.raise_signal(number))
     status, err = main(monkeypatch, capsys, *TINY, "--steps", 20, "--out", path)
     assert status == 128 + number
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
@@ -235,7 +236,7 @@ def test_a_signal_after_training_says_that_it_is_complete(monkeypatch, capsys, t
 
 
 def test_a_signal_before_the_first_checkpoint_says_so(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("vages.app.runs.grbm.train", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr("vages.app.runs.train.in_memory", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
     status, err = main(monkeypatch, capsys, *TINY, "--out", tmp_path / "run")
     assert status == 143
     assert err.startswith("vages: stopped by SIGTERM; ")
@@ -342,8 +343,8 @@ def small_disk(tmp_path):
 
 def test_a_disk_that_fills_after_training(monkeypatch, capsys, small_disk):
     place, fill = small_disk
-    path, train = place / "run", "vages.app.runs.grbm.train"
-    trained = sys.modules["vages.app.runs.grbm"].train
+    path, train = place / "run", "vages.app.runs.train.in_memory"
+    trained = sys.modules["vages.app.runs.train"].in_memory
 
     def then_full(*arguments, **named):
         result = trained(*arguments, **named)
@@ -370,11 +371,11 @@ def test_a_file_that_may_not_be_so_large_after_training(monkeypatch, capsys, tmp
     """A limit of the process, which needs no right to mount anything."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    def draw(trained):
+    def drawn(*_):
         resource.setrlimit(resource.RLIMIT_FSIZE, (512, before[1]))
-        return {"density": Figure()}
+        return Drawn({"density": Figure()})
 
-    monkeypatch.setattr("vages.app.runs.grbm.draw", draw)
+    monkeypatch.setattr("vages.app.runs.train._drawn", drawn)
     try:
         status, err = main(monkeypatch, capsys, *TINY, "--steps", 20, "--out", tmp_path / "run")
     finally:
@@ -388,7 +389,7 @@ def test_a_file_that_may_not_be_so_large_after_training(monkeypatch, capsys, tmp
 
 def test_a_disk_that_fills_while_a_checkpoint_or_the_log_is_written(small_disk):
     place, fill = small_disk
-    folder = RunFolder(place / "run", config_of(CHECKERBOARD))
+    folder = RunFolder(place / "run", config_of(as_recipe(CHECKERBOARD)))
     write_checkpoint(folder.checkpoints, 500, {}, {})
     fill(0)
     says = "iteration 500 of 100000, .*step-000000000500, .*: No space left .*; .*vages train --resume"

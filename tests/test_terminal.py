@@ -9,15 +9,16 @@ from contextlib import suppress
 
 import pytest
 
+from small_recipes import with_settings
 from test_resume import server  # noqa: F401
 from test_stopping import main, reading
 from vages.app import cli
-from vages.app.cli.evaluation import _print_table
 from vages.app.cli.exit_status import line_of
 from vages.app.output import console
 from vages.app.output.progress import ProgressBar
-from vages.app.recipes import CHECKERBOARD, DEEP_PRESETS
+from vages.app.recipes import as_recipe
 from vages.app.runs import config_of
+from vages.app.settings import CHECKERBOARD, DEEP_PRESETS
 from vages.terminal import StandardError, escape_json, printable
 from vages.training import RunFolder
 from vages.training.checkpoint import write_checkpoint
@@ -65,7 +66,7 @@ def test_errors_and_tracebacks(monkeypatch, capsys, tmp_path):
 
 
 def test_settings_of_a_run_and_what_its_checkpoints_say(monkeypatch, capsys, tmp_path):
-    config = config_of(CHECKERBOARD) | {"data": f"{HOSTILE}.npy"}
+    config = with_settings(config_of(as_recipe(CHECKERBOARD)), data=f"{HOSTILE}.npy")
     RunFolder(tmp_path / "run", config).close()
     monkeypatch.setattr(sys, "argv", ["vages", "train", "--resume", str(tmp_path / "run"), "--dry-run"])
     with pytest.raises(SystemExit):
@@ -74,7 +75,7 @@ def test_settings_of_a_run_and_what_its_checkpoints_say(monkeypatch, capsys, tmp
     assert clean(told)
     assert HARMLESS in told
 
-    RunFolder(tmp_path / "deep", config_of(DEEP_PRESETS["digits"])).close()
+    RunFolder(tmp_path / "deep", config_of(as_recipe(DEEP_PRESETS["digits"]))).close()
     body = {"format": HOSTILE}
     digest = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     path = write_checkpoint(tmp_path / "deep" / "checkpoints", 1, {}, {})
@@ -88,7 +89,7 @@ def test_settings_of_a_run_and_what_its_checkpoints_say(monkeypatch, capsys, tmp
 
 def test_tables_bars_and_lines(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
-    _print_table([("name", HOSTILE)])
+    console.print_table([("name", HOSTILE)])
     console.say(HOSTILE)
     assert capsys.readouterr().out.count(HARMLESS) == 2
     with console.waiting(HOSTILE) as note:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +17,13 @@ import pytest
 from compiling import environment
 from errors import refused
 from fitting import fit_state, with_step
+from small_recipes import parts_of
 from vages.app import cli
-from vages.app.cli import options
-from vages.app.recipes import CHECKERBOARD, PRESETS, GRBMSettings, job_of, train
-from vages.app.recipes.grbm import learner_of, parts_of
+from vages.app.cli.parsing import parse
+from vages.app.cli.training import _NAMES
+from vages.app.recipes import as_recipe, grbm, job_of, train
 from vages.app.runs import run_recipe
+from vages.app.settings import CHECKERBOARD, DEEP_PRESETS, DIGITS, PRESETS, GRBMSettings
 from vages.blocks import block_lengths
 from vages.data import Batches
 from vages.training import Diverged, RunFolder, init_seeds, iteration_costs, numbered_folder, seed_keys
@@ -30,7 +33,7 @@ SMALL = replace(CHECKERBOARD, steps=60, evaluate_every=20, seeds=2, posterior_st
 
 
 def start(recipe, seeds=(0,)):
-    learner = learner_of(recipe)
+    learner = grbm.learner(recipe)
     state = init_seeds(learner, seeds, parts_of(recipe, 2), recipe.batch)
     return learner, state
 
@@ -164,7 +167,7 @@ def test_a_run_interrupted_in_its_first_chunk_still_leaves_pictures(tmp_path, mo
         return indices(batches, step, steps)
 
     monkeypatch.setattr("vages.data.batches.Batches.indices", interrupt)
-    trained = run_recipe(SMALL, tmp_path / "run")
+    trained = run_recipe(as_recipe(SMALL), tmp_path / "run")
     assert trained.fitted.interrupted
     assert trained.fitted.step == 20
     assert (tmp_path / "run" / "density.png").exists()
@@ -184,7 +187,7 @@ def test_a_second_ctrl_c_does_not_wait(monkeypatch):
 
 def test_one_sample_is_refused_for_vages():
     with refused("samples"):
-        learner_of(replace(CHECKERBOARD, samples=1))
+        grbm.learner(replace(CHECKERBOARD, samples=1))
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):
@@ -209,25 +212,26 @@ def test_blocks_of_noise_add_up_and_none_is_of_one():
 
 @pytest.mark.optimised
 def test_the_same_recipe_gives_the_same_bits():
-    first, second = (train(replace(SMALL, method="nce")) for _ in range(2))  # the least that is compiled for noise
-    np.testing.assert_array_equal(first.models.weight, second.models.weight)
-    assert first.test_log_likelihood.tolist() == second.test_log_likelihood.tolist()
+    recipe = as_recipe(replace(SMALL, method="nce"))  # the least that is compiled for noise
+    first, second = (train(recipe) for _ in range(2))
+    np.testing.assert_array_equal(first.model.weight, second.model.weight)
+    assert first.tested["test_log_likelihood"].tolist() == second.tested["test_log_likelihood"].tolist()
     assert first.fitted.curve("test_log_likelihood")[1].shape == (3, 2)
 
 
 @pytest.mark.usefixtures("short_chains")
 def test_a_run_folder_describes_itself(tmp_path):
-    trained = run_recipe(SMALL, tmp_path / "run")
+    trained = run_recipe(as_recipe(SMALL), tmp_path / "run")
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {
         *(".lock", "checkpoints", "config.json", "environment.json", "events.jsonl", "metrics.jsonl", "result.json"),
         *("curve.png", "density.png", "samples.png", "report.html"),
     }
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config.pop("model") == "grbm"
-    assert GRBMSettings(**config) == SMALL
+    assert (config["format"], config["recipe"]) == (2, "checkerboard")
+    assert GRBMSettings(**config["settings"]) == SMALL
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["test_log_likelihood"]["each seed"] == trained.test_log_likelihood.tolist()
+    assert result["test_log_likelihood"]["each seed"] == trained.tested["test_log_likelihood"].tolist()
 
 
 @pytest.mark.parametrize(
@@ -239,13 +243,13 @@ def test_a_run_folder_describes_itself(tmp_path):
 )
 def test_nothing_is_written_for_a_recipe_that_cannot_run(tmp_path, change, error):
     with pytest.raises(ValueError, match=error):
-        run_recipe(replace(SMALL, **change), tmp_path / "run")
+        run_recipe(as_recipe(replace(SMALL, **change)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.usefixtures("short_chains")
 def test_more_latents_than_can_be_enumerated_still_leave_pictures(tmp_path):
-    run_recipe(replace(SMALL, latents=25, steps=4, seeds=1, annealing=20), tmp_path / "run")
+    run_recipe(as_recipe(replace(SMALL, latents=25, steps=4, seeds=1, annealing=20)), tmp_path / "run")
     assert {"curve.png", "samples.png"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
@@ -260,10 +264,12 @@ def test_what_starts_a_run_shares_no_key_with_what_trains_it():
 def test_users_own_arrays_train_and_large_models_are_validated(tmp_path):
     path = tmp_path / "mine.npy"
     np.save(path, np.random.default_rng(0).normal(size=(400, 3)))
-    trained = train(replace(SMALL, data=str(path), latents=25, steps=20, evaluate_every=10, batch=50, annealing=20))
-    assert trained.models.weight.shape == (2, 3, 25)
+    trained = train(
+        as_recipe(replace(SMALL, data=str(path), latents=25, steps=20, evaluate_every=10, batch=50, annealing=20))
+    )
+    assert trained.model.weight.shape == (2, 3, 25)
     assert trained.fitted.curve("validation_log_likelihood")[1].shape == (2, 2)
-    assert np.isfinite(trained.test_log_likelihood).all()
+    assert np.isfinite(trained.tested["test_log_likelihood"]).all()
 
 
 TINY = ("train", "--posterior-steps", "1", "--latents", "2", "--batch", "10")
@@ -307,14 +313,20 @@ def test_a_diverging_run_stops_with_one_line_and_a_status(tmp_path, monkeypatch,
 
 
 def test_the_command_lines_choices_are_what_there_is():
-    from typing import get_args
+    assert set(_NAMES) == {*PRESETS, *DEEP_PRESETS}
+    for name, start in (("checkerboard", CHECKERBOARD), ("digits", DIGITS)):
+        words = {field: get_args(kind) for field, kind in get_type_hints(type(start)).items() if is_choice(kind)}
+        assert {"method", "decay"} <= set(words)
+        for field, choices in words.items():
+            for choice in choices:
+                positional, named = parse("train", [name, f"--{field}", choice])
+                assert (*positional, named.get(field, getattr(start, field))) == (name, choice)
+            with pytest.raises(ValueError, match="invalid choice 'nothing'"):
+                parse("train", [name, f"--{field}", "nothing"])
 
-    from vages.app.recipes import DEEP_PRESETS, DeepMethod, Method, deep
 
-    assert get_args(options.Method) == get_args(Method) + get_args(DeepMethod)
-    assert set(get_args(options.Preset)) == {*PRESETS, *DEEP_PRESETS}
-    for name in ("Network", "Gap", "Spacing", "Precision"):
-        assert getattr(options, name) == getattr(deep, name)
+def is_choice(kind):
+    return get_origin(kind) is Literal
 
 
 def test_what_an_iteration_costs():

@@ -9,6 +9,11 @@ from . import posteriors as posteriors
 from . import samplers as samplers
 from . import training as training
 from .app.output.progress import ProgressBar as ProgressBar
+from .app.recipes.examples import Examples as Examples
+from .app.recipes.recipe import Recipe as Recipe
+from .app.runs.loaded import load_run as load_run
+from .app.runs.train import train as train
+from .app.settings import Training as Training
 from .distributions import Bernoulli as Bernoulli
 from .distributions import Distribution as Distribution
 from .distributions import Gaussian as Gaussian

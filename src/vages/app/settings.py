@@ -1,7 +1,7 @@
 """The settings of recipes: frozen dataclasses of plain values, and the presets. Nothing here imports JAX."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from vages.bounds import (
     ITERATIONS,
@@ -28,33 +28,54 @@ _BATCH = Bounds(2, 2**24, "the noise levels are spread over the batch, and a sin
 
 
 @dataclass(frozen=True)
+class Training:
+    """The settings that every recipe of one's own has. A subclass adds fields, all of them with defaults."""
+
+    kind: ClassVar[str] = "an own recipe"  # of model, in words
+
+    steps: Annotated[int, ITERATIONS] = 10_000  # iterations
+    batch: Annotated[int, Bounds(1, 2**24)] = 100  # examples an iteration, where the data are an array
+    seed: Annotated[int, SEED] = 0  # of initial parameters and all noise
+    seeds: Annotated[int, Bounds(1, 2**16)] = 1  # runs in one program, with seeds SEED, SEED + 1, ...
+    evaluate_every: Annotated[int, ITERATIONS] = 1000  # iterations between two evaluations
+
+    def __post_init__(self) -> None:
+        check_plain(self)
+        check_choices(self)
+        check_fields(self)
+
+
+@dataclass(frozen=True)
 class GRBMSettings:
     """Everything that decides a result. The defaults are the paper's for the checkerboard."""
 
-    data: str = "checkerboard"
-    method: Method = "vages-dsm"
-    latents: Annotated[int, Bounds(1, 2**20)] = 4
-    samples: Annotated[int | None, Bounds(1, 2**20)] = None  # L; None: the paper's choice for the method
-    posterior_steps: Annotated[int, UNROLLED] = 5  # K
-    unrolled: Annotated[int, UNROLLED] = 5  # N, of BiDSM
+    kind: ClassVar[str] = "a GRBM"
+
+    data: str = "checkerboard"  # a toy (checkerboard, rings, ...), freyface, or a .npy or .npz file
+    method: Method = "vages-dsm"  # how to learn
+    latents: Annotated[int, Bounds(1, 2**20)] = 4  # latent units
+    samples: Annotated[int | None, Bounds(1, 2**20)] = None  # L, of the posterior; None: the paper's for the method
+    posterior_steps: Annotated[int, UNROLLED] = 5  # K, steps of the posterior on each batch
+    unrolled: Annotated[int, UNROLLED] = 5  # N, unrolled posterior steps of bidsm
     sigma: Annotated[float, SCALE] = 0.05  # noise level of DSM
     bandwidth: Annotated[float, SCALE] = 0.1  # of KSD's kernel
-    chain_steps: Annotated[int, Bounds(1, 10**6)] = 1  # k, of CD and PCD
-    control_variate: bool = False
-    steps: Annotated[int, ITERATIONS] = 100_000
-    batch: Annotated[int, Bounds(1, 2**24)] = 100
-    learning_rate: Annotated[float, SCALE] = 1e-3
+    chain_steps: Annotated[int, Bounds(1, 10**6)] = 1  # k, Gibbs steps of cd and pcd
+    control_variate: bool = False  # subtract the control variate from VaES
+    steps: Annotated[int, ITERATIONS] = 100_000  # iterations
+    batch: Annotated[int, Bounds(1, 2**24)] = 100  # examples an iteration
+    learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for model and posterior
     decay: Decay = "constant"  # of the learning rate; a cosine ends at 0
     warmup: Annotated[int, MAYBE_ITERATIONS] = 0  # iterations over which the learning rate rises to its value
     clip: Annotated[float | None, SCALE] = None  # the gradient's largest norm
     ema: Annotated[float | None, DECAY] = None  # of the averages of model and posterior, which are then evaluated
-    seeds: Annotated[int, Bounds(1, 2**16)] = 1
-    seed: Annotated[int, Bounds(0, 2**64)] = 0
-    evaluate_every: Annotated[int, ITERATIONS] = 2000
+    seeds: Annotated[int, Bounds(1, 2**16)] = 1  # how many runs, with seeds SEED, SEED + 1, ..., in one program
+    seed: Annotated[int, Bounds(0, 2**64)] = 0  # of data, initial parameters and all noise
+    evaluate_every: Annotated[int, ITERATIONS] = 2000  # iterations between two looks at the log-likelihood
     annealing: Annotated[int, Bounds(1, 10**6)] = 2000  # chains and temperatures of AIS, for many latents
 
     def __post_init__(self):
         check_choices(self)
+        check_place(self.data)
         check_fields(self)
         if self.seed + self.seeds > 2**32:
             raise ValueError(
@@ -78,41 +99,46 @@ class DeepSettings:
     `mdsm` learns a plain EBM of the same size, exactly; it has no posterior, and no use for what is said of one.
     """
 
-    data: str = "cifar10"
-    method: DeepMethod = "vages-mdsm"
-    network: Network = "resnet"
+    kind: ClassVar[str] = "a deep model"
+
+    data: str = "cifar10"  # mnist, cifar10, celeba, digits, or a folder, archive or file of images
+    method: DeepMethod = "vages-mdsm"  # how to learn
+    network: Network = "resnet"  # mlp is quicker on a CPU
     width: Annotated[int, Bounds(1, 2**16)] = 128  # channels of the first convolution, or units of a layer
     depth: Annotated[int, Bounds(1, 256)] = 3  # blocks at each resolution, or layers
-    latents: Annotated[int, Bounds(1, 2**20)] = 50
+    latents: Annotated[int, Bounds(1, 2**20)] = 50  # latent units
     head_width: Annotated[int | None, Bounds(1, 2**20)] = None  # None: half a resnet's last layer, or an mlp's width
-    samples: Annotated[int, Bounds(1, 2**20)] = 2  # L
-    posterior_steps: Annotated[int, UNROLLED] = 5  # K
-    divergence: Gap = "fisher"
-    corrector_steps: Annotated[int, Bounds(0, 10**5)] = 5  # C
+    samples: Annotated[int, Bounds(1, 2**20)] = 2  # L, samples of the posterior for each of VaES and VaGES
+    posterior_steps: Annotated[int, UNROLLED] = 5  # K, steps of the posterior on each batch
+    divergence: Gap = "fisher"  # what the posterior lessens
+    corrector_steps: Annotated[int, Bounds(0, 10**5)] = 5  # C, Langevin steps on samples of the posterior
+    # step size of the corrector
     corrector_size: Annotated[float, replace(SCALE, hint="corrector_steps 0 corrects nothing")] = 1e-2
+    # standard deviation of the corrector's noise
     corrector_noise: Annotated[float, replace(MAYBE_SCALE, hint="0 adds none")] = 1e-4
-    unrolled: Annotated[int, UNROLLED] = 0  # N, of BiMDSM
-    sigma_base: Annotated[float, SCALE] = 0.1
-    sigma_begin: Annotated[float, SCALE] = 0.05
-    sigma_end: Annotated[float, SCALE] = 1.2
-    spacing: Spacing = "linear"
+    unrolled: Annotated[int, UNROLLED] = 0  # N, unrolled posterior steps of bimdsm
+    sigma_base: Annotated[float, SCALE] = 0.1  # noise level of the target
+    sigma_begin: Annotated[float, SCALE] = 0.05  # the first noise level
+    sigma_end: Annotated[float, SCALE] = 1.2  # the last noise level
+    spacing: Spacing = "linear"  # of the noise levels between them
     flips: bool = False  # each image also as in a mirror
-    steps: Annotated[int, ITERATIONS] = 300_000
-    batch: Annotated[int, _BATCH] = 100
-    learning_rate: Annotated[float, SCALE] = 5e-5
+    steps: Annotated[int, ITERATIONS] = 300_000  # iterations
+    batch: Annotated[int, _BATCH] = 100  # examples an iteration
+    learning_rate: Annotated[float, SCALE] = 5e-5  # of Adam, for model and posterior
     posterior_learning_rate: Annotated[float | None, SCALE] = None  # None: the same
-    final_learning_rate: Annotated[float, MAYBE_SCALE] = 1e-6
-    decay: Decay = "cosine"
-    warmup: Annotated[int, MAYBE_ITERATIONS] = 1000
-    clip: Annotated[float | None, SCALE] = None
-    ema: Annotated[float | None, DECAY] = 0.9995
+    final_learning_rate: Annotated[float, MAYBE_SCALE] = 1e-6  # where the cosine ends
+    decay: Decay = "cosine"  # of the learning rate over the run
+    warmup: Annotated[int, MAYBE_ITERATIONS] = 1000  # iterations over which the learning rate rises to its value
+    clip: Annotated[float | None, SCALE] = None  # the gradient's largest norm
+    ema: Annotated[float | None, DECAY] = 0.9995  # of the averages of model and posterior, which are then used
     precision: Precision = "bfloat16"  # of the networks; parameters and energies are float32
-    seed: Annotated[int, SEED] = 0
+    seed: Annotated[int, SEED] = 0  # of initial parameters and all noise
     sampling: float = 1.0  # length of the sampler's schedule, 1 is the paper's 2,700 steps
     fid_every: Annotated[int, MAYBE_ITERATIONS] = 0  # between two looks at FID-1k, whose best is kept; 0: the last is
 
     def __post_init__(self):
         check_choices(self)
+        check_place(self.data)
         check_fields(self)
         if not 0 < self.sampling <= 10:
             raise ValueError(f"sampling: expected a length above 0, up to 10, got {self.sampling}; 1 is the paper's")
@@ -122,16 +148,38 @@ class DeepSettings:
             )
 
 
-def check_choices(recipe: Any) -> None:
+def check_plain(settings: Any) -> None:
+    """Raise unless every value is one that an option and a file of JSON can give, and of the field's type."""
+    hints = get_type_hints(type(settings))
+    for field in fields(settings):
+        value, kind = getattr(settings, field.name), hints[field.name]
+        if kind in (int, float, str) and not isinstance(value, (int, float) if kind is float else kind):
+            raise TypeError(
+                f"{field.name}: expected {kind.__name__}, got {shown(value)}; mend the default or the option"
+            )
+        if not isinstance(value, bool | int | float | str | None):
+            raise TypeError(
+                f"{field.name}: expected a number, a text, true, false or None as a setting, got "
+                f"{type(value).__name__}; make it in the recipe's functions"
+            )
+
+
+def check_choices(settings: Any) -> None:
     """Raise where a setting that is a choice among words is none of them, as in a file that was edited by hand."""
-    for field in fields(recipe):
-        value, choices = getattr(recipe, field.name), get_args(field.type)
-        if get_origin(field.type) is Literal and value not in choices:
-            raise ValueError(f"{field.name}: expected one of {', '.join(choices)}, got {value!r}; choose one")
-        if field.type is bool and type(value) is not bool:
+    hints = get_type_hints(type(settings))
+    for field in fields(settings):
+        value, kind = getattr(settings, field.name), hints[field.name]
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            choices = ", ".join(map(str, get_args(kind)))
+            raise ValueError(f"{field.name}: expected one of {choices}, got {shown(repr(value))}; choose one")
+        if kind is bool and type(value) is not bool:
             raise ValueError(f"{field.name}: expected true or false, got {shown(value)}; choose one")
-    if type(recipe.data) is not str or not recipe.data or "\0" in recipe.data:
-        raise ValueError(f"data: expected the name of a dataset, file or folder, got {shown(recipe.data)}; name one")
+
+
+def check_place(data: Any) -> None:
+    """Raise unless this can be the name or the place of data."""
+    if type(data) is not str or not data or "\0" in data:
+        raise ValueError(f"data: expected the name of a dataset, file or folder, got {shown(data)}; name one")
 
 
 CHECKERBOARD = GRBMSettings()

@@ -89,9 +89,20 @@ class RunFolder:
                 rows.append(json.loads(line))
         return [row for row in rows if isinstance(row, dict)]
 
+    @staticmethod
+    def metrics(path: Path) -> list[dict[str, Any]]:
+        """What a run has logged, oldest first; lines that cannot be read are left out."""
+        with Directory(path) as directory:
+            there = directory.check_file("metrics.jsonl")
+            content = directory.read_bytes("metrics.jsonl", _LARGEST) if there else b""
+        shapes: dict[str, Any] = {}
+        rows = (_metrics(line, shapes) for line in content.splitlines(keepends=True))
+        return [row for row in rows if row is not None]
+
     def configure(self, config: dict[str, Any]) -> None:
         """Take other settings from now on; a folder that was reopened gets them with `begin`."""
-        changed = {name: [self.config.get(name), value] for name, value in config.items()}
+        before, now = (one.get("settings", one) for one in (self.config, config))
+        changed = {name: [before.get(name), value] for name, value in now.items()}
         self.tell("other settings", **{name: pair for name, pair in changed.items() if pair[0] != pair[1]})
         self.config, self._reconfigured = config, True
         if self._waiting is None:

@@ -92,6 +92,11 @@ class Learner:
             raise ValueError(f"ema: expected a decay from 0 to below 1, got {self.ema}; 0.999 is usual")
         self._check_dtype(self._own)
 
+    @property
+    def optimizers(self) -> tuple[Any, Any]:
+        """Those of the model and of the posterior."""
+        return self._optimizers
+
     def init(
         self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, batch: int | np.integer, context: Any = None
     ) -> LearnerState:

@@ -123,7 +123,7 @@ class _InMemory(Source):
         return self.rows, np.stack([one.indices(start, stop - start) for one in self._order])
 
     def fingerprint(self) -> dict[str, Any]:
-        return _with_context(self._known or fingerprint(self.rows.v), self.rows.context, fingerprint)
+        return with_context(self._known or fingerprint(self.rows.v), self.rows.context, fingerprint)
 
 
 class _Mapped(Source):
@@ -143,7 +143,7 @@ class _Mapped(Source):
         return rows, _numbers(len(drawn), stop - start, self.batch)
 
     def fingerprint(self) -> dict[str, Any]:
-        return _with_context(sampled_fingerprint(self.rows.v), self.rows.context, sampled_fingerprint)
+        return with_context(sampled_fingerprint(self.rows.v), self.rows.context, sampled_fingerprint)
 
     def _read(self, seed: int, numbers: np.ndarray) -> Batch:
         """These rows, read in the order of the disk, and checked."""
@@ -167,7 +167,7 @@ class _Stream(Source):
         if batch not in (None, self.batch):
             raise ValueError(f"batch: expected {self.batch}, which the data's batches hold, got {batch}; leave it out")
         self._one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), first)
-        self._fingerprint = _with_context(fingerprint(first.v), first.context, fingerprint)
+        self._fingerprint = with_context(fingerprint(first.v), first.context, fingerprint)
         self.most = _most(self._one, 1)
 
     @property
@@ -316,7 +316,8 @@ def _check_numbers(rows: Batch, where: Callable[[int], str]) -> None:
             raise ValueError(f"{name}: expected finite numbers, got NaN or infinity in {where(row)}; clean the data")
 
 
-def _with_context(found: dict[str, Any], context: Any, of: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+def with_context(found: dict[str, Any], context: Any, of: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """A fingerprint of v, with those of the context."""
     if context is None:
         return found
     return found | {"context": {name: of(key_bits(array)) for name, array in sorted(context.items())}}

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vages.app.recipes import as_recipe, job_on_noise
 from vages.app.recipes.chains import chains_of
-from vages.app.recipes.deep import job_of_deep
 from vages.app.settings import CIFAR10, MNIST, DeepSettings
 from vages.samplers import sample_v
 from vages.timing import ratio
@@ -26,8 +26,8 @@ PASSES = 7  # forwards and back for VaES; along z; and back from there: two pull
 
 def run(rounds: int = 5) -> dict:
     """Milliseconds, GiB and TFLOP/s of an iteration at CIFAR10 size and MNIST size; seconds of 500 samples."""
-    jobs = {name: job_of_deep(replace(CIFAR10, **change), CIFAR10_SHAPE) for name, change in METHODS.items()}
-    small = {name: job_of_deep(replace(MNIST, **METHODS[name]), MNIST_SHAPE) for name in ("vages-mdsm", "ebm")}
+    jobs = {name: job_on_noise(replace(CIFAR10, **change), CIFAR10_SHAPE) for name, change in METHODS.items()}
+    small = {name: job_on_noise(replace(MNIST, **METHODS[name]), MNIST_SHAPE) for name in ("vages-mdsm", "ebm")}
     cifar10, mnist = (iteration_costs(these, iterations=30, rounds=rounds) for these in (jobs, small))
     time_over = lambda costs, name: ratio(costs["vages-mdsm"].seconds, costs[name].seconds)
     return {
@@ -72,7 +72,7 @@ def features_flops(job: Job) -> float:
 
 def sampling_seconds(recipe: DeepSettings, job: Job, count: int) -> float:
     """Seconds of annealed Langevin sampling; those of the first chunk, which compiles, are taken as of the others."""
-    model, schedule = chains_of(recipe, job.state.model)
+    model, schedule = chains_of(as_recipe(recipe), job.state.model)
     seen = []
     told = lambda done, total: seen.append((done, time.perf_counter()))
     sample_v(jax.random.key(0), model, jnp.zeros((count, *model.h.shape)), schedule, progress=told)

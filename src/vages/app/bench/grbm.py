@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from vages.app.recipes import CHECKERBOARD, FREYFACE, job_of
+from vages.app.recipes import job_of
+from vages.app.settings import CHECKERBOARD, FREYFACE
 from vages.timing import ratio
 from vages.training import seconds_per_iteration, step_bytes
 

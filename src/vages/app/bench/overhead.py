@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vages.app.recipes import CHECKERBOARD, train
-from vages.app.recipes.deep import load_deep, start_deep, training_images
-from vages.app.settings import DIGITS
+from vages.app.recipes import as_recipe, start, train
+from vages.app.settings import CHECKERBOARD, DIGITS
 from vages.timing import ratio, side_by_side
 from vages.training import Checkpoints, Fitted, RunFolder, fit
 
@@ -21,12 +20,13 @@ OFTEN = Checkpoints(seconds=5.0)  # a dozen times as often as by default
 def run(rounds: int = 5) -> dict:
     """The share of time that a run spends on its log and checkpoints, and the whole time beside that of a bare run."""
     digits = replace(DIGITS, steps=4000)
-    images = jnp.asarray(training_images(digits, load_deep(digits)))
-    learner, state = start_deep(digits, images.shape[1:])
+    recipe = as_recipe(digits)
+    images = jnp.asarray(recipe.load().splits.train)
+    learner, state = start(recipe, images.shape[1:])
     run = (jax.random.key(0), state.model, state.posterior, images, learner)
 
     def checkerboard(**how: Any) -> Fitted:
-        return train(replace(CHECKERBOARD, steps=50_000), **how).fitted.uninterrupted()
+        return train(as_recipe(replace(CHECKERBOARD, steps=50_000)), **how).fitted.uninterrupted()
 
     def deep(**how: Any) -> Fitted:
         return fit(*run, steps=digits.steps, batch=digits.batch, chunk=100, **how).uninterrupted()

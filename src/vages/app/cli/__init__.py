@@ -7,6 +7,7 @@ from io import TextIOWrapper
 
 from vages.app.cli.benches import bench
 from vages.app.cli.commands import COMMANDS, overview
+from vages.app.cli.comparing import compare
 from vages.app.cli.completing import completion
 from vages.app.cli.datasets import data
 from vages.app.cli.evaluation import evaluate, inception
@@ -16,6 +17,7 @@ from vages.app.cli.exploring import explore
 from vages.app.cli.images import embed, inpaint, interpolate, sample
 from vages.app.cli.parsing import parse
 from vages.app.cli.reporting import report
+from vages.app.cli.starting import new
 from vages.app.cli.stopping import raising_signals
 from vages.app.cli.supervision import is_member, supervise
 from vages.app.cli.training import parse_cluster, train
@@ -23,6 +25,7 @@ from vages.app.output.console import say_error
 
 __all__ = [
     "bench",
+    "compare",
     "completion",
     "data",
     "embed",
@@ -32,6 +35,7 @@ __all__ = [
     "inpaint",
     "interpolate",
     "main",
+    "new",
     "report",
     "reproduce",
     "sample",

@@ -1,9 +1,10 @@
 """The commands: what each is for, and an example of each."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vages.app.cli.benches import bench
+from vages.app.cli.comparing import compare
 from vages.app.cli.completing import completion
 from vages.app.cli.datasets import data
 from vages.app.cli.evaluation import evaluate, inception
@@ -12,7 +13,8 @@ from vages.app.cli.experiments import reproduce
 from vages.app.cli.exploring import explore
 from vages.app.cli.images import embed, inpaint, interpolate, sample
 from vages.app.cli.reporting import report
-from vages.app.cli.training import train
+from vages.app.cli.starting import new
+from vages.app.cli.training import parse_train, train
 
 
 class Command(NamedTuple):
@@ -22,26 +24,33 @@ class Command(NamedTuple):
     wish: str
     line: str
     example: str
+    parse: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]] | None = None  # where the signature does not say it
 
 
 _RUN = "runs/digits-vages-mdsm-1"
 
 COMMANDS = {
-    "train": Command(train, "learn", "train a model, and draw what it learnt", "vages train digits --steps 5000"),
-    "sample": Command(sample, "look", "draw images from a deep model", f"vages sample {_RUN} --count 25"),
+    "train": Command(
+        train, "learn", "train a model, and draw what it learnt", "vages train digits --steps 5000", parse_train
+    ),
+    "new": Command(new, "learn", "write a first recipe of your own", "vages new my_energy.py"),
+    "sample": Command(sample, "look", "draw examples from a model", f"vages sample {_RUN} --count 25"),
     "interpolate": Command(
-        interpolate, "look", "walk through the latents of a deep model", f"vages interpolate {_RUN} --ratio 2"
+        interpolate, "look", "walk through the latents of a model", f"vages interpolate {_RUN} --ratio 2"
     ),
     "inpaint": Command(
-        inpaint, "look", "complete images of which a part is hidden", f"vages inpaint {_RUN} --mask left"
+        inpaint, "look", "complete examples of which a part is hidden", f"vages inpaint {_RUN} --mask left"
     ),
-    "embed": Command(embed, "look", "posterior means of all images, and what they tell", f"vages embed {_RUN}"),
+    "embed": Command(embed, "look", "posterior means of all examples, and what they tell", f"vages embed {_RUN}"),
     "explore": Command(explore, "look", "play with a deep model in the browser", f"vages explore {_RUN}"),
     "report": Command(report, "look", "one HTML page of a run or an experiment", f"vages report {_RUN}"),
     "evaluate": Command(
         evaluate, "measure", "how right a model is, and how good images are", f"vages evaluate {_RUN} --measure model"
     ),
     "bench": Command(bench, "measure", "speed on this machine", "vages bench estimators"),
+    "compare": Command(
+        compare, "measure", "runs side by side: settings, results, curves", f"vages compare {_RUN} runs/digits-mdsm-1"
+    ),
     "reproduce": Command(
         reproduce, "check the paper", "run an experiment, check its claims", "vages reproduce fig1 --quick"
     ),

@@ -2,12 +2,15 @@
 
 import contextlib
 import io
+from dataclasses import field, fields, make_dataclass
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Literal, get_type_hints
 
 import tyro
 
 from vages.app.cli.options import Shell, choice
+from vages.app.cli.training import OwnHow, Start
+from vages.app.settings import DeepMethod, DeepSettings, GRBMSettings, Method
 
 
 def completion(shell: Annotated[Shell, tyro.conf.Positional, choice(Shell)], /) -> int:
@@ -27,7 +30,7 @@ def completion(shell: Annotated[Shell, tyro.conf.Positional, choice(Shell)], /) 
     written = io.StringIO()
     with contextlib.redirect_stdout(written), contextlib.suppress(SystemExit):
         tyro.extras.subcommand_cli_from_dict(
-            {name: command.run for name, command in COMMANDS.items()},
+            {name: _any_training() if name == "train" else command.run for name, command in COMMANDS.items()},
             prog="vages",
             args=["--tyro-print-completion", shell],
             config=(tyro.conf.FlagCreatePairsOff,),
@@ -36,3 +39,14 @@ def completion(shell: Annotated[Shell, tyro.conf.Positional, choice(Shell)], /) 
         raise RuntimeError(f"no completion for {shell} was made")
     print(written.getvalue(), end="")
     return 0
+
+
+def _any_training() -> type:
+    """The options of `vages train` for every preset: a shell does not know which is meant."""
+    found = {}
+    for kind in (GRBMSettings, DeepSettings, OwnHow):
+        hints = get_type_hints(kind, include_extras=True)
+        found |= {one.name: (hints[one.name], field(default=one.default)) for one in fields(kind)}
+    found["method"] = (Literal[Method, DeepMethod], field(default=GRBMSettings.method))
+    shape = [("start", Start, field(default=None)), *((name, *how) for name, how in found.items())]
+    return make_dataclass("Train", shape)

@@ -10,9 +10,9 @@ import tyro
 
 from vages.app.cli.image_sources import is_run, judge_of, why_unjudged
 from vages.app.cli.images import Sampling, bar
-from vages.app.cli.options import given
-from vages.app.output.console import print_json, say
-from vages.terminal import printable
+from vages.app.cli.opening import Own, own_recipe
+from vages.app.cli.options import RecipeFile, given
+from vages.app.output.console import print_json, print_table, say
 
 Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")]
 File = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
@@ -43,6 +43,8 @@ def evaluate(
     raw: bool = False,
     grey: Grey = "refuse",
     save: Annotated[Path | None, given("FILE.safetensors", "not kept")] = None,
+    recipe: RecipeFile = None,
+    recipe_changed: bool = False,
     json: bool = False,
 ) -> int:
     """Say how far a run's model is from the data, and how good its samples are; or how good any images are.
@@ -70,63 +72,71 @@ def evaluate(
         raw: the weights themselves, not their averages over training.
         grey: what to do with grey images: refuse them, or replicate their channel.
         save: keep the statistics of the source, to be compared again.
+        recipe: the file of the run's own recipe.
+        recipe_changed: accept a file that is not as it was when the run was started.
         json: print one JSON object.
     """
-    from vages.app.recipes.samples import check_seed
-    from vages.app.recipes.sources import is_image_set
-    from vages.app.runs.assessment import Sizes, check_noise
+    from vages.app.recipes.finding import blamed
 
-    run = is_run(source)
-    check_seed(seed)
-    sizes = Sizes(examples=examples)
-    if noise is not None:
-        check_noise(noise)
-    if save is not None:
-        _check_new(save)
-    if not run and not is_image_set(source) and not os.path.exists(source):
-        raise ValueError(
-            f"source: expected a run, a set, a folder or a file of images, got {source!r}, which is not there; check "
-            "the path"
-        )
-    if against is None and not run:
-        raise ValueError(f"against: expected images to judge {source} by, got none; name them with --against")
-    left_out = why_unjudged(source, measure, grey)
-    of_samples = {"protocol": None if protocol == "paper" else protocol, "sampling": sampling}
-    of_images = {
-        "against": against,
-        "count": count,
-        **of_samples,
-        "grey": None if grey == "refuse" else grey,
-        "save": save,
-    }
-    of_model = {"examples": None if examples == 1000 else examples, "noise": noise}
-    _refuse(left_out, of_images)
-    if not run:
-        _refuse(f"{source} is no run", of_model | {"measure": "model" if measure == "model" else None, "data": data})
-    elif measure == "images":
-        _refuse("--measure images leaves the model out", of_model)
-    if not run and not is_run(against or ""):
-        _refuse("nothing is drawn from a run", of_samples | {"raw": raw or None})
-    sections: dict[str, Section] = {}
-    how = {"count": count, "protocol": protocol, "sampling": sampling, "seed": seed, "grey": grey, "raw": raw}
-    loaded = _loaded(Path(source), measure, data, raw) if run else None
-    judge = judge_of(source, against, how, loaded) if left_out is None else None
-    if run and measure != "images":
-        sections["model"] = _assessed(loaded, sizes, noise, seed)
-    if judge is not None:
-        with bar() as progress:
-            quality, statistics = judge(lambda name, done, total: progress(done, total))
+    own = Own(own_recipe(recipe, recipe_changed), recipe_changed)
+    with blamed(own.recipe):
+        from vages.app.recipes.samples import check_seed
+        from vages.app.recipes.sources import is_image_set
+        from vages.app.runs.assessment import Sizes, check_noise
+
+        run = is_run(source)
+        check_seed(seed)
+        sizes = Sizes(examples=examples)
+        if noise is not None:
+            check_noise(noise)
         if save is not None:
-            statistics.save(save)
-        sections["images"] = Section(quality.as_json(), quality.rows())
-    elif measure == "both":
-        sections["images"] = Section({"not measured": left_out}, [("FID and KID", f"not measured: {left_out}")])
-    if json:
-        print_json({name: section.record for name, section in sections.items()})
-    else:
-        for section in sections.values():
-            _print_table(section.rows)
-    return 0
+            _check_new(save)
+        if not run and not is_image_set(source) and not os.path.exists(source):
+            raise ValueError(
+                f"source: expected a run, a set, a folder or a file of images, got {source!r}, which is not there; "
+                "check the path"
+            )
+        if against is None and not run:
+            raise ValueError(f"against: expected images to judge {source} by, got none; name them with --against")
+        left_out = why_unjudged(source, measure, grey, own)
+        of_samples = {"protocol": None if protocol == "paper" else protocol, "sampling": sampling}
+        of_images = {
+            "against": against,
+            "count": count,
+            **of_samples,
+            "grey": None if grey == "refuse" else grey,
+            "save": save,
+        }
+        of_model = {"examples": None if examples == 1000 else examples, "noise": noise}
+        _refuse(left_out, of_images)
+        if not run:
+            _refuse(
+                f"{source} is no run", of_model | {"measure": "model" if measure == "model" else None, "data": data}
+            )
+        elif measure == "images":
+            _refuse("--measure images leaves the model out", of_model)
+        if not run and not is_run(against or ""):
+            _refuse("nothing is drawn from a run", of_samples | {"raw": raw or None})
+        sections: dict[str, Section] = {}
+        how = {"count": count, "protocol": protocol, "sampling": sampling, "seed": seed, "grey": grey, "raw": raw}
+        loaded = _loaded(Path(source), measure, data, raw, own) if run else None
+        judge = judge_of(source, against, how, loaded) if left_out is None else None
+        if run and measure != "images":
+            sections["model"] = _assessed(loaded, sizes, noise, seed)
+        if judge is not None:
+            with bar() as progress:
+                quality, statistics = judge(lambda name, done, total: progress(done, total))
+            if save is not None:
+                statistics.save(save)
+            sections["images"] = Section(quality.as_json(), quality.rows())
+        elif measure == "both":
+            sections["images"] = Section({"not measured": left_out}, [("FID and KID", f"not measured: {left_out}")])
+        if json:
+            print_json({name: section.record for name, section in sections.items()})
+        else:
+            for section in sections.values():
+                print_table(section.rows)
+        return 0
 
 
 def inception(file: File, /) -> int:
@@ -145,13 +155,13 @@ def inception(file: File, /) -> int:
     return 0
 
 
-def _loaded(path: Path, measure: Measure, data: str | None, raw: bool) -> Any:
+def _loaded(path: Path, measure: Measure, data: str | None, raw: bool, own: Own) -> Any:
     """The run, on its own data or on others; read once for all that is measured."""
-    from vages.app.recipes import DeepSettings
-    from vages.app.runs import load_grbm_run, load_run, recipe_of
+    from vages.app.runs import load_run
 
-    deep = measure == "images" or isinstance(recipe_of(path), DeepSettings)
-    run = load_run(path, raw=raw) if deep else load_grbm_run(path)
+    run = load_run(path, own.recipe, changed=own.changed, raw=raw)
+    if measure == "images" and run.recipe.annealed is None:
+        raise ValueError(f"run: expected the run of a deep model, got {path}, that of {run.recipe.kind}; measure model")
     return run if data is None else run.on(data)
 
 
@@ -181,16 +191,3 @@ def _refuse(why: str | None, options: Mapping[str, object]) -> None:
     for name, value in options.items():
         if why is not None and value is not None:
             raise ValueError(f"{name}: expected no such option, got {value}, but {why}; leave it out or change that")
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for _ in rows[0][:-1]:
-        table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for row in rows:
-        table.add_row(*map(printable, row))
-    Console(highlight=False, markup=False).print(table)

@@ -2,11 +2,21 @@
 
 from importlib.util import find_spec
 
-from vages.app.cli.options import Data, Run
+from vages.app.cli.opening import opened
+from vages.app.cli.options import Data, RecipeFile, Run
 from vages.app.output.console import bar
 
 
-def explore(run: Run, /, port: int = 0, no_browser: bool = False, raw: bool = False, data: Data = None) -> int:
+def explore(
+    run: Run,
+    /,
+    port: int = 0,
+    no_browser: bool = False,
+    raw: bool = False,
+    data: Data = None,
+    recipe: RecipeFile = None,
+    recipe_changed: bool = False,
+) -> int:
     """Play with a deep model in the browser: its latents, its chains, and images completed.
 
     The page is served to this machine alone, until Ctrl-C. It needs pip install 'vages[explore]'.
@@ -17,6 +27,8 @@ def explore(run: Run, /, port: int = 0, no_browser: bool = False, raw: bool = Fa
         no_browser: open no window.
         raw: the weights themselves, not their averages over training.
         data: the run's own data, if they were moved; others are refused.
+        recipe: the file of the run's own recipe.
+        recipe_changed: accept a file that is not as it was when the run was started.
     """
     from vages.bounds import Bounds, check_bounds
 
@@ -24,11 +36,12 @@ def explore(run: Run, /, port: int = 0, no_browser: bool = False, raw: bool = Fa
     if find_spec("nicegui") is None:
         raise ValueError("explore: expected NiceGUI to be installed, got none; pip install 'vages[explore]'")
     from vages.app.explore.app import serve
-    from vages.app.runs import load_run
+    from vages.app.runs.gallery import check_images
     from vages.app.runs.playground import playground
 
-    loaded = load_run(run, raw=raw, data=data)
-    with bar() as progress:
-        ready = playground(loaded, progress=progress)
-    serve(ready, port, browser=not no_browser, say=lambda text: print(text, flush=True))
+    with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded:
+        check_images(loaded)
+        with bar() as progress:
+            ready = playground(loaded, progress=progress)
+        serve(ready, port, browser=not no_browser, say=lambda text: print(text, flush=True))
     return 0

@@ -4,24 +4,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vages.app.cli.opening import Own
+
 if TYPE_CHECKING:
-    from vages.app.runs import LoadedRun
+    from vages.app.runs import Run
     from vages.app.runs.quality import Quality
     from vages.evaluation import Statistics
 
 
-def why_unjudged(source: str, measure: str, grey: str) -> str | None:
+def why_unjudged(source: str, measure: str, grey: str, own: Own = Own()) -> str | None:  # noqa: B008
     """Why no images are judged, if none are."""
     if not is_run(source) or measure == "images":
         return None
     if measure == "model":
         return "--measure model judges no images"
-    from vages.app.recipes import DeepSettings
     from vages.app.runs import load_run, recipe_of
     from vages.evaluation import inception_file
 
-    if not isinstance(recipe_of(Path(source)), DeepSettings):
-        return "a GRBM draws no samples that the network could judge"
+    recipe = recipe_of(Path(source), own.recipe, changed=own.changed)
+    if recipe.annealed is None:
+        return f"{recipe.kind} draws no samples that the network could judge"
     if not inception_file().exists():
         return "the network's weights are not there, see vages inception --help"
     if load_run(Path(source)).model.v.shape[0] == 1 and grey == "refuse":
@@ -30,7 +32,7 @@ def why_unjudged(source: str, measure: str, grey: str) -> str | None:
 
 
 def judge_of(
-    source: str, against: str | None, how: dict[str, Any], run: "LoadedRun | None"
+    source: str, against: str | None, how: dict[str, Any], run: "Run | None"
 ) -> "Callable[[Any], tuple[Quality, Statistics]]":
     """What judges the images, given how to show progress; all that is wrong with them is said here, before that.
 

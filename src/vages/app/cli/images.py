@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from vages.app.cli.options import Data, Run, Sampling, given, new
+from vages.app.cli.opening import opened
+from vages.app.cli.options import Data, RecipeFile, Run, Sampling, given, new
 from vages.app.output.console import bar, print_json, say
 
 if TYPE_CHECKING:
     from vages.app.runs import Kept
+    from vages.app.runs import Run as Loaded
 
-Mask = Annotated[str, tyro.conf.arg(metavar="half|left|centre|FILE")]
+Mask = Annotated[str, tyro.conf.arg(metavar="half|left|centre|0,3,5|FILE")]
 
 
 def sample(
@@ -23,12 +25,16 @@ def sample(
     seed: int = 0,
     raw: bool = False,
     data: Data = None,
+    recipe: RecipeFile = None,
+    recipe_changed: bool = False,
     out: Annotated[Path | None, new("samples")] = None,
     json: bool = False,
 ) -> int:
-    """Draw images from a deep model, by annealed Langevin dynamics.
+    """Draw examples from a run's model.
 
-    OUT gets samples.png, samples.npz (v, h, and which chains diverged) and result.json, which says how they were drawn.
+    Of a deep model, images by annealed Langevin dynamics; of any other, draws of p(v, h) by `vages.sample`, with R̂ and
+    effective sample size. OUT gets samples.png, samples.npz (v, h, and which chains diverged) and result.json, which
+    says how they were drawn.
 
     Args:
         run: the folder of a run; its newest whole checkpoint is taken.
@@ -38,14 +44,21 @@ def sample(
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
         data: the run's own data, if they were moved; others are refused.
+        recipe: the file of the run's own recipe.
+        recipe_changed: accept a file that is not as it was when the run was started.
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
-    from vages.app.runs import load_run, sample_images
+    from vages.app.runs import sample_images
+    from vages.app.runs.draws import draw
 
-    loaded = load_run(run, raw=raw, data=data)
-    with bar() as progress:
-        kept = sample_images(loaded, out, count=count, latents=latents, sampling=sampling, seed=seed, progress=progress)
+    with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded, bar() as progress:
+        if loaded.recipe.annealed is None:
+            _refuse(loaded, sampling=sampling, latents=None if latents == "posterior" else latents)
+            kept = draw(loaded, out, count=count, seed=seed)
+        else:
+            how: dict[str, Any] = {"latents": latents, "sampling": sampling, "progress": progress}
+            kept = sample_images(loaded, out, count=count, seed=seed, **how)
     return _told(kept, json)
 
 
@@ -53,6 +66,7 @@ def interpolate(
     run: Run,
     /,
     image: Annotated[int | None, given("INT", "chosen by the seed")] = None,
+    between: Annotated[tuple[int, int] | None, given("INT INT", "chosen by the seed")] = None,
     rows: int = 10,
     columns: int = 10,
     ratio: Annotated[float | None, given("FLOAT", "the paper's: 5 for cifar10, 3 for celeba, else 1")] = None,
@@ -60,18 +74,22 @@ def interpolate(
     seed: int = 0,
     raw: bool = False,
     data: Data = None,
+    recipe: RecipeFile = None,
+    recipe_changed: bool = False,
     out: Annotated[Path | None, new("interpolation")] = None,
     json: bool = False,
 ) -> int:
-    """Draw images along a line in the latents of a deep model, on their way from noise.
+    """Draw examples along a line in the latents of a run's model.
 
-    h goes from RATIO m to -RATIO m, where m is the posterior mean of a training image. A row of the picture is a chain,
-    a column a moment; all chains have the same start and the same noise, and differ by h alone. OUT gets
+    Of a deep model, h goes from RATIO m to -RATIO m, where m is the posterior mean of a training image. A row of the
+    picture is a chain, a column a moment; all chains have the same start and the same noise, and differ by h alone. Of
+    any other model, h goes from the posterior mean of one training example to that of another. OUT gets
     interpolation.png, interpolation.npz and result.json.
 
     Args:
         run: the folder of a run; its newest whole checkpoint is taken.
         image: the number of the training image, from 0.
+        between: of other models: the numbers of two training examples, from 0.
         rows: values of h.
         columns: moments; the last is the image.
         ratio: how far.
@@ -79,15 +97,25 @@ def interpolate(
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
         data: the run's own data, if they were moved; others are refused.
+        recipe: the file of the run's own recipe.
+        recipe_changed: accept a file that is not as it was when the run was started.
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
-    from vages.app.runs import interpolate, load_run
+    from vages.app.runs import interpolate
+    from vages.app.runs.draws import walk
 
-    loaded = load_run(run, raw=raw, data=data)
-    how: dict[str, Any] = {"image": image, "rows": rows, "columns": columns, "ratio": ratio}
-    with bar() as progress:
-        kept = interpolate(loaded, out, **how, sampling=sampling, seed=seed, progress=progress)
+    with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded, bar() as progress:
+        if loaded.recipe.annealed is None:
+            _refuse(loaded, image=image, columns=None if columns == 10 else columns, ratio=ratio, sampling=sampling)
+            kept = walk(loaded, out, between=between, rows=rows, seed=seed)
+        else:
+            if between is not None:
+                raise ValueError(
+                    "between: expected nothing for a deep model, whose walk goes along one image; use --image"
+                )
+            how: dict[str, Any] = {"image": image, "rows": rows, "columns": columns, "ratio": ratio}
+            kept = interpolate(loaded, out, **how, sampling=sampling, seed=seed, progress=progress)
     return _told(kept, json)
 
 
@@ -101,12 +129,14 @@ def inpaint(
     seed: int = 0,
     raw: bool = False,
     data: Data = None,
+    recipe: RecipeFile = None,
+    recipe_changed: bool = False,
     out: Annotated[Path | None, new("inpainting")] = None,
     json: bool = False,
 ) -> int:
-    """Complete images of which a part is hidden.
+    """Complete images, or other examples, of which a part is hidden.
 
-    The hidden pixels and h are drawn given the other pixels, and have not seen what was hidden. The rows of the picture
+    The hidden entries and h are drawn given the others, and have not seen what was hidden. The rows of the picture
     are the test images, what was shown of them, and the completions. OUT gets inpainting.png, inpainting.npz and
     result.json.
 
@@ -114,21 +144,27 @@ def inpaint(
         run: the folder of a run; its newest whole checkpoint is taken.
         count: how many images.
         tries: completions of each.
-        mask: what is hidden: the lower half, the left half, the centre, or where a .png is white or a .npy true.
+        mask: what is hidden: the lower half, the left half, the centre, or where a .png is white or a .npy true;
+            of examples that are no images, the second half, the entries of a list, or where a .npy is true.
         sampling: length of the schedule; 1 is the paper's 2,700 steps.
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
         data: the run's own data, if they were moved; others are refused.
+        recipe: the file of the run's own recipe.
+        recipe_changed: accept a file that is not as it was when the run was started.
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
-    from vages.app.runs import inpaint, load_run
+    from vages.app.runs import inpaint
+    from vages.app.runs.draws import complete
 
-    loaded = load_run(run, raw=raw, data=data)
-    with bar() as progress:
-        kept = inpaint(
-            loaded, out, count=count, tries=tries, mask=mask, sampling=sampling, seed=seed, progress=progress
-        )
+    how: dict[str, Any] = {"count": count, "tries": tries, "mask": mask, "seed": seed}
+    with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded, bar() as progress:
+        if loaded.recipe.annealed is None:
+            _refuse(loaded, sampling=sampling)
+            kept = complete(loaded, out, **how)
+        else:
+            kept = inpaint(loaded, out, **how, sampling=sampling, progress=progress)
     return _told(kept, json)
 
 
@@ -137,6 +173,8 @@ def embed(
     /,
     raw: bool = False,
     data: Data = None,
+    recipe: RecipeFile = None,
+    recipe_changed: bool = False,
     out: Annotated[Path | None, new("embedding")] = None,
     json: bool = False,
 ) -> int:
@@ -150,19 +188,23 @@ def embed(
         run: the folder of a run; its newest whole checkpoint is taken.
         raw: the weights themselves, not their averages over training.
         data: the run's own data, if they were moved; others are refused.
+        recipe: the file of the run's own recipe.
+        recipe_changed: accept a file that is not as it was when the run was started.
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
-    from vages.app.runs import embed, load_run
+    from vages.app.runs import embed
 
-    loaded = load_run(run, raw=raw, data=data)
-    with bar(then="linear classifiers") as progress:
+    with (
+        opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded,
+        bar(then="linear classifiers") as progress,
+    ):
         kept = embed(loaded, out, progress=progress)
     if json:
         return _told(kept, json)
     probe = kept.result.get("linear probe")
     if probe is None:
-        say(f"{loaded.recipe.data} has no test images with labels to compare with")
+        say(f"{loaded.data_name} has no test examples with labels to compare with")
     else:
         for what in ("means", "pixels"):
             one = probe[what]
@@ -173,6 +215,13 @@ def embed(
     return _told(kept, json)
 
 
+def _refuse(run: "Loaded", **options: Any) -> None:
+    """Raise for options of the paper's sampler, which this run does not use."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"{name}: expected nothing for {run.recipe.kind}, got {value}; it is for deep models")
+
+
 def _told(kept: "Kept", json: bool) -> int:
     """What is said of any results: how they were made, what went wrong, how long it took and where they are."""
     result = kept.result
@@ -180,6 +229,12 @@ def _told(kept: "Kept", json: bool) -> int:
         print_json({"folder": kept.folder, **result})
         return 0
     say(f"{result['protocol']}; {result['weights']}, checkpoint of step {result['checkpoint']}")
+    diagnosed = [name for name in ("R̂", "effective sample size") if result.get(name) is not None]
+    if diagnosed:
+        numbers = ", ".join(f"{name} {result[name]:.4g}" for name in diagnosed)
+        say(f"{numbers}, {result['diverged moves']} moves diverged")
+    for warned in result.get("warnings", []):
+        say(f"warning: {warned}")
     if (diverged := result.get("diverged chains")) is not None:
         say(f"{diverged['count']} of {diverged['of']} chains diverged")
     say(f"{result['seconds']:.1f} s; results in {kept.folder}")

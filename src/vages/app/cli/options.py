@@ -5,8 +5,6 @@ from typing import Annotated, Literal, get_args
 
 import tyro
 
-from vages.app.settings import DeepMethod, Method
-
 Experiment = Literal[
     "fig1",
     "fig2",
@@ -23,8 +21,6 @@ Experiment = Literal[
     "all",
 ]
 Bench = Literal["estimators", "grbm", "deep", "overhead"]
-Preset = Literal["checkerboard", "freyface", "mnist", "cifar10", "celeba", "digits"]
-AnyMethod = Literal[Method, DeepMethod]
 Policy = Literal["stop", "recover"]
 Shell = Literal["bash", "zsh", "fish", "tcsh"]
 
@@ -44,13 +40,11 @@ def choice(options: object):
     return tyro.conf.arg(metavar=choices(options), help_behavior_hint="")
 
 
-Whole = Annotated[int | None, given("INT")]
-Real = Annotated[float | None, given("FLOAT")]
-
 # what several commands take is written the same way in each
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="")]
 Folder = Annotated[Path, tyro.conf.arg(metavar="DIR")]
 Data = Annotated[str | None, given("FILE|FOLDER", "where they were in training")]
+RecipeFile = Annotated[str | None, given("FILE.py[:NAME]", "none, for the run of a preset")]
 Sampling = Annotated[float | None, given("FLOAT", "the run's")]
 
 

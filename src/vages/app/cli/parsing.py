@@ -12,6 +12,10 @@ import tyro
 from vages.app.cli.commands import COMMANDS
 
 _EMPTY = re.compile("--[a-z-]+=")
+_NUMBER = re.compile(
+    "^Error parsing (--[a-z-]+): "
+    "(?:(invalid literal for int|could not convert string to float)[^:]*: |Exceeds the limit.*)"
+)
 _RULE = re.compile(r"[─-╿-]*")  # what divides a box, drawn with one set of characters or another
 
 
@@ -21,25 +25,29 @@ def parse(name: str, words: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]
     if any(word == "" or _EMPTY.fullmatch(word) for word in words):
         raise ValueError("expected arguments that are not empty, got an empty one; is a variable of the shell unset?")
 
+    about = (inspect.getdoc(command.run) or "").partition("\nArgs:")[0].rstrip()
+    texts: dict[str, Any] = {"prog": f"vages {name}", "description": f"{about}\n\nExample: {command.example}"}
+
     @functools.wraps(command.run)
     def collected(*positional: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return positional, named
 
-    about = (inspect.getdoc(command.run) or "").partition("\nArgs:")[0].rstrip()
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(
-                collected,
-                prog=f"vages {name}",
-                description=f"{about}\n\nExample: {command.example}",
-                args=words,
-                config=(tyro.conf.FlagCreatePairsOff,),
-            )
+            if command.parse is not None:
+                return command.parse(words, **texts)
+            return tyro.cli(collected, args=words, config=(tyro.conf.FlagCreatePairsOff,), **texts)
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise ValueError(f"{_in_one_line(said.getvalue())}; see vages {name} --help") from None
+        line, refused = _in_one_line(said.getvalue()), re.compile("Error parsing (settings|how): ")
+        if refused.match(line):  # by the settings themselves, which say what to do
+            raise ValueError(refused.sub("", line)) from None
+        line = _NUMBER.sub(_told_number, line)
+        near = re.search(r"Perhaps you meant:\W+(--[a-z-]+)", said.getvalue())
+        hint = f"did you mean {near[1]}?" if near else f"see vages {name} --help"
+        raise ValueError(f"{line}; {hint}") from None
 
 
 def _in_one_line(message: str) -> str:
@@ -54,6 +62,13 @@ def _in_one_line(message: str) -> str:
     text = " ".join(words).replace("{None}|", "")
     text = re.sub(r"\((('[^']*'(, )?)+)\)", lambda found: _sorted_choices(found[1]), text)
     return text.rstrip(".:") or "expected other arguments"
+
+
+def _told_number(found: re.Match[str]) -> str:
+    """What is wrong with a number, in the place of Python's own words."""
+    if found[2] is None:
+        return f"{found[1]}: expected INT, got too many digits"
+    return f"{found[1]}: expected {'INT' if found[2].endswith('int') else 'FLOAT'}, got "
 
 
 def _sorted_choices(quoted: str) -> str:

@@ -12,23 +12,20 @@ import numpy as np
 
 from vages.app.experiments.catalogue import EXPERIMENTS
 from vages.app.output.console import say, waiting
-from vages.app.recipes import DeepSettings, GRBMSettings
-from vages.app.recipes.deep import load_deep
-from vages.app.recipes.grbm import load_all_data
-from vages.app.recipes.selection import check_selection
+from vages.app.recipes import Examples, Recipe, example_of
 from vages.app.recipes.sizes import check_training_memory, training_sizes
 from vages.app.runs import config_of, recipe_of
-from vages.app.runs.config import check_resumable
-from vages.app.runs.dataset import read_deep, read_grbm
+from vages.app.runs.config import check_resumable, settings_of
 from vages.app.runs.training_data import data_to_train_on
-from vages.data import IMAGE_SETS, TOYS, Dataset, datasets
+from vages.app.settings import DeepSettings, GRBMSettings
+from vages.data import Dataset, datasets
 from vages.storage.directory import Directory
 from vages.training.checkpoint import last_step
 from vages.training.folder import check_new
 
 
 def plan_training(
-    recipe: GRBMSettings | DeepSettings,
+    recipe: Recipe,
     folder: Path,
     *,
     resume: bool,
@@ -39,9 +36,10 @@ def plan_training(
 
     `where` is the place of a resumed run's data, if they were moved. `check` raises what is wrong with other options.
     """
-    plan: dict[str, Any] = {"folder": folder, "settings": config_of(recipe)}
+    config = config_of(recipe)
+    plan: dict[str, Any] = {"folder": folder, "recipe": config["recipe"], "settings": config["settings"]}
     problems = []
-    for one in (check, lambda: isinstance(recipe, DeepSettings) and check_selection(recipe)):
+    for one in (check, recipe.check):
         try:
             one()
         except (ValueError, OSError) as error:
@@ -49,7 +47,8 @@ def plan_training(
     resumable = resume
     if resume:
         plan["from step"] = last_step(Directory(folder) / "checkpoints")
-        before = config_of(recipe_of(folder))
+        own = None if recipe.parts is not None else recipe
+        before = settings_of(config_of(recipe_of(folder, own, changed=True)))
         plan["changed settings"] = {
             name: [before.get(name), now] for name, now in plan["settings"].items() if before.get(name) != now
         }
@@ -64,12 +63,12 @@ def plan_training(
         except (ValueError, OSError) as error:
             problems.append(str(error))
     with waiting("looking at the data"):
-        data, shape, problem = _data(recipe, folder if resumable else None, where)
-    plan["data"] = data
+        about, examples, problem = _data(recipe, folder if resumable else None, where)
+    plan["data"] = about
     problems += [problem] if problem is not None else []
-    if shape is not None:
+    if examples is not None:
         try:
-            sizes = training_sizes(recipe, shape, data["examples"])
+            sizes = training_sizes(recipe, examples, about["examples"])
             plan |= {"parameters": sizes.parameters, "bytes": sizes.bytes}
             check_training_memory(sizes)
         except ValueError as error:
@@ -109,41 +108,26 @@ def print_plan(plan: dict[str, Any]) -> None:
 
 
 def _data(
-    recipe: GRBMSettings | DeepSettings, resumed: Path | None, where: str | None
-) -> tuple[dict[str, Any], tuple[int, ...] | None, str | None]:
-    """What is known of the data, the shape of an example, and what is wrong with them.
+    recipe: Recipe, resumed: Path | None, where: str | None
+) -> tuple[dict[str, Any], Examples | None, str | None]:
+    """What is known of the data, examples or one of zeros, and what is wrong with them.
 
     Known sets are not read for a new run. `resumed` is the folder of a run that is resumed: its data are then found,
     and told from others, as `train` does. `where` is their place, if they were moved.
     """
-    named = IMAGE_SETS if isinstance(recipe, DeepSettings) else (*TOYS, "freyface")
-    place = recipe.data if where is None else where
-    about = {"name": recipe.data, "state": "missing", "where": Path(place), "examples": None}
-    if recipe.data in named and where is None:
-        (row,) = [row for row in datasets() if row.name == recipe.data]
+    place = recipe.place if where is None else where
+    about = {"name": recipe.place or "made by the recipe", "state": "missing", "where": place, "examples": None}
+    if recipe.parts is not None and recipe.is_named and where is None:
+        (row,) = [row for row in datasets() if row.name == recipe.place]
         about = {"name": row.name, "state": row.state, "where": row.where, "examples": row.counts and row.counts[0]}
-        flat = row.shape if isinstance(recipe, DeepSettings) else (prod(row.shape),)
         if resumed is None or _missing(row):
-            return about, flat, _missing(row)
+            return about, example_of(row.shape if recipe.parts.rank == 3 else (prod(row.shape),)), _missing(row)
     try:
-        if isinstance(recipe, DeepSettings):
-            train = _read(recipe, resumed, where, load_deep, read_deep).splits.train
-        else:
-            train = _read(recipe, resumed, where, load_all_data, read_grbm).train
+        examples = recipe.load() if resumed is None else data_to_train_on(recipe, resumed, resume=True, where=where)[0]
     except (ValueError, OSError) as error:
-        there = recipe.data in named or lexists(place)
+        there = recipe.is_named or (place is not None and lexists(place))
         return about | {"state": "unusable" if there else "missing"}, None, str(error)
-    if recipe.data in TOYS:  # one set of rows for each seed
-        train = train[0]
-    return about | {"state": "present", "examples": len(train)}, train.shape[1:], None
-
-
-def _read(
-    recipe: Any, resumed: Path | None, where: str | None, load: Callable[[Any], Any], read: Callable[[Any], Any]
-) -> Any:
-    if resumed is None:
-        return load(recipe)
-    return data_to_train_on(recipe, resumed, read, resume=True, where=where)[0]
+    return about | {"state": "present", "examples": examples.rows}, examples, None
 
 
 def _missing(row: Dataset) -> str | None:

@@ -1,192 +1,247 @@
-"""`vages train`."""
+"""`vages train`: the options are the settings of the recipe, and how to run it."""
 
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from signal import Signals
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from vages.app.cli.exit_status import Status
-from vages.app.cli.options import AnyMethod, Policy, Preset, Real, Whole, choices, given
+from vages.app.cli.options import Policy, given
 from vages.app.cli.supervision import membership
 from vages.app.output.console import print_json, say
-from vages.app.settings import Decay, Gap, Network, Precision, Spacing
+from vages.app.settings import DEEP_PRESETS, PRESETS
 
-# options that say how to run, and are no part of a recipe
-_HOW = (
-    "preset",
-    "out",
-    "resume",
-    "checkpoint_every",
-    "keep_last",
-    "keep_every",
-    "guard",
-    "devices",
-    "cluster",
-    "cluster_timeout",
-    "tensorboard",
-    "dry_run",
-    "json",
-)
+if TYPE_CHECKING:
+    from vages.app.recipes import Recipe
+
+START = "checkerboard"
+_NAMES = (*PRESETS, *DEEP_PRESETS)
+_Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Start = Annotated[
+    str | None,
+    tyro.conf.Positional,
+    tyro.conf.arg(
+        help="a preset, or a file with a recipe",
+        metavar="{" + ",".join(_NAMES) + "}|FILE.py[:NAME]",
+        help_behavior_hint=f"(default: {START})",
+    ),
+]
 
 
-def train(
-    preset: Annotated[Preset | None, tyro.conf.Positional, given(choices(Preset), "checkerboard")] = None,
-    /,
-    method: Annotated[AnyMethod | None, given(choices(AnyMethod))] = None,
-    data: Annotated[str | None, given("NAME|FILE|FOLDER")] = None,
-    out: Annotated[Path | None, given("DIR", "the first free runs/PRESET-METHOD-NUMBER")] = None,
-    resume: Annotated[Path | None, given("RUN", "none, a new run")] = None,
-    steps: Whole = None,
-    batch: Whole = None,
-    seed: Whole = None,
-    seeds: Whole = None,
-    latents: Whole = None,
-    network: Annotated[Network | None, given(choices(Network))] = None,
-    width: Whole = None,
-    depth: Whole = None,
-    head_width: Whole = None,
-    samples: Annotated[int | None, given("INT", "the paper's for the method")] = None,
-    posterior_steps: Whole = None,
-    divergence: Annotated[Gap | None, given(choices(Gap))] = None,
-    corrector_steps: Whole = None,
-    corrector_size: Real = None,
-    corrector_noise: Real = None,
-    unrolled: Whole = None,
-    chain_steps: Whole = None,
-    sigma: Real = None,
-    sigma_base: Real = None,
-    sigma_begin: Real = None,
-    sigma_end: Real = None,
-    spacing: Annotated[Spacing | None, given(choices(Spacing))] = None,
-    bandwidth: Real = None,
-    control_variate: bool = False,
-    flips: bool = False,
-    learning_rate: Real = None,
-    posterior_learning_rate: Real = None,
-    final_learning_rate: Real = None,
-    decay: Annotated[Decay | None, given(choices(Decay))] = None,
-    warmup: Whole = None,
-    clip: Real = None,
-    ema: Real = None,
-    precision: Annotated[Precision | None, given(choices(Precision))] = None,
-    sampling: Real = None,
-    fid_every: Whole = None,
-    checkpoint_every: Annotated[int | None, given("INT", "by the clock, once a minute or less")] = None,
-    keep_last: int = 2,
-    keep_every: Annotated[int | None, given("INT", "none")] = None,
-    guard: Policy = "stop",
-    devices: int = 1,
-    cluster: Annotated[str | None, given("auto|HOST:PORT,PROCESSES,INDEX", "this process alone")] = None,
-    cluster_timeout: int = 60,
-    tensorboard: bool = False,
-    dry_run: bool = False,
-    json: bool = False,
-) -> int:
+@dataclass(frozen=True)
+class How:
+    """How to run."""
+
+    out: Annotated[Path | None, given("DIR", "the first free runs/NAME-NUMBER")] = None  # new or empty
+    resume: Annotated[Path | None, given("RUN", "none, a new run")] = None  # a run's folder, to go on with
+    # a run whose model and posterior to begin with, to train them further on other data or with other settings
+    from_: Annotated[Path | None, tyro.conf.arg(name="from", metavar="RUN", help_behavior_hint="(default: none)")] = (
+        None
+    )
+    checkpoint_every: Annotated[int | None, given("INT", "by the clock, once a minute or less")] = None  # iterations
+    keep_last: int = 2  # how many of the newest checkpoints stay
+    keep_every: Annotated[int | None, given("INT", "none")] = None  # checkpoints of its multiples stay as well
+    guard: Policy = "stop"  # when training diverges: stop, or go back to a good checkpoint and go on more slowly
+    devices: int = 1  # how many devices share each batch; 0 is all of them
+    # train in several processes, each started with its own INDEX; auto asks the cluster's scheduler
+    cluster: Annotated[str | None, given("auto|HOST:PORT,PROCESSES,INDEX", "this process alone")] = None
+    # seconds within which every process must join, and after which one that does not answer is given up
+    cluster_timeout: int = 60
+    tensorboard: _Flag = False  # write the numbers for TensorBoard as well
+    # say what would be done, whether the data are there, parameters and bytes, and write nothing
+    dry_run: _Flag = False
+    json: _Flag = False  # print one JSON object
+
+
+@dataclass(frozen=True)
+class OwnHow(How):
+    """How to run."""
+
+    # where the data of a file are, if not where the recipe says
+    data: Annotated[str | None, given("FILE", "the recipe's")] = None
+    recipe_changed: _Flag = False  # resume with a recipe's file that is not as it was when the run was started
+
+
+def train(start: str | None = None, /, **options: Any) -> int:
     """Train a model, and draw what it learnt.
 
-    Without arguments: the paper's checkerboard by VaGES-DSM. checkerboard and freyface are Gaussian restricted
+    The first word is a preset or a file with a recipe of your own. checkerboard and freyface are Gaussian restricted
     Boltzmann machines, of which the test log-likelihood is printed; mnist, cifar10, celeba and digits are deep models
-    of images. What is not given is the preset's. The run's folder holds config.json, environment.json, metrics.jsonl,
-    events.jsonl, checkpoints, result.json and the pictures. Ctrl-C, SIGTERM and SIGHUP end training early with a
-    checkpoint. A run that was stopped or killed, or is to be longer, continues with --resume RUN, bit for bit.
-
-    Args:
-        preset: settings of the paper to start from.
-        method: how to learn; the last three are for deep models.
-        data: checkerboard, two_moons, rings, eight_gaussians, pinwheel, swiss_roll, freyface, or a .npy or .npz file;
-            for deep models mnist, cifar10, celeba, digits, or a folder, archive or file of images. With --resume, where
-            the run's own data are now, if they were moved; others are refused.
-        out: the run's folder; it must be new or empty.
-        resume: a run's folder, to go on with; settings are the run's own, and --steps may be more.
-        steps: iterations.
-        batch: examples an iteration.
-        seed: of data, initial parameters and all noise.
-        seeds: how many runs, with seeds SEED, SEED + 1, ..., in one program (GRBMs).
-        latents: latent units.
-        network: of a deep model; mlp is quicker on a CPU.
-        width: channels of the first convolution, or units of a layer.
-        depth: blocks at each resolution, or layers.
-        head_width: units of the layer above the latents.
-        samples: L, samples of the posterior for each of VaES and VaGES.
-        posterior_steps: K, steps of the posterior on each batch.
-        divergence: what the posterior of a deep model lessens.
-        corrector_steps: C, Langevin steps on samples of the posterior (deep models).
-        corrector_size: step size of the corrector.
-        corrector_noise: standard deviation of the corrector's noise.
-        unrolled: N, unrolled posterior steps of bidsm and bimdsm.
-        chain_steps: k, Gibbs steps of cd and pcd.
-        sigma: noise level of the DSM methods.
-        sigma_base: noise level of the target of the MDSM methods.
-        sigma_begin: the first noise level of the MDSM methods.
-        sigma_end: the last noise level of the MDSM methods.
-        spacing: of the noise levels between them.
-        bandwidth: kernel bandwidth of the KSD methods.
-        control_variate: subtract the control variate from VaES.
-        flips: train on each image's mirror image too.
-        learning_rate: of Adam, for model and posterior.
-        posterior_learning_rate: of Adam, for the posterior, if another (deep models).
-        final_learning_rate: where the cosine ends (deep models; 0 for GRBMs).
-        decay: of the learning rate over the run.
-        warmup: iterations over which the learning rate rises to its value.
-        clip: the largest norm of a gradient; longer ones are shortened.
-        ema: decay of the averages of model and posterior, which are evaluated and sampled in their place.
-        precision: what a deep model's networks compute in.
-        sampling: length of the sampler's schedule; 1 is the paper's 2,700 steps.
-        fid_every: iterations between two looks at the FID of 1,000 samples, of which the best decides what is kept.
-        checkpoint_every: iterations from one checkpoint to the next.
-        keep_last: how many of the newest checkpoints stay.
-        keep_every: checkpoints of steps that this number divides stay as well.
-        guard: what to do when training diverges: stop, or go back to the last good checkpoint and go on more slowly.
-        devices: how many devices share each batch; 0 is all of them.
-        cluster: train in several processes, each started with its own INDEX; auto asks the cluster's scheduler.
-        cluster_timeout: seconds within which every process must join, and after which one that does not answer is
-            given up.
-        tensorboard: write the numbers for TensorBoard as well, to tensorboard in the run's folder.
-        dry_run: say what would be done, whether the data are there, parameters and bytes, and write nothing; the exit
-            status is 2 where training could not start.
-        json: print one JSON object.
+    of images. The settings below are those of the preset or the recipe, with its defaults. The run's folder holds
+    config.json, environment.json, metrics.jsonl, events.jsonl, checkpoints, result.json and the pictures. Ctrl-C,
+    SIGTERM and SIGHUP end training early with a checkpoint. A run that was stopped or killed, or is to be longer,
+    continues with --resume RUN, bit for bit; its settings are its own, --steps may be more, and --data says where its
+    data are now, if they were moved.
     """
-    settings = _given(locals())
+    known = {field.name for field in fields(OwnHow)}
+    resume = options.get("resume")
+    first = _recipe(start, resume, changed=bool(options.get("recipe_changed")))
+    own = first.parts is None
+    how = (OwnHow if own else How)(
+        **{name: value for name, value in options.items() if name in known and (own or name != "data")}
+    )
+    settings = {name: value for name, value in options.items() if name not in known or (name == "data" and not own)}
+    from vages.app.recipes.finding import blamed
+
+    with blamed(first):
+        return _train(start, first, settings, how)
+
+
+def parse_train(words: list[str], **texts: Any) -> tuple[tuple[str | None], dict[str, Any]]:
+    """The arguments of `train`: its options depend on the preset, the recipe's file, or the run that is resumed."""
+    start, resume, changed = _first_word(words), _value(words, "--resume"), "--recipe-changed" in words
+    first: Any = {**PRESETS, **DEEP_PRESETS}.get(start or START)
+    own = start is not None and start not in _NAMES
+    _check_out(resume, _value(words, "--out"))
+    if own or resume is not None:  # which needs JAX
+        first = _recipe(start, None if resume is None else Path(resume), changed=changed).settings
+        own = own or type(first) not in (type(one) for one in (*PRESETS.values(), *DEEP_PRESETS.values()))
+    how = OwnHow if own else How
+    _check_kind(words, first, how)
+    if taken := {one.name for one in fields(first)} & {one.name for one in fields(how)}:
+        raise ValueError(f"settings: expected other names than those of options, got {sorted(taken)[0]}; rename it")
+
+    kinds = {"start": (Start, None), "settings": (type(first), first), "how": (how, how())}
+    shape = [(name, kind, field(default_factory=lambda value=value: value)) for name, (kind, value) in kinds.items()]
+    call: Any = tyro.cli(make_dataclass("Train", shape), args=words, config=(tyro.conf.OmitArgPrefixes,), **texts)
+    given, chosen, run = call.start, call.settings, call.how
+    changed_settings = {
+        one.name: getattr(chosen, one.name)
+        for one in fields(chosen)
+        if getattr(chosen, one.name) != getattr(first, one.name)
+    }
+    return (given,), {**changed_settings, **{one.name: getattr(run, one.name) for one in fields(run)}}
+
+
+def _check_out(resume: Any, out: Any) -> None:
+    """Raise where a run that is resumed is given another folder."""
     if resume is not None and out is not None:
         raise ValueError(f"out: expected nothing beside --resume, which goes on in {resume}, got {out}; leave it out")
-    if resume is not None and preset is not None:
-        raise ValueError(f"preset: expected none beside --resume, whose settings are the run's, got {preset}; drop it")
-    from vages.app.recipes import DEEP_PRESETS, PRESETS, DeepSettings
+
+
+def _check_kind(words: list[str], first: Any, how: type[How]) -> None:
+    """Raise for a setting of another kind of preset."""
+    presets = {type(one) for one in (*PRESETS.values(), *DEEP_PRESETS.values())}
+    settings = {one.name for kind in presets for one in fields(kind)}
+    own = {one.name for kind in (type(first), how) for one in fields(kind)}
+    for word in words:
+        name = word.removeprefix("--").removeprefix("no-").partition("=")[0].replace("-", "_")
+        if word.startswith("--") and name in settings - own:
+            raise ValueError(f"{name}: {_another_kind(first.kind)}")
+
+
+def _another_kind(kind: str) -> str:
+    """What is said of a setting that a recipe does not have."""
+    return f"expected a setting of {kind}, got one of another kind of model; leave it out or choose another preset"
+
+
+def _first_word(words: list[str]) -> str | None:
+    """The preset or file: the first word that is neither an option nor the value of one."""
+    flags = {"--help", "-h", *(f"--{field.name.replace('_', '-')}" for field in fields(OwnHow) if field.type is _Flag)}
+    before = ""
+    for word in words:
+        option = before.startswith("--") and "=" not in before and before not in flags
+        if not word.startswith("-") and (not option or before.startswith("--no-") or before in _booleans()):
+            return word
+        before = word
+    return None
+
+
+def _booleans() -> set[str]:
+    """The options of presets that take no value."""
+    kinds = {type(one) for one in (*PRESETS.values(), *DEEP_PRESETS.values())}
+    return {f"--{one.name.replace('_', '-')}" for kind in kinds for one in fields(kind) if one.type is bool}
+
+
+def _value(words: list[str], option: str) -> str | None:
+    """What follows an option, if it is there."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word == option and after:
+            return after
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return None
+
+
+def _recipe(start: str | None, resume: Path | None, *, changed: bool) -> "Recipe":
+    """The preset, the recipe in a file, or that of a run."""
+    from vages.app.recipes import preset
+    from vages.app.recipes.finding import find_recipe, is_recipe_file
     from vages.app.runs import recipe_of
+
+    own = None
+    if start is not None and start not in _NAMES:
+        if not is_recipe_file(start):
+            from difflib import get_close_matches
+
+            near = get_close_matches(start, _NAMES, n=1)
+            hint = f"did you mean {near[0]}?" if near else "see vages train --help"
+            raise ValueError(f"expected one of {', '.join(_NAMES)}, or a file FILE.py, got {start!r}; {hint}")
+        own = find_recipe(start)
+    if resume is None:
+        return preset(start or START) if own is None else own
+    if start is not None and own is None:
+        raise ValueError(f"preset: expected none beside --resume, whose settings are the run's, got {start}; drop it")
+    return recipe_of(resume, own, changed=changed)
+
+
+def _train(start: str | None, first: "Recipe", settings: dict[str, Any], run: How) -> int:
     from vages.bounds import ITERATIONS, SECONDS, check_bounds
     from vages.training import Checkpoints, Guard
 
-    preset = preset or "checkerboard"
-    start = recipe_of(resume) if resume is not None else {**PRESETS, **DEEP_PRESETS}[preset]
-    where = None if resume is None else settings.pop("data", None)
-    recipe = _with(start, settings)
-    name = f"{Path(data).stem if data else preset}-{recipe.method}"
-    check_bounds(cluster_timeout=(cluster_timeout, SECONDS))
-    rhythm = {"checkpoint_every": checkpoint_every, "keep_last": keep_last, "keep_every": keep_every}
+    out, resume = run.out, run.resume
+    _check_out(resume, out)
+    moved = run.data if isinstance(run, OwnHow) else settings.pop("data", None) if resume is not None else None
+    recipe = _with(first, settings)
+    if resume is None and moved is not None:
+        recipe = recipe.at(moved)
+    where = None if resume is None else moved
+    name = _name(start, recipe, settings.get("data"))
+    check_bounds(cluster_timeout=(run.cluster_timeout, SECONDS))
+    rhythm = {one: getattr(run, one) for one in ("checkpoint_every", "keep_last", "keep_every")}
     check_bounds(**{option: (number, ITERATIONS) for option, number in rhythm.items() if number is not None})
-    checkpoints = Checkpoints(checkpoint_every, keep_last=keep_last, keep_every=keep_every)
-    if dry_run:
-        check = lambda: _check_start(devices, cluster, cluster_timeout, recipe.batch, tensorboard)
+    checkpoints = Checkpoints(run.checkpoint_every, keep_last=run.keep_last, keep_every=run.keep_every)
+    batch, timeout = recipe.settings.batch, run.cluster_timeout
+    if run.dry_run:
+        check = lambda: _check_start(run.devices, run.cluster, timeout, batch, run.tensorboard)
         plan = {"resume": resume is not None, "where": where, "check": check}
-        return _planned(recipe, resume or out or _next(name), plan, json)
+        return _planned(recipe, resume or out or _next(name), plan, run.json)
+    begin = None
+    if run.from_ is not None:
+        from vages.app.runs import load_run
+
+        if resume is not None:
+            raise ValueError(f"from: expected nothing beside --resume, got {run.from_}; leave it out")
+        begin = load_run(run.from_, recipe if recipe.parts is None else None, changed=True)
     how: dict[str, Any] = {
+        "begin": begin,
         "checkpoints": checkpoints,
-        "guard": Guard(guard),
-        "mesh": make_mesh(devices, cluster, cluster_timeout),
+        "guard": Guard(run.guard),
+        "mesh": make_mesh(run.devices, run.cluster, timeout),
         "resume": resume is not None,
         "where": where,
         "progress": True,
     }
-    together = nullcontext() if cluster is None else membership(cluster_timeout)
+    together = nullcontext() if run.cluster is None else membership(timeout)
     with together, _run_folder(resume or out, name) as folder:
-        with _saying_what_is_saved(folder, recipe.steps), _tensorboard(folder) if tensorboard else nullcontext() as log:
+        logged = _tensorboard(folder) if run.tensorboard else nullcontext()
+        with _saying_what_is_saved(folder, recipe), logged as log:
             if log is not None:
                 how["callbacks"] = [log]
-            return (_deep if isinstance(recipe, DeepSettings) else _grbm)(recipe, folder, how, json)
+            return _trained(recipe, folder, how, run.json)
+
+
+def _name(start: str | None, recipe: "Recipe", data: str | None) -> str:
+    """What a new run's folder is called."""
+    if recipe.origin is not None:
+        file, _, name = recipe.origin.name.partition(":")
+        return Path(file).stem if name == "recipe" else f"{Path(file).stem}-{name}"
+    return f"{Path(data).stem if data else start or START}-{getattr(recipe.settings, 'method', 'run')}"
 
 
 @contextmanager
@@ -210,8 +265,22 @@ def _next(name: str) -> Path:
     return next(path for path in paths if not lexists(path))
 
 
+def _resume(recipe: "Recipe", folder: Path) -> str:
+    """The command that goes on with a run."""
+    file = "" if recipe.origin is None else f"{shlex.quote(_file(recipe.origin.path, recipe.origin.name))} "
+    return f"vages train {file}--resume {shlex.quote(str(folder))}"
+
+
+def _file(path: Path, name: str) -> str:
+    """The file of a recipe as it is given to `vages train`."""
+    from os.path import relpath
+
+    named = name.rpartition(":")[2]
+    return relpath(path) if named == "recipe" else f"{relpath(path)}:{named}"
+
+
 @contextmanager
-def _saying_what_is_saved(folder: Path, steps: int) -> Iterator[None]:
+def _saying_what_is_saved(folder: Path, recipe: "Recipe") -> Iterator[None]:
     """A signal that ends the command says how far the run is saved, and how to go on with it."""
     from vages.app.runs.saved import saved_progress
     from vages.training import is_writer
@@ -221,57 +290,34 @@ def _saying_what_is_saved(folder: Path, steps: int) -> Iterator[None]:
         yield
     except KeyboardInterrupt as stop:
         if is_writer() and is_run(folder):
+            steps = recipe.settings.steps
             step, told = saved_progress(folder, steps)
             does = "draws its pictures" if step == steps else "goes on"
-            stop.args = (told, f"vages train --resume {shlex.quote(str(folder))} {does}")
+            stop.args = (told, f"{_resume(recipe, folder)} {does}")
         raise
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """The settings that were given; 0 is one, a flag that is not up is none."""
-    return {name: x for name, x in options.items() if name not in _HOW and x is not None and x is not False}
-
-
-def _with(recipe: Any, settings: dict[str, Any]) -> Any:
+def _with(recipe: "Recipe", settings: dict[str, Any]) -> "Recipe":
     """The recipe with other settings; one that it does not have is refused."""
-    from dataclasses import fields, replace
     from typing import get_args
 
-    known = {field.name for field in fields(recipe)}
+    known = {field.name for field in fields(recipe.settings)}
     if unknown := [name for name in settings if name not in known]:
-        kind = "a deep model" if "network" in known else "a GRBM"
-        raise ValueError(
-            f"{unknown[0]}: expected a setting of {kind}, got one of another kind of model; leave it out or choose "
-            "another preset"
-        )
-    methods = get_args(type(recipe).__annotations__["method"])
-    if "method" in settings and settings["method"] not in methods:
+        raise ValueError(f"{unknown[0]}: {_another_kind(recipe.kind)}")
+    methods = get_args(type(recipe.settings).__annotations__.get("method"))
+    if methods and "method" in settings and settings["method"] not in methods:
         raise ValueError(f"method: expected one of {', '.join(methods)}, got {settings['method']}; choose one")
-    return replace(recipe, **settings)
+    return recipe.with_(**settings)
 
 
-def _grbm(recipe: Any, folder: Path, how: dict[str, Any], json: bool) -> int:
+def _trained(recipe: "Recipe", folder: Path, how: dict[str, Any], json: bool) -> int:
     from vages.app.runs import run_recipe
-    from vages.models.grbm import MAX_ENUMERATED
 
     trained = run_recipe(recipe, folder, **how)
-    likelihood, kind = trained.test_log_likelihood, "exact" if recipe.latents <= MAX_ENUMERATED else "AIS"
-    seeds = (
-        f" ± {likelihood.std(ddof=1):.4f} (standard deviation of {len(likelihood)} seeds)" if recipe.seeds > 1 else ""
-    )
-    return _told(trained.fitted, recipe, folder, json, f"test log-likelihood ({kind}): {likelihood.mean():.4f}{seeds}")
+    return _told(trained.fitted, recipe, folder, json, trained.summary)
 
 
-def _deep(recipe: Any, folder: Path, how: dict[str, Any], json: bool) -> int:
-    from vages.app.runs import run_deep
-
-    fitted = run_deep(recipe, folder, **how).fitted
-    return _told(
-        fitted, recipe, folder, json, f"loss: {fitted.history[-1]['loss']:.5g}" if fitted.history else "no log"
-    )
-
-
-def _told(fitted: Any, recipe: Any, folder: Path, json: bool, line: str) -> int:
+def _told(fitted: Any, recipe: "Recipe", folder: Path, json: bool, line: str) -> int:
     from vages.training import is_writer
     from vages.training.folder import read_object
 
@@ -285,8 +331,8 @@ def _told(fitted: Any, recipe: Any, folder: Path, json: bool, line: str) -> int:
         from vages.app.runs.saved import saved_progress
 
         by = "Ctrl-C" if status is Status.STOPPED else fitted.signal
-        told = saved_progress(folder, recipe.steps)[1]
-        say(f"vages: stopped by {by}; {told}; vages train --resume {shlex.quote(str(folder))} goes on")
+        told = saved_progress(folder, recipe.settings.steps)[1]
+        say(f"vages: stopped by {by}; {told}; {_resume(recipe, folder)} goes on")
     say(line)
     say(f"{fitted.step} iterations in {fitted.seconds:.1f} s; results and pictures in {folder}")
     return status

@@ -12,7 +12,8 @@ from vages.app.experiments.comparison import (
     mean_likelihood,
     train_all,
 )
-from vages.app.recipes import CHECKERBOARD, Method, Trained
+from vages.app.recipes import Trained
+from vages.app.settings import CHECKERBOARD, Method
 
 METHODS: dict[str, Method] = {
     "CD": "cd",

@@ -6,8 +6,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from vages.app.experiments.claims import Say
-from vages.app.recipes import GRBMSettings, Trained, model_density, square, train
+from vages.app.recipes import Trained, as_recipe, model_density, square, train
 from vages.app.report import curves_figure, density_figure, grid_points
+from vages.app.settings import GRBMSettings
 from vages.data import TOYS
 
 
@@ -15,16 +16,17 @@ def train_all(recipes: dict[str, GRBMSettings], say: Say) -> dict[str, Trained]:
     """Train each recipe; say what came of it."""
     runs = {}
     for name, recipe in recipes.items():
-        run = runs[name] = train(recipe)
+        run = runs[name] = train(as_recipe(recipe))
         run.fitted.uninterrupted()
-        likelihood, spread = run.test_log_likelihood.mean(), run.test_log_likelihood.std(ddof=1)
-        say(f"{name}: test log-likelihood {likelihood:.4f} ± {spread:.4f}, {run.fitted.seconds:.0f} s")
+        found = run.tested["test_log_likelihood"]
+        mean, spread = found.mean(), found.std(ddof=1)
+        say(f"{name}: test log-likelihood {mean:.4f} ± {spread:.4f}, {run.fitted.seconds:.0f} s")
     return runs
 
 
 def mean_likelihood(runs: dict[str, Trained]) -> dict[str, float]:
     """The mean over seeds of the final test log-likelihood."""
-    return {name: float(run.test_log_likelihood.mean()) for name, run in runs.items()}
+    return {name: float(run.tested["test_log_likelihood"].mean()) for name, run in runs.items()}
 
 
 def likelihoods(runs: dict[str, Trained]) -> dict[str, Any]:
@@ -33,8 +35,8 @@ def likelihoods(runs: dict[str, Trained]) -> dict[str, Any]:
     for name, run in runs.items():
         steps, values = run.fitted.curve("test_log_likelihood")
         record[name] = {
-            "mean": float(run.test_log_likelihood.mean()),
-            "each seed": run.test_log_likelihood.tolist(),
+            "mean": float(run.tested["test_log_likelihood"].mean()),
+            "each seed": run.tested["test_log_likelihood"].tolist(),
             "steps": steps.tolist(),
             "curve": values.mean(1).tolist(),
             "seconds": run.fitted.seconds,
@@ -55,5 +57,5 @@ def densities_figure(runs: dict[str, Trained], toy: str = "checkerboard") -> Fig
     extent, log_density = TOYS[toy].bounds, TOYS[toy].log_density
     points = grid_points(extent)
     panels = {} if log_density is None else {"data": square(np.exp(log_density(points)))}
-    panels |= {name: model_density(run.model(), points) for name, run in runs.items()}
+    panels |= {name: model_density(run.of_seed(0)[0], points) for name, run in runs.items()}
     return density_figure(panels, extent)

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 
 from vages.app.experiments.claims import Claim, Outcome, Say
 from vages.app.experiments.comparison import likelihood_figure, likelihoods, mean_likelihood, train_all
-from vages.app.recipes import CHECKERBOARD, Method
+from vages.app.settings import CHECKERBOARD, Method
 
 METHODS: dict[str, Method] = {"VaGES-DSM": "vages-dsm", "VaGES-KSD": "vages-ksd"}
 PAPER = replace(CHECKERBOARD, seeds=10)

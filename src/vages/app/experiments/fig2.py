@@ -10,7 +10,7 @@ from vages.app.experiments.comparison import (
     mean_likelihood,
     train_all,
 )
-from vages.app.recipes import CHECKERBOARD, GRBMSettings
+from vages.app.settings import CHECKERBOARD, GRBMSettings
 
 SAMPLES = (2, 5, 10)
 PAPER = replace(CHECKERBOARD, seeds=10)

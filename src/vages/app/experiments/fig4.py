@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from vages.app.experiments.claims import Claim, Outcome, Say
-from vages.app.recipes import FREYFACE, GRBMSettings, job_of, train
+from vages.app.recipes import as_recipe, job_of, train
 from vages.app.report import GridPanel, grid_figure
+from vages.app.settings import FREYFACE, GRBMSettings
 from vages.evaluation import score_matching_loss
 from vages.timing import ratio
 from vages.training import seconds_per_iteration, step_bytes
@@ -52,11 +53,11 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
         for name in RIVALS:
             ratios[name].append(ratio(times["VaGES-DSM"], times[name]))
         for name, one in recipes.items():
-            trained = train(one)
+            trained = train(as_recipe(one))
             trained.fitted.uninterrupted()
-            loss = score_matching_loss(trained.model().score, jnp.asarray(trained.data.test)).mean
+            loss = score_matching_loss(trained.of_seed(0)[0].score, jnp.asarray(trained.data.splits.test)).mean
             row = table[name][samples, steps] = {
-                "test log-likelihood": float(trained.test_log_likelihood[0]),
+                "test log-likelihood": float(trained.tested["test_log_likelihood"][0]),
                 "test SM loss": loss,
                 "ms": 1e3 * float(np.median(times[name])),
                 "MiB": step_bytes(jobs[name]) / 2**20,

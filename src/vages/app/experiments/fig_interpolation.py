@@ -8,10 +8,9 @@ from jaxtyping import Float
 
 from vages.app.experiments.claims import Claim, Outcome, Say
 from vages.app.experiments.kept_runs import kept_arrays, kept_runs
-from vages.app.recipes import DeepSettings
 from vages.app.report import trajectory_figure
 from vages.app.runs import interpolate
-from vages.app.settings import CELEBA, CIFAR10, DIGITS, MNIST
+from vages.app.settings import CELEBA, CIFAR10, DIGITS, MNIST, DeepSettings
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,12 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
     recipes = tuple(replace(recipe, seed=seed) for recipe in settings.recipes)
     claims, measurements, figures = [], {}, {}
     for model in kept_runs(recipes, runs, say):
-        name = model.recipe.data
+        name = model.settings.data
         kept = interpolate(model, rows=settings.rows, columns=settings.columns, seed=seed)
         arrays = kept_arrays(kept, "interpolation")
         images, trajectory, factors = arrays["v"], arrays["trajectory"], arrays["factors"]
         step, span = walk(images)
-        typical = typical_distance(model.images.splits.train, seed)
+        typical = typical_distance(model.data.splits.train, seed)
         measurements[name] = {
             "iterations": model.step,
             "ratio": kept.result["ratio"],

@@ -8,12 +8,11 @@ from jaxtyping import Float, Int
 
 from vages.app.experiments.claims import Claim, Outcome, Say
 from vages.app.experiments.kept_runs import kept_arrays, kept_runs
-from vages.app.recipes import DeepSettings
+from vages.app.recipes import Examples
 from vages.app.report import image_grid
 from vages.app.runs import sample_images
 from vages.app.runs.gallery import Latents
-from vages.app.settings import CELEBA, CIFAR10, DIGITS, MNIST
-from vages.data import Images
+from vages.app.settings import CELEBA, CIFAR10, DIGITS, MNIST, DeepSettings
 from vages.evaluation import logistic_regression
 
 
@@ -37,7 +36,7 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
     recipes = tuple(replace(recipe, seed=seed) for recipe in settings.recipes)
     claims, measurements, figures = [], {}, {}
     for model in kept_runs(recipes, runs, say):
-        name, images = model.recipe.data, model.images
+        name, images = model.settings.data, model.data
         panels = {"data": images.splits.test[:100]}
         for way, title in WAYS.items():
             kept = sample_images(model, count=settings.count, latents=way, seed=seed)
@@ -54,7 +53,7 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
     return Outcome(about, claims, measurements, figures)
 
 
-def compare(samples: Float[np.ndarray, "n ..."], images: Images, *, by_class: bool) -> dict[str, float]:
+def compare(samples: Float[np.ndarray, "n ..."], images: Examples, *, by_class: bool) -> dict[str, float]:
     """Numbers that tell good samples from bad ones; none of them alone."""
     train, test = images.splits.train, images.splits.test[: len(samples)]
     found = {

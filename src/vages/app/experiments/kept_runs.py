@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from vages.app.experiments.claims import Say
-from vages.app.recipes import DeepSettings
-from vages.app.recipes.deep import load_deep
-from vages.app.runs import Kept, LoadedRun, load_run, recipe_of, run_deep
+from vages.app.recipes import as_recipe
+from vages.app.runs import Kept, Run, load_run, recipe_of, run_recipe
+from vages.app.settings import DeepSettings
 from vages.files import parse_npz
 from vages.storage.directory import Directory
 from vages.training.folder import is_run
@@ -15,13 +15,13 @@ from vages.training.folder import is_run
 _LARGEST = 2**34  # bytes of arrays
 
 
-def kept_runs(recipes: tuple[DeepSettings, ...], runs: Path, say: Say) -> list[LoadedRun]:
+def kept_runs(recipes: tuple[DeepSettings, ...], runs: Path, say: Say) -> list[Run]:
     """The run of each recipe's images and seed in `runs`, trained there unless it is there already.
 
     A run that is there may be by other settings, shorter, say: it is gone on with to its own end.
     """
     for recipe in recipes:
-        load_deep(recipe)  # before an hour of training on the images of another
+        as_recipe(recipe).load()  # before an hour of training on the images of another
     return [_kept_run(recipe, runs / run_name(recipe), say) for recipe in recipes]
 
 
@@ -37,14 +37,14 @@ def kept_arrays(kept: Kept, name: str) -> dict[str, np.ndarray]:
         return parse_npz(folder.read_bytes(f"{name}.npz", _LARGEST), str(kept.folder), _LARGEST)
 
 
-def _kept_run(recipe: DeepSettings, path: Path, say: Say) -> LoadedRun:
+def _kept_run(recipe: DeepSettings, path: Path, say: Say) -> Run:
     there = is_run(path)
-    own = recipe_of(path) if there else recipe
-    if not isinstance(own, DeepSettings):
-        raise ValueError(f"runs: expected the run of a deep model in {path}, got that of a GRBM; move it away")
-    if not there or load_run(path).step < own.steps:
-        fitted = run_deep(own, path, resume=there).fitted.uninterrupted()
-        say(f"{own.data}: {fitted.step:,} iterations in {fitted.seconds:.0f} s, in {path}")
+    own = recipe_of(path) if there else as_recipe(recipe)
+    if own.annealed is None:
+        raise ValueError(f"runs: expected the run of a deep model in {path}, got that of {own.kind}; move it away")
+    if not there or load_run(path).step < own.settings.steps:
+        fitted = run_recipe(own, path, resume=there).fitted.uninterrupted()
+        say(f"{own.place}: {fitted.step:,} iterations in {fitted.seconds:.0f} s, in {path}")
     run = load_run(path)
-    say(f"{own.data}: checkpoint {run.step:,} of {path}")
+    say(f"{own.place}: checkpoint {run.step:,} of {path}")
     return run

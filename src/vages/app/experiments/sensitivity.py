@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from vages.app.experiments.claims import Claim, Outcome, Say
-from vages.app.recipes import DeepSettings, train_deep
-from vages.app.recipes.deep import load_deep
-from vages.app.settings import CIFAR10, DIGITS
+from vages.app.recipes import Examples, as_recipe, train
+from vages.app.settings import CIFAR10, DIGITS, DeepSettings
 from vages.training import Diverged, Guard
 
 
@@ -45,7 +44,7 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
     """Train each variant, and hold its last losses against those of the recipe as it is."""
     settings = QUICK if quick else PAPER
     recipe = replace(settings.recipe, seed=seed)
-    images = load_deep(recipe)
+    images = as_recipe(recipe).load()
     table: dict[str, dict[str, Any]] = {}
     for name, variant in variants(settings, recipe).items():
         table[name] = row = ending(variant, images)
@@ -77,10 +76,10 @@ def variants(settings: Settings, recipe: DeepSettings) -> dict[str, DeepSettings
     return {name: one for name, one in found.items() if name == DEFAULT or one != recipe}
 
 
-def ending(recipe: DeepSettings, images: Any) -> dict[str, Any]:
+def ending(recipe: DeepSettings, images: Examples) -> dict[str, Any]:
     """How a run ends: the mean loss and gap of its last tenth, or where it diverged."""
     try:
-        fitted = train_deep(recipe, images, guard=Guard()).fitted.uninterrupted()
+        fitted = train(as_recipe(recipe), images, guard=Guard()).fitted.uninterrupted()
     except Diverged as stopped:
         return {"diverged": 1.0, "said": str(stopped)}
     tail = slice(-max(len(fitted.history) // 10, 1), None)

@@ -13,11 +13,10 @@ import numpy as np
 
 from vages.app.experiments.claims import Claim, Outcome, Say
 from vages.app.experiments.kept_runs import kept_runs
-from vages.app.recipes import DeepSettings
-from vages.app.runs import LoadedRun
+from vages.app.runs import Run
 from vages.app.runs.image_quality import evaluate_run, samples_of
 from vages.app.runs.kept_quality import find_quality, keep_quality
-from vages.app.settings import CELEBA, CIFAR10, DIGITS
+from vages.app.settings import CELEBA, CIFAR10, DIGITS, DeepSettings
 from vages.evaluation import Statistics, fid, metric_name
 
 
@@ -56,8 +55,8 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
     recipes = tuple(replace(recipe, seed=seed) for recipe in settings.recipes)
     table = {}
     for model in kept_runs(recipes, runs, say):
-        table[model.recipe.data, model.recipe.method] = row = measure(model, settings, seed)
-        say(f"{model.recipe.data}, {TITLES[model.recipe.method]}: {row['metric']} {row['fid']:.2f}")
+        table[model.settings.data, model.settings.method] = row = measure(model, settings, seed)
+        say(f"{model.settings.data}, {TITLES[model.settings.method]}: {row['metric']} {row['fid']:.2f}")
     about = {"recipes": [asdict(recipe) for recipe in recipes], "count": settings.count, "features": settings.features}
     named = {f"{data}, {TITLES[method]}": row for (data, method), row in table.items()}
     return Outcome(about, verdicts(table, settings.features), {"table": named})
@@ -86,9 +85,9 @@ def verdicts(table: dict[tuple[str, str], dict[str, Any]], features: str) -> lis
     return claims
 
 
-def measure(run: LoadedRun, settings: Settings, seed: int) -> dict[str, Any]:
+def measure(run: Run, settings: Settings, seed: int) -> dict[str, Any]:
     """The FID of a run's samples with what it depends on; what was computed before is found in the run's folder."""
-    about = {"iterations": run.step, "training images": len(run.images.splits.train), "weights": run.weights}
+    about = {"iterations": run.step, "training images": len(run.data.splits.train), "weights": run.weights}
     if settings.features == "pixels":
         return {**about, **pixel_distance(run, settings.count, seed)}
     quality = find_quality(run, count=settings.count, protocol="paper", seed=seed)
@@ -101,11 +100,11 @@ def measure(run: LoadedRun, settings: Settings, seed: int) -> dict[str, Any]:
     return {**about, **{name: quality[name] for name in kept}, **sampling}
 
 
-def pixel_distance(run: LoadedRun, count: int, seed: int) -> dict[str, Any]:
+def pixel_distance(run: Run, count: int, seed: int) -> dict[str, Any]:
     """The Fréchet distance of pixels, for images so small that they need no network."""
     drawn = samples_of(run, count, "paper", None, seed, "replicate")
     samples = np.concatenate([pixels[:, 0] for pixels in drawn.draw(count)]) / 255.0
-    real = run.images.splits.train
+    real = run.data.splits.train
     statistics = [pixel_statistics(x.reshape(len(x), -1)) for x in (samples, real)]
     metric = metric_name("Fréchet distance of pixels", len(samples))
     return {"metric": metric, "fid": fid(*statistics), "n": len(samples), "diverged": drawn.diverged, "of": count}

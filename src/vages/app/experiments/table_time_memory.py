@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from vages.app.experiments.claims import Claim, Outcome, Say
-from vages.app.recipes.deep import job_of_deep
+from vages.app.recipes import job_on_noise
 from vages.app.settings import CELEBA, CIFAR10, DIGITS, DeepSettings
 from vages.timing import ratio
 from vages.training import iteration_costs
@@ -37,7 +37,7 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
     table, claims = {}, []
     for size, (recipe, shape) in settings.sizes.items():
         recipe = replace(recipe, seed=seed)
-        jobs = {name: job_of_deep(replace(recipe, **change), shape) for name, change in METHODS.items()}
+        jobs = {name: job_on_noise(replace(recipe, **change), shape) for name, change in METHODS.items()}
         costs = iteration_costs(jobs, iterations=settings.iterations, rounds=settings.rounds)
         for name, cost in costs.items():
             row = {"ms": 1e3 * float(np.median(cost.seconds)), "GiB": cost.bytes / 2**30}

@@ -28,7 +28,9 @@ def page(playground: Playground, turns: Turns) -> None:
     latents = f"{prod(playground.model.h.shape)} latents" if run.has_latents else "no latents"
     with ui.element("header").classes("title"):
         ui.html(escape(run.path.resolve().name), tag="h1", sanitize=False)
-        about = f"{run.recipe.data} · {run.recipe.method} · {latents} · {run.weights}, checkpoint of step {run.step:,}"
+        about = (
+            f"{run.settings.data} · {run.settings.method} · {latents} · {run.weights}, checkpoint of step {run.step:,}"
+        )
         ui.label(about).classes("quiet")
     with ui.element("div").classes("columns"):
         choosing(visit)

@@ -1,7 +1,7 @@
 """Output of commands: results on standard output, as text or JSON; progress on standard error."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from json import dumps
 from typing import Any
@@ -24,6 +24,20 @@ def say_error(text: str) -> None:
 def print_json(record: dict[str, Any]) -> None:
     """One JSON object on one line, as every parser reads it: numbers that are not finite are null."""
     print(escape_json(dumps(_strict(record), ensure_ascii=False, allow_nan=False)))
+
+
+def print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    """Rows in columns; the last column may be folded."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for _ in rows[0][:-1]:
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*map(printable, row))
+    Console(highlight=False, markup=False).print(table)
 
 
 def _strict(value: Any) -> Any:

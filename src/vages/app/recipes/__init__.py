@@ -1,43 +1,32 @@
-"""Settings of GRBMs and deep models, and training by them. Nothing here knows about run folders."""
+"""Recipes: what is learnt, from which data, and how. Nothing here knows about run folders."""
 
-from vages.app.recipes.deep_training import DeepTrained, train_deep
-from vages.app.recipes.grbm import job_of, learner_of, objective_of
-from vages.app.recipes.pictures import draw, model_density, square
-from vages.app.recipes.selection import fid_selection
+from vages.app.recipes.examples import Examples
+from vages.app.recipes.grbm_pictures import model_density, square
+from vages.app.recipes.jobs import job_of, job_on_noise, start
+from vages.app.recipes.presets import as_recipe, nearest_preset, preset
+from vages.app.recipes.recipe import Recipe, example_of
+from vages.app.recipes.selection import FIDSelection
 from vages.app.recipes.sizes import check_recipe
 from vages.app.recipes.sources import open_images
-from vages.app.recipes.training import Trained, train
-from vages.app.settings import (
-    CHECKERBOARD,
-    DEEP_PRESETS,
-    FREYFACE,
-    PRESETS,
-    DeepMethod,
-    DeepSettings,
-    GRBMSettings,
-    Method,
-)
+from vages.app.recipes.trained import Drawn, Trained
+from vages.app.recipes.training import train
 
 __all__ = [
-    "CHECKERBOARD",
-    "DEEP_PRESETS",
-    "FREYFACE",
-    "PRESETS",
-    "DeepMethod",
-    "DeepSettings",
-    "DeepTrained",
-    "GRBMSettings",
-    "Method",
+    "Drawn",
+    "Examples",
+    "FIDSelection",
+    "Recipe",
     "Trained",
+    "as_recipe",
     "check_recipe",
-    "draw",
-    "fid_selection",
+    "example_of",
     "job_of",
-    "learner_of",
+    "job_on_noise",
     "model_density",
-    "objective_of",
+    "nearest_preset",
     "open_images",
+    "preset",
     "square",
+    "start",
     "train",
-    "train_deep",
 ]

@@ -1,13 +1,14 @@
-"""The model and schedule that chains of a deep recipe are run with."""
+"""The model and schedule that annealed chains of a recipe are run with."""
 
-from dataclasses import replace
+import jax.numpy as jnp
 
-from vages.app.settings import DeepSettings
+from vages.app.recipes.recipe import Recipe
 from vages.models import EBLVM, Mixed
 from vages.samplers import Schedule
 
 
-def chains_of(recipe: DeepSettings, model: EBLVM) -> tuple[EBLVM, Schedule]:
-    """The model in the recipe's precision; a schedule that ends with denoising from the level it was trained at."""
-    schedule = replace(Schedule(), denoise=recipe.sigma_base).scaled(recipe.sampling)
-    return Mixed(model, recipe.precision), schedule
+def chains_of(recipe: Recipe, model: EBLVM) -> tuple[EBLVM, Schedule]:
+    """The model in the precision that it was trained in, and the recipe's schedule."""
+    annealed = recipe.annealed
+    assert annealed is not None
+    return Mixed(model, recipe.make_learner().compute_dtype or jnp.dtype("float32")), annealed.schedule

@@ -1,107 +1,132 @@
-"""Deep models of images: the learner, model and data that their settings name."""
+"""Recipes of the paper's deep models of images."""
 
-from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from vages.app.recipes.chains import chains_of
+from vages.app.recipes.deep_pictures import draw
+from vages.app.recipes.examples import Examples
+from vages.app.recipes.recipe import Parts, Recipe
+from vages.app.recipes.selection import FIDSelection
+from vages.app.recipes.trained import last_loss
 from vages.app.settings import DeepSettings
-from vages.data import Batches, Images, load_images
-from vages.models import EBM, DeepEBLVM
+from vages.data import IMAGE_SETS, Batches, load_images
+from vages.models import EBLVM, EBM, DeepEBLVM
 from vages.nets.network import check_image_shape
 from vages.objectives import MDSM, BiMDSM, Enumerated, NoiseRange, Objective, Variational
 from vages.optimizers import adam, learning_rate
 from vages.posteriors import Corrector, ExactPosterior, GaussianPosterior, Posterior, fisher, kl
-from vages.training import Job, init_seeds, one_seed
-from vages.training.learner import Learner, LearnerState
+from vages.samplers import Annealed, Schedule
+from vages.training import Learner
+
+CHUNK = 100  # iterations between two looks at the numbers
 
 
-def objective_of_deep(recipe: DeepSettings) -> Objective:
-    """The objective of the recipe's method."""
-    if recipe.method == "bimdsm":
-        return BiMDSM(_levels(recipe), recipe.unrolled, 1)
-    if recipe.method == "mdsm":
-        return MDSM(_levels(recipe), Enumerated())
-    corrector = Corrector(recipe.corrector_steps, recipe.corrector_size, recipe.corrector_noise)
-    return MDSM(_levels(recipe), Variational(recipe.samples, corrector if recipe.corrector_steps else None))
+def recipe(settings: DeepSettings) -> Recipe:
+    """A deep model by these settings; with `fid_every`, the weights with the best FID-1k are kept."""
+    selection = FIDSelection(chains, grey="replicate") if settings.fid_every else None
+    return Recipe(
+        data=settings.data,
+        build=build,
+        learner=learner,
+        settings=settings,
+        sampler=sampler,
+        evaluate=selection,
+        minimize=None if selection is None else selection.name,
+        noise=settings.sigma_base,
+        parts=Parts(
+            of=recipe,
+            rank=3,
+            load=load,
+            named=tuple(IMAGE_SETS),
+            steps_matter=settings.decay != "constant" or settings.warmup > settings.steps // 10,
+            activations=partial(_activations, settings),
+            draw=draw,
+            summary=lambda trained: last_loss(trained.fitted),
+            check=(lambda: None) if selection is None else selection.check,
+            copies=2 if settings.flips else 1,
+            chunk=CHUNK,
+            free=frozenset({"sampling"}),
+            evaluate_every=settings.fid_every or None,
+        ),
+    )
 
 
-def _levels(recipe: DeepSettings) -> NoiseRange:
-    return NoiseRange(recipe.sigma_begin, recipe.sigma_end, recipe.spacing, recipe.sigma_base)
+def objective(settings: DeepSettings) -> Objective:
+    """The objective of the method."""
+    levels = NoiseRange(settings.sigma_begin, settings.sigma_end, settings.spacing, settings.sigma_base)
+    if settings.method == "bimdsm":
+        return BiMDSM(levels, settings.unrolled, 1)
+    if settings.method == "mdsm":
+        return MDSM(levels, Enumerated())
+    corrector = Corrector(settings.corrector_steps, settings.corrector_size, settings.corrector_noise)
+    return MDSM(levels, Variational(settings.samples, corrector if settings.corrector_steps else None))
 
 
-def learner_of_deep(recipe: DeepSettings) -> Learner:
-    """The recipe's learner."""
-    peak = recipe.learning_rate
-    posterior_peak = peak if recipe.posterior_learning_rate is None else recipe.posterior_learning_rate
-    how = {"steps": recipe.steps, "warmup": min(recipe.warmup, recipe.steps // 10), "final": recipe.final_learning_rate}
+def learner(settings: DeepSettings) -> Learner:
+    """Adam on the objective of the method, for model and posterior."""
+    peak = settings.learning_rate
+    posterior_peak = peak if settings.posterior_learning_rate is None else settings.posterior_learning_rate
+    warmup = min(settings.warmup, settings.steps // 10)
+    how = {"steps": settings.steps, "warmup": warmup, "final": settings.final_learning_rate}
     optimizers = (
-        adam(learning_rate(peak, decay=recipe.decay, **how), clip=recipe.clip) for peak in (peak, posterior_peak)
+        adam(learning_rate(peak, decay=settings.decay, **how), clip=settings.clip) for peak in (peak, posterior_peak)
     )
     return Learner(
-        objective_of_deep(recipe),
+        objective(settings),
         *optimizers,
-        posterior_steps=recipe.posterior_steps,
-        divergence={"kl": kl, "fisher": fisher}[recipe.divergence],
-        ema=recipe.ema,
-        compute_dtype=None if recipe.precision == "float32" else jnp.dtype(recipe.precision),
+        posterior_steps=settings.posterior_steps,
+        divergence={"kl": kl, "fisher": fisher}[settings.divergence],
+        ema=settings.ema,
+        compute_dtype=None if settings.precision == "float32" else jnp.dtype(settings.precision),
     )
 
 
-def parts_of_deep(
-    recipe: DeepSettings, shape: tuple[int, int, int]
-) -> Callable[[PRNGKeyArray], tuple[DeepEBLVM | EBM, Posterior]]:
-    """A fresh model and posterior for a key, for images of this shape."""
-    layers = {"width": recipe.width, "depth": recipe.depth}
-
-    def make(key: PRNGKeyArray) -> tuple[DeepEBLVM | EBM, Posterior]:
-        for_model, for_posterior = jax.random.split(key)
-        if recipe.method == "mdsm":
-            build = EBM.images if recipe.network == "resnet" else EBM.vectors
-            return build(for_model, shape, **layers), ExactPosterior()
-        coupled = {"latents": recipe.latents, "head_width": recipe.head_width}
-        if recipe.network == "resnet":
-            model = DeepEBLVM.images(for_model, shape, **layers, **coupled)
-            return model, GaussianPosterior.convolutional(for_posterior, shape, recipe.latents)
-        coupled["head_width"] = recipe.width if recipe.head_width is None else recipe.head_width
-        model = DeepEBLVM.vectors(for_model, shape, **layers, **coupled)
-        return model, GaussianPosterior.mlp(for_posterior, shape, recipe.latents, width=recipe.width, depth=2)
-
-    return make
+def sampler(settings: DeepSettings) -> Annealed:
+    """Annealed Langevin dynamics that end with denoising from the level the model was trained at."""
+    return Annealed(replace(Schedule(), denoise=settings.sigma_base).scaled(settings.sampling))
 
 
-def load_deep(recipe: DeepSettings) -> Images:
-    """The recipe's images, checked against its network."""
-    images = load_images(recipe.data, seed=recipe.seed)
-    if recipe.network == "resnet":
-        check_image_shape(images.splits.train.shape[1:])
-    Batches(len(images.splits.train), recipe.batch, recipe.seed)
-    return images
+def build(key: PRNGKeyArray, settings: DeepSettings, data: Examples) -> tuple[DeepEBLVM | EBM, Posterior]:
+    """A fresh model and posterior for images of the data's shape."""
+    channels, height, width = shape = data.shape
+    if settings.network == "resnet":
+        check_image_shape(shape)
+    shape, layers = (channels, height, width), {"width": settings.width, "depth": settings.depth}
+    for_model, for_posterior = jax.random.split(key)
+    if settings.method == "mdsm":
+        make = EBM.images if settings.network == "resnet" else EBM.vectors
+        return make(for_model, shape, **layers), ExactPosterior()
+    coupled = {"latents": settings.latents, "head_width": settings.head_width}
+    if settings.network == "resnet":
+        model = DeepEBLVM.images(for_model, shape, **layers, **coupled)
+        return model, GaussianPosterior.convolutional(for_posterior, shape, settings.latents)
+    coupled["head_width"] = settings.width if settings.head_width is None else settings.head_width
+    model = DeepEBLVM.vectors(for_model, shape, **layers, **coupled)
+    return model, GaussianPosterior.mlp(for_posterior, shape, settings.latents, width=settings.width, depth=2)
 
 
-def training_images(recipe: DeepSettings, images: Images) -> np.ndarray:
-    """The rows that are trained on."""
-    first, *others = training_parts(recipe, images)
-    return np.concatenate([first, *others]) if others else first
-
-
-def training_parts(recipe: DeepSettings, images: Images) -> tuple[np.ndarray, ...]:
-    """The same rows as views that need no memory: the images, and with flips their mirror images."""
+def load(settings: DeepSettings, check: bool = True) -> Examples:
+    """The images; with flips, their mirror images are trained on too. With `check`, they fit the network and batch."""
+    images = load_images(settings.data, seed=settings.seed)
     train = images.splits.train
-    return (train, train[..., ::-1]) if recipe.flips else (train,)
+    if check:
+        if settings.network == "resnet":
+            check_image_shape(train.shape[1:])
+        Batches(len(train), settings.batch, settings.seed)
+    return Examples(images.splits, images.labels, parts=(train, train[..., ::-1]) if settings.flips else ())
 
 
-def start_deep(recipe: DeepSettings, shape: tuple[int, ...]) -> tuple[Learner, LearnerState]:
-    """The learner, and its state before the first iteration, for images (channels, height, width)."""
-    learner = learner_of_deep(recipe)
-    channels, height, width = shape
-    seeds = init_seeds(learner, (recipe.seed,), parts_of_deep(recipe, (channels, height, width)), recipe.batch)
-    return learner, one_seed(seeds)
+def chains(settings: DeepSettings, model: EBLVM) -> tuple[EBLVM, Schedule]:
+    """The model and the schedule of its chains."""
+    return chains_of(recipe(settings), model)
 
 
-def job_of_deep(recipe: DeepSettings, shape: tuple[int, int, int], rows: int = 1000) -> Job:
-    """The recipe ready to be timed, on random images."""
-    learner, state = start_deep(recipe, shape)
-    return Job(learner, state, jax.random.uniform(jax.random.key(0), (rows, *shape)), recipe.batch)
+def _activations(settings: DeepSettings, shape: tuple[int, ...]) -> int:
+    _, height, width = shape
+    layer = settings.width * (height * width if settings.network == "resnet" else 1)
+    return settings.batch * settings.depth * layer * (4 if settings.precision == "float32" else 2)

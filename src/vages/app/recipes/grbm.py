@@ -1,16 +1,24 @@
-"""GRBMs: the learner, model and data that their settings name."""
+"""Recipes of GRBMs."""
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
+from vages.app.recipes.examples import Examples
+from vages.app.recipes.grbm_pictures import draw
+from vages.app.recipes.recipe import Parts, Recipe
+from vages.app.recipes.trained import Trained
 from vages.app.settings import GRBMSettings
 from vages.data import TOYS, Splits, load_freyface, load_splits, load_toy
+from vages.evaluation import Estimate, ais, log_density
+from vages.memory import check_memory
 from vages.models import GRBM
+from vages.models.grbm import MAX_ENUMERATED
 from vages.objectives import (
     DSM,
     KSD,
@@ -25,80 +33,154 @@ from vages.objectives import (
 )
 from vages.optimizers import adam, learning_rate
 from vages.posteriors import BernoulliPosterior, ExactPosterior, Posterior
-from vages.training import Job, init_seeds, one_seed
-from vages.training.learner import Learner
+from vages.training import Learner, seed_keys
 
 
-def objective_of(recipe: GRBMSettings) -> Objective:
-    """The objective of the recipe's method, with the paper's number of samples where none is given."""
+def objective(settings: GRBMSettings) -> Objective:
+    """The objective of the method, with the paper's number of samples where none is given."""
 
     def samples(default: int) -> int:
-        return default if recipe.samples is None else recipe.samples
+        return default if settings.samples is None else settings.samples
 
     return {
-        "vages-dsm": lambda: DSM(recipe.sigma, Variational(samples(2)), recipe.control_variate),
-        "dsm": lambda: DSM(recipe.sigma, Enumerated()),
-        "bidsm": lambda: BiDSM(recipe.sigma, recipe.unrolled, samples(1)),
-        "vages-ksd": lambda: KSD(recipe.bandwidth, Variational(samples(2)), recipe.control_variate),
-        "ksd": lambda: KSD(recipe.bandwidth, Enumerated()),
-        "is-ksd": lambda: KSD(recipe.bandwidth, Importance(samples(2))),
-        "cd": lambda: ContrastiveDivergence(recipe.chain_steps),
-        "pcd": lambda: ContrastiveDivergence(recipe.chain_steps, persistent=True),
+        "vages-dsm": lambda: DSM(settings.sigma, Variational(samples(2)), settings.control_variate),
+        "dsm": lambda: DSM(settings.sigma, Enumerated()),
+        "bidsm": lambda: BiDSM(settings.sigma, settings.unrolled, samples(1)),
+        "vages-ksd": lambda: KSD(settings.bandwidth, Variational(samples(2)), settings.control_variate),
+        "ksd": lambda: KSD(settings.bandwidth, Enumerated()),
+        "is-ksd": lambda: KSD(settings.bandwidth, Importance(samples(2))),
+        "cd": lambda: ContrastiveDivergence(settings.chain_steps),
+        "pcd": lambda: ContrastiveDivergence(settings.chain_steps, persistent=True),
         "nce": NCE,
         "vnce": lambda: VNCE(samples(5)),
-    }[recipe.method]()
+    }[settings.method]()
 
 
-def learner_of(recipe: GRBMSettings) -> Learner:
-    """The recipe's learner."""
-    rate = learning_rate(recipe.learning_rate, decay=recipe.decay, steps=recipe.steps, warmup=recipe.warmup)
-    return Learner(
-        objective_of(recipe),
-        adam(rate, clip=recipe.clip),
-        posterior_steps=recipe.posterior_steps,
-        ema=recipe.ema,
+VALIDATION = "validation_log_likelihood"
+
+
+def recipe(settings: GRBMSettings) -> Recipe:
+    """A GRBM by these settings, with a test log-likelihood.
+
+    Small models are followed by their exact test log-likelihood, and the last is kept. Where the latents cannot be
+    enumerated, each seed's best model by validation log-likelihood (AIS) is kept, as in the paper.
+    """
+    exact = settings.latents <= MAX_ENUMERATED
+    return Recipe(
+        data=settings.data,
+        build=build,
+        learner=learner,
+        settings=settings,
+        evaluate=_test if exact else _validate,
+        maximize=None if exact else VALIDATION,
+        test=_test,
+        noise=settings.sigma if settings.method.endswith("dsm") else 0.0,
+        parts=Parts(
+            of=recipe,
+            rank=1,
+            load=load,
+            named=(*TOYS, "freyface"),
+            steps_matter=settings.decay != "constant",
+            activations=lambda shape: 4 * settings.seeds * settings.batch * settings.latents,
+            draw=draw,
+            summary=_summary,
+            copies=settings.seeds if settings.data in TOYS else 1,
+            stacked=True,
+        ),
     )
 
 
-def parts_of(recipe: GRBMSettings, v_dim: int) -> Callable[[PRNGKeyArray], tuple[GRBM, Posterior]]:
-    """A fresh model and posterior for a key; methods that need no variational posterior get the exact one."""
-
-    def make(key: PRNGKeyArray) -> tuple[GRBM, Posterior]:
-        for_model, for_posterior = jax.random.split(key)
-        posterior = (
-            BernoulliPosterior.linear(for_posterior, v_dim, recipe.latents)
-            if recipe.method in ("vages-dsm", "vages-ksd", "bidsm", "vnce")
-            else ExactPosterior()
-        )
-        return GRBM.init(for_model, v_dim, recipe.latents), posterior
-
-    return make
+def learner(settings: GRBMSettings) -> Learner:
+    """Adam on the objective of the method."""
+    rate = learning_rate(settings.learning_rate, decay=settings.decay, steps=settings.steps, warmup=settings.warmup)
+    return Learner(
+        objective(settings),
+        adam(rate, clip=settings.clip),
+        posterior_steps=settings.posterior_steps,
+        ema=settings.ema,
+    )
 
 
-def load_data(recipe: GRBMSettings, seed: int) -> Splits:
-    """The recipe's data: a toy (a fresh draw a seed), Frey face, or a file of the user's; examples as vectors."""
-    if recipe.data in TOYS:
-        return load_toy(recipe.data, seed)
-    if recipe.data != "freyface" and Path(recipe.data).suffix not in (".npy", ".npz"):
+def build(key: PRNGKeyArray, settings: GRBMSettings, data: Examples) -> tuple[GRBM, Posterior]:
+    """A fresh model and posterior; methods that need no variational posterior get the exact one."""
+    (size,) = data.shape
+    for_model, for_posterior = jax.random.split(key)
+    posterior = (
+        BernoulliPosterior.linear(for_posterior, size, settings.latents)
+        if settings.method in ("vages-dsm", "vages-ksd", "bidsm", "vnce")
+        else ExactPosterior()
+    )
+    return GRBM.init(for_model, size, settings.latents), posterior
+
+
+def load(settings: GRBMSettings, check: bool = True) -> Examples:
+    """The data of all seeds: of a toy one draw for each, along a leading axis; else one array for all of them."""
+    if settings.data not in TOYS:
+        return Examples(load_one(settings, settings.seed))
+    first = load_one(settings, settings.seed)
+    check_memory({"the data": settings.seeds * sum(part.nbytes for part in first)}, "choose fewer seeds")
+    draws = [first, *(load_one(settings, settings.seed + i) for i in range(1, settings.seeds))]
+    return Examples(Splits(*(np.stack(parts) for parts in zip(*draws, strict=True))), per_seed=True)
+
+
+def load_one(settings: GRBMSettings, seed: int) -> Splits:
+    """A toy (a fresh draw a seed), Frey face, or a file of the user's; examples as vectors."""
+    if settings.data in TOYS:
+        return load_toy(settings.data, seed)
+    if settings.data != "freyface" and Path(settings.data).suffix not in (".npy", ".npz"):
         names = ", ".join((*TOYS, "freyface"))
-        raise ValueError(f"data: expected one of {names}, or a .npy or .npz file, got {recipe.data!r}; choose one")
-    splits = load_freyface() if recipe.data == "freyface" else load_splits(Path(recipe.data), recipe.seed)
+        raise ValueError(f"data: expected one of {names}, or a .npy or .npz file, got {settings.data!r}; choose one")
+    splits = load_freyface() if settings.data == "freyface" else load_splits(Path(settings.data), settings.seed)
     return Splits(*(part.reshape(len(part), -1) for part in splits))
 
 
-def load_all_data(recipe: GRBMSettings) -> Splits:
-    """The data of all seeds: of a toy one draw for each, along a leading axis; else one array for all of them."""
-    if recipe.data not in TOYS:
-        return load_data(recipe, recipe.seed)
-    draws = [load_data(recipe, recipe.seed + i) for i in range(recipe.seeds)]
-    return Splits(*(np.stack(parts) for parts in zip(*draws, strict=True)))
+def _test(key: Any, settings: GRBMSettings, models: GRBM, posteriors: Any, data: Examples) -> dict[str, Any]:
+    return {"test_log_likelihood": _log_likelihood(settings, models, data, "test")}
 
 
-def job_of(recipe: GRBMSettings, *, seeds: int = 0) -> Job:
-    """The recipe ready to be timed; `seeds` = 0 is one run without an axis of seeds."""
-    data = load_data(recipe, recipe.seed).train
-    learner = learner_of(recipe)
-    state = init_seeds(learner, range(max(seeds, 1)), parts_of(recipe, data.shape[1]), recipe.batch)
-    if not seeds:
-        state = one_seed(state)
-    return Job(learner, state, jnp.asarray(data), recipe.batch, seeds)
+def _validate(key: Any, settings: GRBMSettings, models: GRBM, posteriors: Any, data: Examples) -> dict[str, Any]:
+    return {VALIDATION: _log_likelihood(settings, models, data, "validation")}
+
+
+def _log_likelihood(settings: GRBMSettings, models: GRBM, data: Examples, split: str) -> Any:
+    examples = getattr(data.splits, split)
+    examples = jnp.asarray(examples if data.per_seed else examples[None])
+    if settings.latents <= MAX_ENUMERATED:
+        return exact_log_likelihood(models, examples)
+    return annealed_log_likelihood(settings, models, examples, split)
+
+
+@eqx.filter_jit
+def exact_log_likelihood(models: GRBM, examples: Array) -> Array:
+    """The mean exact log-likelihood of each seed's model; examples have a leading axis of seeds, or one for all."""
+
+    def one(model, examples):
+        return -jnp.mean(jax.vmap(model.free_energy)(examples)) - model.log_partition()
+
+    with jax.default_matmul_precision("float32"):  # by default some GPUs round factors to fewer bits
+        if len(examples) == 1:
+            return jax.vmap(one, (0, None))(models, examples[0])
+        return jax.vmap(one)(models, examples)
+
+
+_log_density = eqx.filter_jit(log_density)
+
+
+def annealed_log_likelihood(settings: GRBMSettings, models: GRBM, examples: Array, use: str) -> np.ndarray:
+    """The same with log Z by AIS, seed by seed."""
+    values = []
+    for i, key in enumerate(seed_keys([settings.seed + i for i in range(len(models.latent_bias))], use)):
+        model = jax.tree.map(lambda x: x[i], models)  # noqa: B023
+        log_z = ais(key, model, chains=settings.annealing, temperatures=settings.annealing)
+        density = _log_density(None, model, None, examples[i % len(examples)])
+        values.append(Estimate.of(density.value).mean - log_z.value)
+    return np.array(values)
+
+
+def _summary(trained: Trained) -> str:
+    settings, likelihood = trained.settings, trained.tested["test_log_likelihood"]
+    how = "exact" if settings.latents <= MAX_ENUMERATED else "AIS"
+    told = f"test log-likelihood ({how}): {likelihood.mean():.4f}"
+    if settings.seeds == 1:
+        return told
+    return f"{told} ± {likelihood.std(ddof=1):.4f} (standard deviation of {len(likelihood)} seeds)"

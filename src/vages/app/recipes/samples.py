@@ -7,14 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vages.app.recipes.chains import chains_of
 from vages.app.recipes.sources import Pixels
-from vages.app.settings import DeepSettings
 from vages.bounds import shown
 from vages.evaluation import Grey, as_pixels
 from vages.models import EBLVM
 from vages.posteriors import Posterior, posterior_means
-from vages.samplers import sample_joint, sample_v
+from vages.samplers import Schedule, sample_joint, sample_v
 from vages.training import seed_keys
 
 Protocol = Literal["paper", "unconditional"]
@@ -36,7 +34,7 @@ class Samples:
 
     def __init__(
         self,
-        recipe: DeepSettings,
+        chains: tuple[EBLVM, Schedule],
         model: EBLVM,
         posterior: Posterior | None,
         train: np.ndarray | None,
@@ -49,7 +47,7 @@ class Samples:
         as_pixels(np.zeros((1, *model.v.shape), np.uint8), "samples", grey)  # refused here, not after hours of chains
         self.model, self.posterior, self.train, self.seed = model, posterior, train, seed
         self.grey: Grey = grey
-        self.chained, self.schedule = chains_of(recipe, model)
+        self.chained, self.schedule = chains
         self.key, self.diverged = seed_keys((seed,), use)[0], 0
 
     def draw(self, count: int, progress: Callable[[int, int], object] | None = None) -> Iterator[Pixels]:

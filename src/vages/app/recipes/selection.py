@@ -1,52 +1,55 @@
-"""Selects the checkpoint with the best FID of a few samples, as in the paper."""
+"""The FID of a few samples, by which the weights that are kept are selected, as in the paper."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from vages.app.recipes.examples import Examples
 from vages.app.recipes.reference import check_count, statistics_of
 from vages.app.recipes.samples import Samples
 from vages.app.recipes.sources import ImageSet
-from vages.app.settings import DeepSettings
-from vages.evaluation import Grey, Inception, as_pixels, feature_moments, fid, load_inception, metric_name
-from vages.training.learner import Averages, LearnerState
+from vages.evaluation import Grey, Inception, Statistics, as_pixels, feature_moments, fid, load_inception, metric_name
+from vages.models import EBLVM
+from vages.samplers import Schedule
+
+Chains = Callable[[Any, EBLVM], tuple[EBLVM, Schedule]]  # the model and schedule of chains, by settings
 
 
-def check_selection(recipe: DeepSettings) -> None:
-    """Raise unless the network is there that a recipe selects by, if it selects."""
-    if recipe.fid_every:
-        load_inception()
-
-
-def fid_selection(
-    recipe: DeepSettings,
-    train: np.ndarray,
-    *,
-    every: int = 5000,
-    count: int = 1000,
-    grey: Grey = "refuse",
-    network: Inception | None = None,
-) -> dict[str, Any]:
-    """What `fit` is given to keep the weights of the lowest FID-1k, as the paper selects: `fit(…, **fid_selection(…))`.
+class FIDSelection:
+    """The lower FID of `count` samples: `Recipe(…, evaluate=selection, minimize=selection.name)`.
 
     The chains' noise and training images come from a stream of their own, so that the number a run is reported with
     owes nothing to its selection.
     """
-    check_count(count)
-    network = load_inception() if network is None else network
-    reference = statistics_of(
-        ImageSet(f"{recipe.data}:train", len(train), lambda rows: as_pixels(train[rows], recipe.data, grey)), network
-    )
-    name = metric_name("FID", count).lower().replace("-", "_")
 
-    def evaluate(state: LearnerState) -> dict[str, Any]:
-        model, posterior = state.averages or Averages(state.model, state.posterior)
+    def __init__(self, chains: Chains, *, count: int = 1000, grey: Grey = "refuse", network: Inception | None = None):
+        check_count(count)
+        self.count, self.name = count, metric_name("FID", count).lower().replace("-", "_")
+        self._grey: Grey = grey
+        self._chains = chains
+        self._network, self._reference = network, None
+
+    def check(self) -> None:
+        """Raise unless the network is there."""
+        self._network = load_inception() if self._network is None else self._network
+
+    def __call__(self, key: Any, settings: Any, model: Any, posterior: Any, data: Examples) -> dict[str, Any]:
+        """The FID against all training images, which is not a number where too few chains ended."""
+        self.check()
+        assert self._network is not None
+        train = data.splits.train
+        reference = self._reference = self._reference or self._statistics(train, settings.data)
         given = train if model.h.size > 0 else None
-        drawn = Samples(recipe, model, posterior, given, seed=recipe.seed, grey=grey, use="selection")
-        moments = feature_moments(network, drawn.draw(count), count, kept=0)
+        chains = self._chains(settings, model)
+        drawn = Samples(chains, model, posterior, given, seed=settings.seed, grey=self._grey, use="selection")
+        moments = feature_moments(self._network, drawn.draw(self.count), self.count, kept=0)
         told = {"diverged_chains": drawn.diverged}
-        if moments.n < count // 2:  # too few to be compared with others
-            return {name: float("nan"), **told}
-        return {name: fid(moments.statistics(), reference), **told}
+        if moments.n < self.count // 2:  # too few to be compared with others
+            return {self.name: float("nan"), **told}
+        return {self.name: fid(moments.statistics(), reference), **told}
 
-    return {"evaluate": evaluate, "evaluate_every": every, "minimize": name}
+    def _statistics(self, train: np.ndarray, name: str) -> Statistics:
+        assert self._network is not None
+        read = lambda rows: as_pixels(train[rows], name, self._grey)
+        return statistics_of(ImageSet(f"{name}:train", len(train), read), self._network)

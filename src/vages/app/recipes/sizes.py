@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from vages.app.recipes.deep import learner_of_deep, parts_of_deep
-from vages.app.recipes.grbm import learner_of, load_data, parts_of
-from vages.app.settings import DeepSettings, GRBMSettings
-from vages.data import TOYS, Batches, Splits
+from vages.app.recipes.examples import Examples
+from vages.app.recipes.recipe import Recipe
+from vages.data import Batches
 from vages.memory import check_memory, shape_bytes
-from vages.nets.network import check_image_shape
 from vages.objectives import Batch
 from vages.training.program import split_step
 
@@ -25,34 +24,35 @@ class Sizes(NamedTuple):
     working: dict[str, int]
 
 
-def training_sizes(recipe: GRBMSettings | DeepSettings, shape: tuple[int, ...], examples: int | None) -> Sizes:
-    """The sizes for examples of this shape, of which there may be a number. ValueError where the recipe cannot be."""
-    if isinstance(recipe, DeepSettings):
-        channels, height, width = shape
-        if recipe.network == "resnet":
-            check_image_shape(shape)
-        make, learner = parts_of_deep(recipe, (channels, height, width)), learner_of_deep(recipe)
-        seeds, copies = 1, 2 if recipe.flips else 1
-        layer = recipe.width * (height * width if recipe.network == "resnet" else 1)
-        activations = recipe.batch * recipe.depth * layer * (4 if recipe.precision == "float32" else 2)
-    else:
-        make, learner, seeds = parts_of(recipe, *shape), learner_of(recipe), recipe.seeds
-        copies = seeds if recipe.data in TOYS else 1
-        activations = 4 * seeds * recipe.batch * recipe.latents
-    if examples is not None:
-        Batches(examples, recipe.batch, recipe.seed)
-    key = jax.random.key(0)
-    model, posterior = parts = eqx.filter_eval_shape(make, key)
-    state = eqx.filter_eval_shape(lambda key, parts: learner.init(key, *parts, batch=recipe.batch), key, parts)
-    v: Any = jax.ShapeDtypeStruct((recipe.batch, *shape), jnp.float32)
-    draw, _ = split_step(learner, state, Batch(v), key)
-    noise = jax.eval_shape(draw, key)
-    data = {} if examples is None else {"data": 4 * copies * examples * prod(shape)}
+def training_sizes(recipe: Recipe, data: Examples, rows: int | None) -> Sizes:
+    """The sizes for data like these, of which there may be a number. ValueError where the recipe cannot be."""
+    settings, seeds = recipe.settings, len(recipe.seeds)
+    if rows is not None and data.stream is None:
+        Batches(rows, settings.batch, settings.seed)
+    learner, key = recipe.make_learner(), jax.random.key(0)
+    model, posterior = parts = eqx.filter_eval_shape(lambda key: recipe.make(key, data), key)
+    one = _batch(data, settings.batch)
+    init = lambda key, parts, context: learner.init(key, *parts, batch=len(one.v), context=context)
+    state = eqx.filter_eval_shape(init, key, parts, one.context)
+    draw, _ = split_step(learner, state, one, key)
+    working = {"noise of an iteration": seeds * shape_bytes(jax.eval_shape(draw, key))}
+    if recipe.parts is not None:
+        working["activations"] = recipe.parts.activations(data.shape)
+    copies = 1 if recipe.parts is None else recipe.parts.copies
+    on_device = rows is not None and data.stream is None and not isinstance(data.splits.train, np.memmap)
+    held = {"data": 4 * copies * rows * prod(data.shape)} if on_device and rows is not None else {}
     return Sizes(
-        {"model": _count(model), "posterior": _count(posterior)},
-        {"state": seeds * shape_bytes(state), **data},
-        {"noise of an iteration": seeds * shape_bytes(noise), "activations": activations},
+        {"model": _count(model), "posterior": _count(posterior)}, {"state": seeds * shape_bytes(state), **held}, working
     )
+
+
+def _batch(data: Examples, size: int) -> Batch:
+    """A batch as shapes; a stream says itself how large its batches are."""
+    if data.stream_batch is not None:
+        return data.stream_batch
+    like = lambda x: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype)
+    v: Any = jax.ShapeDtypeStruct((size, *data.shape), jnp.float32)
+    return Batch(v, data.context and {name: like(parts.train) for name, parts in data.context.items()})
 
 
 def check_training_memory(sizes: Sizes) -> None:
@@ -62,13 +62,10 @@ def check_training_memory(sizes: Sizes) -> None:
     check_memory(twice | sizes.working, advice)
 
 
-def check_recipe(recipe: GRBMSettings, data: Splits | None = None) -> None:
-    """Raise whatever would be raised at the start of training, before a folder is made for it.
-
-    `data` are those of the first seed or of all, where they have been read already.
-    """
-    *_, rows, size = (load_data(recipe, recipe.seed) if data is None else data).train.shape
-    check_training_memory(training_sizes(recipe, (size,), rows))
+def check_recipe(recipe: Recipe, data: Examples) -> None:
+    """Raise whatever would be raised at the start of training, before a folder is made for it."""
+    check_training_memory(training_sizes(recipe, data, data.rows))
+    recipe.check()
 
 
 def _count(tree: Any) -> int:

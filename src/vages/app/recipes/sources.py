@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from vages.app.recipes.examples import Examples
 from vages.data import IMAGE_SETS, Images, Splits, load_images
 from vages.data.arrays import list_of, read_arrays
 from vages.evaluation import Grey, as_pixels
@@ -67,7 +68,7 @@ def open_images(text: str, grey: Grey = "refuse") -> ImageSet:
     )
 
 
-def split_of(images: Images, name: str, part: str, grey: Grey = "refuse") -> ImageSet:
+def split_of(images: Images | Examples, name: str, part: str, grey: Grey = "refuse") -> ImageSet:
     """One of the splits of a set."""
     if part not in Splits._fields:
         raise ValueError(f"{name}: expected a split, {', '.join(Splits._fields)}, got {part!r}; choose one")

@@ -1,104 +1,95 @@
-"""Training by a recipe: every seed in one program, followed by its log-likelihood."""
+"""Training by a recipe, in memory or into a run's folder."""
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from vages.app.recipes.grbm import learner_of, load_all_data, parts_of
-from vages.app.settings import GRBMSettings
-from vages.data import TOYS, Splits
-from vages.evaluation import Estimate, ais, log_density
-from vages.models import GRBM
-from vages.models.grbm import MAX_ENUMERATED
-from vages.training import Fitted, fit, make_seeds, seed_keys
-from vages.training.learner import LearnerState
-
-VALIDATION = "validation_log_likelihood"
+from vages.app.recipes.examples import Examples
+from vages.app.recipes.recipe import Recipe
+from vages.app.recipes.trained import Trained
+from vages.models import EBLVM
+from vages.posteriors import Posterior
+from vages.training import fit, make_seeds, one_seed, seed_keys
+from vages.training.selection import weights_of
 
 
-class Trained(NamedTuple):
-    """A finished run. Models, and the log-likelihoods of each, have a leading axis of seeds."""
+def train(
+    recipe: Recipe, data: Examples | None = None, *, begin: tuple[EBLVM, Posterior] | None = None, **how: Any
+) -> Trained:
+    """Train every seed in one program; `how` goes to `fit`: folder, resume, guard, mesh, …
 
-    recipe: GRBMSettings
-    data: Splits  # of the first seed
-    models: GRBM
-    test_log_likelihood: np.ndarray
-    fitted: Fitted
-
-    def model(self, seed: int = 0) -> GRBM:
-        """The model of one seed."""
-        return jax.tree.map(lambda x: x[seed], self.models)
-
-
-def train(recipe: GRBMSettings, data: Splits | None = None, **how: Any) -> Trained:
-    """Train every seed in one program, and evaluate on test data; `how` goes to `fit`: folder, resume, guard, mesh, …
-
-    `data` are those of `load_all_data`, where they have been read already.
-
-    Small models are followed by their exact test log-likelihood, and the last is kept. Where the latents cannot be
-    enumerated, each seed's best model by validation log-likelihood (AIS) is kept, as in the paper.
+    `data` are those of the recipe, where they have been read already. `begin` are the model and posterior to begin
+    with, in the place of fresh ones.
     """
-    seeds = tuple(recipe.seed + i for i in range(recipe.seeds))
-    data = load_all_data(recipe) if data is None else data
-    own_data = recipe.data in TOYS
-    keys, models, posteriors = make_seeds(seeds, parts_of(recipe, data.train.shape[-1]))
-    train_set = jnp.asarray(data.train)
-    validation_set, test_set = (jnp.asarray(part if own_data else part[None]) for part in data[1:])
-    exact = recipe.latents <= MAX_ENUMERATED
-
-    def evaluate(state: LearnerState) -> dict[str, Any]:
-        models = state.model if state.averages is None else state.averages.model
-        if exact:
-            return {"test_log_likelihood": exact_log_likelihood(models, test_set)}
-        return {VALIDATION: annealed_log_likelihood(recipe, models, validation_set, "validation")}
-
+    data = recipe.load() if data is None else data
+    keys, models, posteriors = make_seeds(recipe.seeds, lambda key: recipe.make(key, data))
+    if begin is not None:
+        models, posteriors = _taken(begin, (models, posteriors))
+    if not recipe.stacked:
+        keys, models, posteriors = one_seed((keys, models, posteriors))
+    settings = recipe.settings
+    if recipe.parts is None:
+        how = {"chunk": min(500, max(10, settings.steps // 100)), **how}  # a hundred points of a curve
+    elif recipe.parts.chunk is not None:
+        how = {"chunk": recipe.parts.chunk, **how}
+    if recipe.evaluate is not None:
+        how |= {"maximize": recipe.maximize, "minimize": recipe.minimize, "evaluate_every": recipe.evaluate_every}
+        how["evaluate"] = lambda state: _looked(recipe, recipe.evaluate, weights_of(state), data, "evaluation")
+    source = data.source()
+    stream = data.stream is not None
     fitted = fit(
         keys,
         models,
         posteriors,
-        train_set,
-        learner_of(recipe),
-        steps=recipe.steps,
-        batch=recipe.batch,
-        evaluate=evaluate,
-        evaluate_every=recipe.evaluate_every,
-        maximize=None if exact else VALIDATION,
+        source if stream else jax.tree.map(_on_device, source),
+        recipe.make_learner(),
+        steps=settings.steps,
+        batch=None if stream else settings.batch,
         **how,
     )
-    models = fitted.model
-    likelihood = (
-        exact_log_likelihood(models, test_set) if exact else annealed_log_likelihood(recipe, models, test_set, "test")
-    )
-    first = Splits(*(part[0] for part in data)) if own_data else data
-    return Trained(recipe, first, models, np.asarray(likelihood, np.float64), fitted)
+    tested = _looked(recipe, recipe.test, fitted, data, "test")
+    plain = {name: np.asarray(value, np.float64) for name, value in tested.items()}
+    return Trained(recipe, data, fitted.model, fitted.posterior, plain, fitted)
 
 
-@eqx.filter_jit
-def exact_log_likelihood(models: GRBM, examples: Array) -> Array:
-    """The mean exact log-likelihood of each seed's model; examples have a leading axis of seeds, or one for all."""
-
-    def one(model, examples):
-        return -jnp.mean(jax.vmap(model.free_energy)(examples)) - model.log_partition()
-
-    with jax.default_matmul_precision("float32"):  # by default some GPUs round factors to fewer bits
-        if len(examples) == 1:
-            return jax.vmap(one, (0, None))(models, examples[0])
-        return jax.vmap(one)(models, examples)
-
-
-_log_density = eqx.filter_jit(log_density)
+def _taken(begin: Any, fresh: Any) -> Any:
+    """What to begin with, for all seeds; ValueError where it has not the structure and shapes of what is fresh."""
+    own, other = (jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array)) for tree in (fresh, begin))
+    if [(path, x.shape[1:]) for path, x in own] != [(path, y.shape) for path, y in other]:
+        raise ValueError(
+            "from: expected a run whose model and posterior have the shapes of this recipe's, got others; change the "
+            "settings that differ"
+        )
+    arrays = [jnp.broadcast_to(y, x.shape) for (_, x), (_, y) in zip(own, other, strict=True)]
+    structure = jax.tree.structure(eqx.filter(fresh, eqx.is_array))
+    return eqx.combine(jax.tree.unflatten(structure, arrays), fresh)
 
 
-def annealed_log_likelihood(recipe: GRBMSettings, models: GRBM, examples: Array, use: str) -> np.ndarray:
-    """The same with log Z by AIS, seed by seed."""
-    values = []
-    for i, key in enumerate(seed_keys([recipe.seed + i for i in range(len(models.latent_bias))], use)):
-        model = jax.tree.map(lambda x: x[i], models)  # noqa: B023
-        log_z = ais(key, model, chains=recipe.annealing, temperatures=recipe.annealing)
-        density = _log_density(None, model, None, examples[i % len(examples)])
-        values.append(Estimate.of(density.value).mean - log_z.value)
-    return np.array(values)
+def _on_device(array: Any) -> Any:
+    return array if isinstance(array, np.memmap) else jnp.asarray(array)
+
+
+def _looked(recipe: Recipe, look: Any, weights: Any, data: Examples, use: str) -> dict[str, Any]:
+    """The numbers of an evaluation; of several seeds one after the other, unless it sees them all."""
+    if look is None:
+        return {}
+    keys = seed_keys(recipe.seeds, use)
+    model, posterior = weights.model, weights.posterior
+    if recipe.parts is not None or not recipe.stacked:
+        return _numbers(look(keys[0], recipe.settings, model, posterior, data), use)
+    each = [
+        _numbers(look(key, recipe.settings, *one_seed((model, posterior), i), data.of_seed(i)), use)
+        for i, key in enumerate(keys)
+    ]
+    return {name: np.array([one[name] for one in each]) for name in each[0]}
+
+
+def _numbers(found: Any, use: str) -> dict[str, Any]:
+    """What an evaluation returned, if it is a dict of numbers."""
+    if not isinstance(found, Mapping):
+        raise TypeError(f"{use}: expected a dict of numbers by name, got {type(found).__name__}; return one")
+    return dict(found)

@@ -6,6 +6,7 @@ from vages.app.report.curves import GridPanel, curves_figure, grid_figure
 from vages.app.report.figures import COLOURS, MARKERS, Series, proportionality_figure
 from vages.app.report.images import figure_png, image_grid, save_png, save_sheet, sheet_png, tile
 from vages.app.report.pictures import Extent, density_figure, grid_points, scatter_figure
+from vages.app.report.rows import rows_figure, walk_rows_figure
 from vages.app.report.trajectories import trajectory_figure, trajectory_sheet
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "image_grid",
     "number_with_error",
     "proportionality_figure",
+    "rows_figure",
     "save_png",
     "save_sheet",
     "scatter_figure",
@@ -31,4 +33,5 @@ __all__ = [
     "tile",
     "trajectory_figure",
     "trajectory_sheet",
+    "walk_rows_figure",
 ]

@@ -30,6 +30,8 @@ def assessment_figure(rows: list[dict[str, Any]], title: str | None = None) -> F
 
 def number_with_error(value: float | None, error: float | None) -> str:
     """A number as it is told, ± its standard error where it has one."""
-    if value is None or not math.isfinite(value):
+    if value is None:
+        return "none"
+    if not math.isfinite(value):
         return "not finite"
     return f"{value:.4g}" if error is None else f"{value:.4g} ± {error:.2g}"

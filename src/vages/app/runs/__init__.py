@@ -2,23 +2,20 @@
 
 from vages.app.runs.assessment import Assessment, Sizes, assess, keep_assessment
 from vages.app.runs.config import config_of, recipe_of
-from vages.app.runs.deep import run_deep
 from vages.app.runs.embedding import embed
 from vages.app.runs.gallery import hidden_pixels, inpaint, interpolate, sample_images
-from vages.app.runs.grbm import run_recipe
 from vages.app.runs.image_quality import evaluate_images, evaluate_run
 from vages.app.runs.kept import Kept
-from vages.app.runs.loaded import LoadedRun, load_run
-from vages.app.runs.loaded_grbm import GRBMRun, load_grbm_run
+from vages.app.runs.loaded import Run, load_run
 from vages.app.runs.quality import Quality
 from vages.app.runs.reports import build_report, write_report
+from vages.app.runs.train import run_recipe
 
 __all__ = [
     "Assessment",
-    "GRBMRun",
     "Kept",
-    "LoadedRun",
     "Quality",
+    "Run",
     "Sizes",
     "assess",
     "build_report",
@@ -30,10 +27,8 @@ __all__ = [
     "inpaint",
     "interpolate",
     "keep_assessment",
-    "load_grbm_run",
     "load_run",
     "recipe_of",
-    "run_deep",
     "run_recipe",
     "sample_images",
     "write_report",

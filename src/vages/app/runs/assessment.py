@@ -1,7 +1,6 @@
 """Is a run's model right? Everything that can be said of it without looking at samples, in one table.
 
-    assessment = assess(load_run(path))            a deep run
-    assessment = assess(load_grbm_run(path))       a GRBM
+    assessment = assess(load_run(path))
     assessment.record()                            for a file
 
 Models that are learnt by denoising know the data with their noise on it: Fisher divergence, KSD and the posterior's gap
@@ -25,9 +24,7 @@ from vages.app.recipes.samples import check_seed
 from vages.app.report import assessment_figure, chains_figure, figure_png, number_with_error
 from vages.app.runs.dataset import told_of_data
 from vages.app.runs.kept import new_folder
-from vages.app.runs.loaded import LoadedRun
-from vages.app.runs.loaded_grbm import GRBMRun
-from vages.app.settings import DeepSettings
+from vages.app.runs.loaded import Run
 from vages.bounds import Bounds, check_fields, check_number
 from vages.data import Splits
 from vages.environment import environment
@@ -79,10 +76,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Row:
-    """One number, and what it means."""
+    """One number, or none, and what it means."""
 
     name: str
-    value: float
+    value: float | None
     standard_error: float | None
     means: str
 
@@ -130,7 +127,7 @@ class Subject(NamedTuple):
 
 
 def assess(
-    run: LoadedRun | GRBMRun,
+    run: Run,
     *,
     sizes: Sizes | None = None,
     noise: float | None = None,
@@ -160,10 +157,10 @@ def check_noise(noise: float) -> None:
     check_number("noise", noise, Bounds(0, 1e6))
 
 
-def keep_assessment(run: LoadedRun | GRBMRun, assessment: Assessment) -> Path:
+def keep_assessment(run: Run, assessment: Assessment) -> Path:
     """Write the assessment and its figure to the first free RUN/evaluation-NUMBER."""
     record = assessment.record()
-    picture = figure_png(assessment_figure(record["rows"], record["run"]))
+    picture = figure_png(assessment_figure([asdict(row) for row in assessment.rows], record["run"]))
     chains = None if assessment.trace is None else figure_png(chains_figure(assessment.trace))
     with new_folder(run, "evaluation", None) as folder:
         folder.write_bytes("evaluation.png", picture)
@@ -182,7 +179,7 @@ def assess_subject(key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: 
     clean = _held_out(keys[0], subject.splits, sizes.examples)
     test = noisy(keys[1], clean)
     train = noisy(keys[2], _some(keys[3], subject.splits.train, 20 * sizes.examples))
-    rows = _likelihood_rows(keys[4], model, posterior, clean, sizes) if model.v.size <= LONG else []
+    rows = _likelihood_rows(keys[4], model, posterior, clean, sizes)
     if isinstance(model, TractableEBLVM):
         score: Score = model.score
         rows.append(_row("score matching loss", _sm_loss(keys[5], model, clean), f"{LOSS}: lower is better"))
@@ -229,15 +226,10 @@ def _least(trace: Any) -> float:
     return min(float(np.min(x)) for x in ess.values())
 
 
-def _subject(run: LoadedRun | GRBMRun) -> Subject:
-    if isinstance(run, GRBMRun):
-        denoising = run.recipe.method.endswith("dsm")
-        return Subject(run.model, run.posterior, run.splits, run.recipe.sigma if denoising else 0.0, None)
-    recipe: DeepSettings = run.recipe
-    corrector = None
-    if run.has_latents and recipe.method == "vages-mdsm" and recipe.corrector_steps:
-        corrector = Corrector(recipe.corrector_steps, recipe.corrector_size, recipe.corrector_noise)
-    return Subject(run.model, run.posterior, run.images.splits, recipe.sigma_base, corrector)
+def _subject(run: Run) -> Subject:
+    latents = getattr(run.recipe.objective, "latents", None)
+    corrector = getattr(latents, "corrector", None) if run.has_latents else None
+    return Subject(run.model, run.posterior, run.data.splits, run.recipe.noise_std, corrector)
 
 
 def _held_out(key: PRNGKeyArray, splits: Splits, examples: int) -> Array:
@@ -257,6 +249,9 @@ def _sm_loss(key: PRNGKeyArray, model: TractableEBLVM, v: Array) -> Estimate:
 
 def _likelihood_rows(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Array, sizes: Sizes) -> list[Row]:
     """The likelihood, or two of them where log Z is estimated, forward and reverse."""
+    if model.v.size > LONG:
+        said = f"not estimated: AIS takes hours with {model.v.size:,} dimensions, and says little"
+        return [Row("log-likelihood", None, None, said)]
     chains = sizes.annealing if isinstance(model, GRBM) else min(sizes.annealing, 200)  # whose moves cost gradients
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", SamplingWarning)

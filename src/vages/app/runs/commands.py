@@ -4,30 +4,32 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from vages.app.runs.config import config_of
-from vages.app.settings import DEEP_PRESETS, PRESETS
+from vages.app.recipes import nearest_preset
+from vages.app.runs.config import OWN, is_own, recipe_in, settings_of
 
 
 def train_command(config: dict[str, Any]) -> tuple[str, list[str]] | None:
-    """`vages train …` for a run's config.json: the nearest preset, and what is different.
+    """`vages train …` for a run's config.json: the nearest preset, or the own recipe's file, and what is different.
 
     The second value names settings that no option can set. None, where the config is not that of a recipe.
     """
-    presets = {name: config_of(recipe) for name, recipe in (PRESETS | DEEP_PRESETS).items()}
-    kind = {name: one for name, one in presets.items() if one["model"] == config.get("model")}
-    if not kind or not all(set(config) <= set(one) for one in kind.values()):
-        return None
-    changes = {
-        name: {key: config[key] for key in one if key in config and config[key] != one[key]}
-        for name, one in kind.items()
-    }
-    preset = min(changes, key=lambda name: len(changes[name]))
-    words, lost = ["vages", "train", preset], []
-    for key, value in changes[preset].items():
+    settings, lost = settings_of(config), list[str]()
+    if is_own(config):
+        first, changes = str(config.get("recipe")), settings
+        if first == OWN:  # trained in Python
+            return None
+        first = first.removesuffix(":recipe")
+    else:
+        try:
+            first, changes = nearest_preset(recipe_in(config).settings)
+        except ValueError:
+            return None
+    words = ["vages", "train", first]
+    for key, value in changes.items():
         option = f"--{key.replace('_', '-')}"
-        if value is True:
-            words.append(option)
-        elif value is False or not isinstance(value, int | float | str):
+        if isinstance(value, bool):
+            words.append(option if value else f"--no-{key.replace('_', '-')}")
+        elif value is not None and not isinstance(value, int | float | str):
             lost.append(key)
         else:
             words += [f"{option}={value}"] if str(value).startswith("-") else [option, str(value)]

@@ -1,41 +1,100 @@
-"""The settings in a run folder: config.json, its checks, and reopening a folder to resume."""
+"""The settings in a run folder: config.json, its checks, and reopening a folder to resume.
 
-from dataclasses import asdict, fields
+    {"format": 2, "recipe": "cifar10", "settings": {…}}                                      a preset
+    {"format": 2, "recipe": "my_energy.py:recipe", "sha256": "…", "settings": {…}}           a recipe of one's own
+
+A folder holds no code and runs none: whoever opens the run of an own recipe gives the recipe.
+"""
+
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vages.app.settings import DeepSettings, GRBMSettings
+from vages.app.recipes.presets import ALL, as_recipe, nearest_preset
+from vages.app.recipes.recipe import Recipe
+from vages.app.settings import DeepSettings, GRBMSettings, Training
 from vages.storage.directory import Directory
 from vages.training import RunFolder
 from vages.training.checkpoint import last_step, newest_about
 from vages.training.digests import canonical, settings_digest
 
-_KINDS = {"grbm": GRBMSettings, "deep": DeepSettings}
+FORMAT = 2
+OWN = "own"  # the name of a recipe that was not found in a file
+_FIRST = {"grbm": GRBMSettings, "deep": DeepSettings}  # what the first edition called them
 
 
-def config_of(recipe: GRBMSettings | DeepSettings) -> dict[str, Any]:
+def config_of(recipe: Recipe) -> dict[str, Any]:
     """What config.json holds."""
-    kind = next(name for name, kind in _KINDS.items() if isinstance(recipe, kind))
-    return {"model": kind, **asdict(recipe)}
+    if recipe.parts is not None:
+        name, about = nearest_preset(recipe.settings)[0], {}
+    else:
+        name = OWN if recipe.origin is None else recipe.origin.name
+        about = {} if recipe.origin is None else {"sha256": recipe.origin.sha256}
+    return {"format": FORMAT, "recipe": name, **about, "settings": asdict(recipe.settings)}
 
 
-def recipe_of(path: Path) -> GRBMSettings | DeepSettings:
-    """The recipe in a run's folder. An edited config.json is refused, as far as a checkpoint tells it."""
+def settings_of(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings in a config.json, of this edition or the first."""
+    found = config.get("settings") if "format" in config else config
+    return found if isinstance(found, dict) else {}
+
+
+def recipe_of(path: Path, own: Recipe | None = None, *, changed: bool = False) -> Recipe:
+    """The recipe of a run's folder. An edited config.json is refused, as far as a checkpoint tells it.
+
+    The run of an own recipe needs this recipe, from the same file; with `changed`, the file may be another.
+    """
     config = RunFolder.peek(path)
-    recipe = _recipe(config, str(path / "config.json"))
+    recipe = recipe_in(config, str(path / "config.json"), own, changed=changed)
     if (about := newest_about(Directory(path) / "checkpoints")) is not None:
-        _check_unedited(path, config, recipe, about)
+        _check_unedited(path, config, recipe.free, about)
     return recipe
 
 
-def _recipe(config: dict[str, Any], name: str) -> GRBMSettings | DeepSettings:
-    """The recipe of a config; `name` is for the error."""
-    config = dict(config)
-    kind = _KINDS.get(str(config.pop("model", None)))
-    if kind is None or not set(config) <= {field.name for field in fields(kind)}:  # a setting may be newer than a run
-        raise ValueError(f"{name}: expected the settings of a recipe, got others; is it a run of vages?")
+def check_unedited(path: Path, config: dict[str, Any], about: dict[str, Any]) -> None:
+    """Raise unless config.json has the settings of the checkpoint, as far as that can be told without the recipe."""
+    own = is_own(config)
+    free = frozenset({"steps"}) if own else recipe_in(config, str(path / "config.json")).free
+    _check_unedited(path, config, free, about)
+
+
+def is_own(config: dict[str, Any]) -> bool:
+    """Whether a config is that of a recipe of one's own."""
+    name = config.get("recipe")
+    return "format" in config and isinstance(name, str) and name not in ALL
+
+
+def kind_in(config: dict[str, Any]) -> str | None:
+    """What the model of a run is, in words; None where the config does not say it."""
     try:
-        return kind(**config)
+        return Training.kind if is_own(config) else recipe_in(config).kind
+    except (ValueError, TypeError):
+        return None
+
+
+def recipe_in(
+    config: dict[str, Any], name: str = "config.json", own: Recipe | None = None, *, changed: bool = False
+) -> Recipe:
+    """The recipe of a config; `name` is for the error."""
+    settings = dict(settings_of(config))
+    strange = ValueError(f"{name}: expected the settings of a recipe, got others; is it a run of vages?")
+    if "format" in config and config["format"] != FORMAT:
+        raise ValueError(f"{name}: expected format {FORMAT}, got {config['format']!r:.20}; use the newest vages")
+    if is_own(config):
+        start: Any = _checked_own(config, name, own, changed=changed)
+    else:
+        kind = _kind(config)
+        settings.pop("model", None)
+        if kind is None:
+            raise strange
+        if own is not None:
+            raise ValueError(f"recipe: expected none, as {name} is that of a preset, got one; leave it out")
+        start = as_recipe(kind())
+    known = asdict(start.settings)
+    if not settings or not set(settings) <= set(known):  # a setting may be newer than a run
+        raise strange
+    try:
+        return start.with_(**settings)
     except TypeError as error:
         raise ValueError(
             f"{name}: expected the settings of a recipe, got values of other types; is it a run of vages?"
@@ -44,21 +103,41 @@ def _recipe(config: dict[str, Any], name: str) -> GRBMSettings | DeepSettings:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _check_unedited(
-    path: Path, config: dict[str, Any], recipe: GRBMSettings | DeepSettings, about: dict[str, Any]
-) -> None:
+def _checked_own(config: dict[str, Any], name: str, own: Recipe | None, *, changed: bool) -> Recipe:
+    """The recipe that was given, if it is the run's."""
+    said, digest = str(config.get("recipe"))[:200], config.get("sha256")
+    file, _, wanted = said.rpartition(":")
+    if own is None:
+        raise ValueError(
+            f"recipe: expected that of the run, {said}, got none; give it with --recipe {file}, and to train as "
+            f"'vages train {file} --resume RUN'"
+        )
+    if own.parts is not None:
+        raise ValueError(f"recipe: expected that of the run, {said}, got {own.kind}; give the recipe it was trained by")
+    if own.origin is None or digest is None:  # in Python, recipes have no file
+        return own
+    other = own.origin.path.name != file and own.origin.sha256 != digest and not changed
+    if own.origin.name.rpartition(":")[2] != wanted or other:
+        raise ValueError(f"recipe: expected that of the run, {said}, got {own.origin.name}; choose it")
+    if own.origin.sha256 != digest and not changed:
+        raise ValueError(
+            f"recipe: expected {file} as it was when the run was started, got one that has changed since (SHA-256 "
+            f"{own.origin.sha256:.12} in place of {digest!s:.12}); undo the change, or accept it with --recipe-changed"
+        )
+    return own
+
+
+def _check_unedited(path: Path, config: dict[str, Any], free: frozenset[str], about: dict[str, Any]) -> None:
     """Raise unless config.json has the settings of the checkpoint, or those that a resume has announced since."""
     if settings_digest(config) == about.get("settings_sha256"):
         return
     kept = about.get("config")
     if not isinstance(kept, dict):  # a checkpoint that no run of vages wrote; whoever needs its arrays will say so
         return
-    then = _recipe(kept, f"{path / 'checkpoints'}, the settings of the newest checkpoint")
-    before, now = config_of(then), config_of(recipe)
+    now, before = ({**_named(one), **_whole(one)} for one in (config, kept))
     changed = [name for name in before | now if canonical(before.get(name)) != canonical(now.get(name))]
-    if not changed:
-        return
-    free, announced = _free_settings(then, recipe), _announced(path)
+    announced = _announced(path) if changed else {}
+    free |= {"sha256"}  # of a recipe's file that a resume has accepted
     edited = [name for name in changed if name not in free or announced.get(name) != canonical(now.get(name))]
     if edited:
         told = ", ".join(f"{name} {now.get(name)} in place of {before.get(name)}" for name in edited)
@@ -68,33 +147,55 @@ def _check_unedited(
         )
 
 
+def _whole(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings with those that are newer than the run."""
+    if is_own(config):
+        return settings_of(config)
+    return asdict(recipe_in(config).settings)
+
+
+def _named(config: dict[str, Any]) -> dict[str, Any]:
+    """What else config.json says: of a preset, nothing but its kind matters."""
+    if is_own(config):
+        return {name: config.get(name) for name in ("recipe", "sha256")}
+    return {"recipe": str(_kind(config))}
+
+
+def _kind(config: dict[str, Any]) -> type[GRBMSettings | DeepSettings] | None:
+    """The settings of a preset's config."""
+    if "format" not in config:
+        return _FIRST.get(str(config.get("model")))
+    name = config.get("recipe")
+    return type(ALL[name]) if isinstance(name, str) else None
+
+
 def _announced(path: Path) -> dict[str, str]:
     """The settings that resumes have announced in events.jsonl: a process may end before the next checkpoint."""
     announced = {}
     for event in RunFolder.events(path):
         if event.get("event") == "other settings":
             for name, pair in event.items():
-                if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], int | float):
+                if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], int | float | str):
                     announced[name] = canonical(pair[1])
     return announced
 
 
-def check_resumable(recipe: GRBMSettings | DeepSettings, path: Path) -> list[str]:
+def check_resumable(recipe: Recipe, path: Path) -> list[str]:
     """Raise unless the run in this folder can go on by the recipe; nothing is written. The settings that change."""
-    earlier = recipe_of(path)
-    before, now = config_of(earlier), config_of(recipe)
-    free = _free_settings(earlier, recipe)
+    earlier = recipe_of(path, None if recipe.parts is not None else recipe, changed=True)
+    before, now = asdict(earlier.settings), asdict(recipe.settings)
+    free = earlier.free & recipe.free
     changed = [name for name in before | now if before.get(name) != now.get(name)]
     if refused := [name for name in changed if name not in free]:
         told = ", ".join(f"{name} ({before.get(name)} before, {now.get(name)} now)" for name in refused)
         raise ValueError(f"resume: expected the settings that {path} was started with, got another {told}; start anew")
     done = last_step(Directory(path) / "checkpoints")
-    if recipe.steps < done:
-        raise ValueError(f"steps: expected at least the {done} already made, got {recipe.steps}; ask for more")
+    if recipe.settings.steps < done:
+        raise ValueError(f"steps: expected at least the {done} already made, got {recipe.settings.steps}; ask for more")
     return changed
 
 
-def reopened(recipe: GRBMSettings | DeepSettings, path: Path, dataset: dict[str, Any] | None = None) -> RunFolder:
+def reopened(recipe: Recipe, path: Path, dataset: dict[str, Any] | None = None) -> RunFolder:
     """The folder of a run that this recipe can go on with; its config is brought up to date.
 
     `dataset` is what the run's next checkpoints say of its data.
@@ -102,16 +203,11 @@ def reopened(recipe: GRBMSettings | DeepSettings, path: Path, dataset: dict[str,
     changed = check_resumable(recipe, path)
     folder = RunFolder.reopen(path)
     folder.dataset = dataset
-    if changed:
-        folder.configure(config_of(recipe))
+    now = config_of(recipe)
+    other = "sha256" in now and now["sha256"] != folder.config.get("sha256")
+    if other:
+        folder.tell("other settings", sha256=[folder.config.get("sha256"), now["sha256"]])
+    if changed or other:
+        begun = {name: folder.config[name] for name in ("from",) if name in folder.config}
+        folder.configure(now | begun)
     return folder
-
-
-def _free_settings(earlier: GRBMSettings | DeepSettings, now: GRBMSettings | DeepSettings) -> set[str]:
-    """The settings that may differ between two recipes of one run."""
-    return {"sampling"} if any(map(rate_depends_on_steps, (earlier, now))) else {"sampling", "steps"}
-
-
-def rate_depends_on_steps(recipe: GRBMSettings | DeepSettings) -> bool:
-    """Whether the learning rate of an iteration depends on how many there are: as it decays, or in a cut warm-up."""
-    return recipe.decay != "constant" or (isinstance(recipe, DeepSettings) and recipe.warmup > recipe.steps // 10)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from vages.app.recipes.chains import chains_of
 from vages.app.recipes.samples import check_seed
 from vages.app.report import figure_png, sheet_png, trajectory_figure
 from vages.app.runs.kept import Kept, keep, new_folder
-from vages.app.runs.loaded import LoadedRun
+from vages.app.runs.loaded import Run
 from vages.bounds import IMAGES, Bounds, check_bounds, check_number
 from vages.files import read_image, read_npy
 from vages.memory import check_memory
@@ -33,7 +33,7 @@ HIDDEN = ("half", "left", "centre")
 
 
 def sample_images(
-    run: LoadedRun,
+    run: Run,
     out: Path | None = None,
     *,
     count: int = 100,
@@ -53,7 +53,7 @@ def sample_images(
     arrays: dict[str, np.ndarray] = {}
     how = {"schedule": schedule, "progress": progress}
     given = run.has_latents and latents == "posterior"
-    train = run.images.splits.train if given else None
+    train = run.data.splits.train if given else None
     with new_folder(run, "samples", out) as folder:
         began = time.perf_counter()
         if train is not None:
@@ -72,7 +72,7 @@ def sample_images(
 
 
 def interpolate(
-    run: LoadedRun,
+    run: Run,
     out: Path | None = None,
     *,
     image: int | None = None,
@@ -101,13 +101,13 @@ def interpolate(
     if rows > (most := _TALLEST * columns * (width + 1) // (height + 1)):
         raise ValueError(f"rows: expected at most {most} for a picture of {columns} columns, got {rows}; take fewer")
     _check_memory(run, rows * columns)
-    train = run.images.splits.train
+    train = run.data.splits.train
     row = int(np.random.default_rng(seed).integers(len(train))) if image is None else image
     if not 0 <= row < len(train):
         raise ValueError(
             f"image: expected the number of a training image, 0 to {len(train) - 1}, got {row}; choose one"
         )
-    ratio = RATIOS.get(run.recipe.data, 1.0) if ratio is None else ratio
+    ratio = RATIOS.get(run.recipe.place or "", 1.0) if ratio is None else ratio
     check_number("ratio", ratio, _RATIO)
     factors = np.linspace(ratio, -ratio, rows, dtype=np.float32)
     with new_folder(run, "interpolation", out) as folder:
@@ -126,7 +126,7 @@ def interpolate(
 
 
 def inpaint(
-    run: LoadedRun,
+    run: Run,
     out: Path | None = None,
     *,
     count: int = 10,
@@ -144,7 +144,7 @@ def inpaint(
     check_bounds(count=(count, IMAGES), tries=(tries, IMAGES))
     model, schedule, key = _sampler(run, "inpainting", seed, sampling)
     _check_memory(run, count * tries)
-    splits = run.images.splits
+    splits = run.data.splits
     source = "test" if len(splits.test) else "train"
     images = getattr(splits, source)
     hidden = hidden_pixels(mask, images.shape[1:])
@@ -200,14 +200,24 @@ def hidden_pixels(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "channe
     return np.broadcast_to(hidden, shape)
 
 
-def _sampler(run: LoadedRun, use: str, seed: int, sampling: float | None) -> tuple[EBLVM, Schedule, PRNGKeyArray]:
+def check_images(run: Run) -> None:
+    """Raise unless the run draws images by the paper's sampler."""
+    if run.recipe.annealed is None:
+        raise ValueError(
+            f"run: expected the run of a deep model, got {run.path}, that of {run.recipe.kind}; 'vages sample' draws "
+            "from it"
+        )
+
+
+def _sampler(run: Run, use: str, seed: int, sampling: float | None) -> tuple[EBLVM, Schedule, PRNGKeyArray]:
     """The model, the schedule and the key of chains for one use."""
     check_seed(seed)
-    recipe = run.recipe if sampling is None else replace(run.recipe, sampling=sampling)
+    check_images(run)
+    recipe = run.recipe if sampling is None else run.recipe.with_(sampling=sampling)
     return *chains_of(recipe, run.model), seed_keys((seed,), use)[0]
 
 
-def _check_memory(run: LoadedRun, images: int) -> None:
+def _check_memory(run: Run, images: int) -> None:
     """Raise unless so many images fit, with their h, as the device has them and as they are written."""
     one = math.prod(run.model.v.shape) + math.prod(run.model.h.shape)
     check_memory({"images": 2 * 4 * images * one}, "ask for fewer")

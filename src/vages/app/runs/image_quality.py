@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from vages.app.recipes.chains import chains_of
 from vages.app.recipes.reference import check_count, statistics_of
 from vages.app.recipes.samples import PROTOCOLS, Protocol, Samples, check_seed
 from vages.app.recipes.sources import ImageSet, pieces, random_rows, split_of
-from vages.app.runs.loaded import LoadedRun
+from vages.app.runs.loaded import Run
 from vages.app.runs.quality import Quality, Real, Sampling
 from vages.environment import environment
 from vages.evaluation import (
@@ -32,7 +33,7 @@ Progress = Callable[[str, int, int], object]  # of what is done, how much of it,
 
 
 def evaluate_run(
-    run: LoadedRun,
+    run: Run,
     reference: ImageSet | Statistics | None = None,
     *,
     count: int = 10_000,
@@ -47,14 +48,14 @@ def evaluate_run(
     began = time.perf_counter()
     samples_of(run, count, protocol, sampling, seed, grey)  # what is wrong is found before anything is computed
     network = load_inception() if network is None else network
-    train = split_of(run.images, run.data_name, "train", grey) if reference is None else None
+    train = split_of(run.data, run.data_name, "train", grey) if reference is None else None
     reference = reference if train is None else train
     assert reference is not None
     against = statistics_of(reference, network, progress=_part(progress, f"features of {reference.name}"))
     moments, how = sample_moments(run, network, count, protocol, sampling, seed, grey, progress)
     beside = reference
     if train is not None:  # rather images that the model has not seen, unless they are few
-        test = split_of(run.images, run.data_name, "test", grey)
+        test = split_of(run.data, run.data_name, "test", grey)
         beside = test if test.count >= min(moments.n, train.count // 5) else train
     statistics = replace(moments.statistics(), name=f"samples of {printable(run.path)}")
     quality = _quality(statistics, against, grey, seed, began, moments=moments, sampling=how)
@@ -89,7 +90,7 @@ def evaluate_images(
 
 
 def sample_moments(
-    run: LoadedRun,
+    run: Run,
     network: Inception,
     count: int,
     protocol: Protocol = "paper",
@@ -118,21 +119,19 @@ def sample_moments(
     return moments, how
 
 
-def protocol_of(run: LoadedRun, protocol: Protocol) -> str:
+def protocol_of(run: Run, protocol: Protocol) -> str:
     """The protocol in words; a model without latents has one alone."""
     return PROTOCOLS[protocol] if run.has_latents else "v alone, the model has no latents"
 
 
-def samples_of(
-    run: LoadedRun, count: int, protocol: Protocol, sampling: float | None, seed: int, grey: Grey
-) -> Samples:
+def samples_of(run: Run, count: int, protocol: Protocol, sampling: float | None, seed: int, grey: Grey) -> Samples:
     """What draws a run's samples; nothing is drawn yet, but all that is wrong with how they are asked for is said."""
     check_count(count)
     if protocol not in PROTOCOLS:
         raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}; choose one")
-    recipe = run.recipe if sampling is None else replace(run.recipe, sampling=sampling)
-    given = run.images.splits.train if run.has_latents and protocol == "paper" else None
-    return Samples(recipe, run.model, run.posterior, given, seed=seed, grey=grey)
+    recipe = run.recipe if sampling is None else run.recipe.with_(sampling=sampling)
+    given = run.data.splits.train if run.has_latents and protocol == "paper" else None
+    return Samples(chains_of(recipe, run.model), run.model, run.posterior, given, seed=seed, grey=grey)
 
 
 def count_of(images: ImageSet | Statistics, count: int | None) -> int:

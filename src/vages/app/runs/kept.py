@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vages.app.runs.loaded import LoadedRun
-from vages.app.runs.loaded_grbm import GRBMRun
+from vages.app.runs.loaded import Run
 from vages.environment import environment
 from vages.storage.directory import Directory
 from vages.terminal import printable
@@ -22,7 +21,7 @@ class Kept(NamedTuple):
 
 
 @contextmanager
-def new_folder(run: LoadedRun | GRBMRun, name: str, out: Path | None) -> Iterator[Directory]:
+def new_folder(run: Run, name: str, out: Path | None) -> Iterator[Directory]:
     """The folder `out`, or the first free RUN/NAME-NUMBER; it goes again where nothing came to lie in it."""
     if out is None:
         folder = Directory(run.path).make_numbered(name)
@@ -37,7 +36,7 @@ def new_folder(run: LoadedRun | GRBMRun, name: str, out: Path | None) -> Iterato
         folder.remove_empty()
 
 
-def keep(folder: Directory, name: str, run: LoadedRun, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> Kept:
+def keep(folder: Directory, name: str, run: Run, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> Kept:
     """Write NAME.npz, and last of all result.json, which says what the arrays were made of, and with."""
     with folder.writing(f"{name}.npz") as file:
         np.savez(file, allow_pickle=False, **arrays)

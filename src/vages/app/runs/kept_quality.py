@@ -6,21 +6,21 @@ from typing import Any
 from vages.app.recipes.samples import Protocol
 from vages.app.runs.image_quality import protocol_of
 from vages.app.runs.kept import new_folder
-from vages.app.runs.loaded import LoadedRun
+from vages.app.runs.loaded import Run
 from vages.files import BadFile, parse_json
 from vages.storage.directory import FOLDER, Directory
 
 _NAME = "quality"
 
 
-def keep_quality(run: LoadedRun, quality: dict[str, Any]) -> Path:
+def keep_quality(run: Run, quality: dict[str, Any]) -> Path:
     """Write `Quality.as_json()` to the first free RUN/quality-NUMBER."""
     with new_folder(run, _NAME, None) as folder:
         folder.write_json("result.json", quality)
         return folder.path
 
 
-def find_quality(run: LoadedRun, *, count: int, protocol: Protocol, seed: int) -> dict[str, Any] | None:
+def find_quality(run: Run, *, count: int, protocol: Protocol, seed: int) -> dict[str, Any] | None:
     """The kept quality of so many samples of this checkpoint, drawn in this way; None where there is none."""
     wanted = {"checkpoint": run.step, "weights": run.weights, "protocol": protocol_of(run, protocol)}
     wanted |= {"seed": seed, "of": count}

@@ -1,4 +1,4 @@
-"""A deep run, loaded from its folder."""
+"""A run, loaded from its folder."""
 
 import sys
 from collections.abc import Callable
@@ -11,42 +11,49 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from vages.app.recipes.deep import parts_of_deep
+from vages.app.recipes import Examples, Recipe, example_of
 from vages.app.runs.config import recipe_of
-from vages.app.runs.dataset import RunData, other_data, own_data, read_deep, read_other_images
-from vages.app.settings import DeepSettings
-from vages.data import Images
+from vages.app.runs.dataset import RunData, other_data, own_data, told_place
 from vages.memory import check_memory, shape_bytes
 from vages.models import EBLVM
 from vages.posteriors import Posterior
 from vages.storage.directory import Directory
 from vages.terminal import printable
+from vages.training import RunFolder, one_seed
 from vages.training.checkpoint import Checkpoint, newest_checkpoint
 from vages.training.keeping import has_selected
 from vages.training.learner import Averages
 from vages.training.trees import with_arrays
 
-Weights = Literal["raw", "averages", "selected by FID"]
+Weights = Literal["raw", "averages", "selected"]
+_PREFIXES: dict[Weights, str] = {"raw": "state/", "averages": "state/averages/", "selected": "best/"}
 
 
 @dataclass(frozen=True, eq=False)
-class LoadedRun:
-    """What a run had learnt at a step: the model and the posterior, as they were, averaged, or selected till then."""
+class Run:
+    """What a run had learnt at a step: model and posterior of one of its seeds, raw, averaged or selected till then."""
 
     path: Path
-    recipe: DeepSettings
+    recipe: Recipe
     model: EBLVM
     posterior: Posterior
     step: int
     weights: Weights
-    data: dict[str, Any]
-    """The fingerprint of the images that it was trained on."""
+    seed: int = 0
+    """The number of the seed, counted from 0."""
+    fingerprint: dict[str, Any] | None = None
+    """That of the examples that it was trained on."""
     dataset: dict[str, Any] | None = None
     """Where these were, and the fingerprint of each split."""
     other: str | None = None
-    """Images that take their place, if any; see `on`."""
+    """Data that take their place, if any; see `on`."""
     where: str | None = None
-    """Where its own images are now, if they were moved."""
+    """Where its own data are now, if they were moved."""
+
+    @property
+    def settings(self) -> Any:
+        """Those of the recipe."""
+        return self.recipe.settings
 
     @property
     def has_latents(self) -> bool:
@@ -54,26 +61,42 @@ class LoadedRun:
         return self.model.h.size > 0
 
     @property
-    def data_name(self) -> str:
-        """What its images are called."""
-        return self.recipe.data if self.other is None else self.other
+    def is_of_images(self) -> bool:
+        """Whether v is an image (channels, height, width)."""
+        return len(self.model.v.shape) == 3 and self.model.v.shape[0] in (1, 3)
 
-    def on(self, data: str) -> "LoadedRun":
-        """The run as if these were its images: the name of a set, or a path. Images of another shape are refused."""
+    @property
+    def held_out(self) -> tuple[Literal["test", "train"], Any]:
+        """Test examples, or training examples where there are none, and which of them these are."""
+        splits = self.data.splits
+        return ("test", splits.test) if len(splits.test) else ("train", splits.train)
+
+    @property
+    def data_has_context(self) -> bool:
+        """Whether its model is conditioned on something beside v."""
+        return self.data.context is not None
+
+    @property
+    def data_name(self) -> str:
+        """What its data are called."""
+        return told_place(self.recipe.place, self.recipe) if self.other is None else self.other
+
+    def on(self, data: str) -> "Run":
+        """The run as if these were its data: the name of a set, or a path. Examples of another shape are refused."""
         return replace(self, other=data)
 
     @cached_property
-    def images(self) -> Images:
-        """The run's images, read when they are first asked for; others than it was trained on are refused."""
-        return self.read.value
+    def data(self) -> Examples:
+        """The data of its seed, read when they are first asked for; others than it was trained on are refused."""
+        return self.read.value.of_seed(self.seed)
 
     @cached_property
-    def read(self) -> RunData[Images]:
-        """The same with their fingerprints."""
-        about = {"data": self.data, "dataset": self.dataset}
+    def read(self) -> RunData:
+        """The data of all seeds with their fingerprints."""
+        about = {"data": self.fingerprint, "dataset": self.dataset}
         if self.other is None:
-            return own_data(self.path, self.recipe, about, read_deep, self.where)
-        return other_data(self.path, self.recipe, about, read_other_images, self.other, self.model.v.shape)
+            return own_data(self.path, self.recipe, about, self.where)
+        return other_data(self.path, self.recipe, about, self.other, self.model.v.shape)
 
     @property
     def about_data(self) -> dict[str, Any] | None:
@@ -81,57 +104,81 @@ class LoadedRun:
         read = self.__dict__.get("read")
         return None if read is None else read.about()
 
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """What was logged, oldest first."""
+        return RunFolder.metrics(self.path)
+
 
 def load_run(
-    path: Path,
+    path: Path | str,
+    recipe: Recipe | None = None,
     *,
+    seed: int = 0,
     raw: bool = False,
     data: str | None = None,
+    changed: bool = False,
     refused: Callable[[str], None] = lambda why: print(f"vages: checkpoint refused: {printable(why)}", file=sys.stderr),
-) -> LoadedRun:
-    """The newest checkpoint of a deep run that can be verified; `refused` is told of each newer one that cannot.
+) -> Run:
+    """The newest checkpoint of a run that can be verified; `refused` is told of each newer one that cannot.
 
     Model and posterior are the selected ones where the run has selected some, else the averages where it keeps them,
-    unless they are to be `raw`. `data` is the place of the run's images, if they were moved: they are read at once, and
-    refused if they are others.
+    unless they are to be `raw`. `recipe` is that of a run by a recipe of one's own; with `changed`, its file may have
+    changed since. `data` is the place of the run's data, if they were moved: they are read at once, and refused if they
+    are others.
     """
-    recipe = recipe_of(path)
-    if not isinstance(recipe, DeepSettings):
-        raise ValueError(
-            f"run: expected the run of a deep model, got {path}, that of a GRBM; 'vages train' has drawn its samples "
-            "in that folder"
-        )
+    path = Path(path)
+    recipe = recipe_of(path, recipe, changed=changed)
+    if not 0 <= seed < len(recipe.seeds):
+        raise ValueError(f"seed: expected one of the {len(recipe.seeds)} seeds of {path}, counted from 0, got {seed}")
     found = newest_checkpoint(Directory(path) / "checkpoints", refused)
     if found is None:
         raise ValueError(
             f"run: expected a whole checkpoint in {path / 'checkpoints'}, got none; "
             f"go on with 'vages train --resume {path}'"
         )
-    selected = recipe.fid_every and has_selected(found)
-    kind: Weights = "raw" if raw else "selected by FID" if selected else "averages" if recipe.ema else "raw"
-    prefixes: dict[Weights, str] = {"raw": "state/", "averages": "state/averages/", "selected by FID": "best/"}
-    parts = _restored(recipe, found, prefixes[kind])
+    selects = (recipe.maximize or recipe.minimize) is not None
+    averaged = recipe.make_learner().ema is not None
+    kind: Weights = "averages" if averaged else "raw"
+    kind = "raw" if raw else "selected" if selects and has_selected(found, seed) else kind
     about = found.about
-    run = LoadedRun(path, recipe, parts.model, parts.posterior, found.step, kind, about["data"], about.get("dataset"))
-    if data is not None:
-        run = replace(run, where=data)
-        run.read  # noqa: B018
+    # those that a recipe of one's own builds its model for, and those that were moved, are read at once
+    read = own_data(path, recipe, about, data) if recipe.parts is None or data is not None else None
+    examples = example_of(_shape(found, recipe)) if read is None else read.value
+    parts = _restored(recipe, found, _PREFIXES[kind], examples)
+    model, posterior = one_seed(parts, seed) if recipe.stacked else parts
+    fingerprint, dataset = about.get("data"), about.get("dataset")
+    run = Run(path, recipe, model, posterior, found.step, kind, seed, fingerprint, dataset, where=data)
+    if read is not None:
+        run.__dict__["read"] = read
     return run
 
 
-def _restored(recipe: DeepSettings, found: Checkpoint, prefix: str) -> Averages:
-    """The model and the posterior that lie under a prefix."""
+def _shape(found: Checkpoint, recipe: Recipe) -> tuple[int, ...]:
+    """Of an example, as the checkpoint says it."""
     data = found.about.get("data")
     shape = data.get("shape") if isinstance(data, dict) else None
-    if not (isinstance(shape, list) and len(shape) == 4 and all(type(size) is int and size > 0 for size in shape)):
-        raise ValueError(f"{found.path}: expected a checkpoint of images, got one of something else; is it a run's?")
-    _, channels, height, width = shape
-    parts = eqx.filter_eval_shape(parts_of_deep(recipe, (channels, height, width)), jax.random.key(0))
-    check_memory({"the model": shape_bytes(parts)}, f"is {found.path} a checkpoint of these settings?")
-    template = Averages(*jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype) if _is_shape(x) else x, parts))
+    if not (isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)):
+        raise _strange(found, recipe)
+    vectors = recipe.parts is not None and recipe.parts.stacked and len(shape) <= 3  # one set, or one for each seed
+    return tuple(shape[-1:]) if vectors else tuple(shape[1:])
+
+
+def _strange(found: Checkpoint, recipe: Recipe) -> ValueError:
+    return ValueError(
+        f"{found.path}: expected a checkpoint of {recipe.kind}, got one of something else; is it a run's?"
+    )
+
+
+def _restored(recipe: Recipe, found: Checkpoint, prefix: str, data: Examples) -> Averages:
+    """The model and the posterior that lie under a prefix."""
+    if recipe.parts is not None and len(data.shape) != recipe.parts.rank:
+        raise _strange(found, recipe)
+    parts = eqx.filter_eval_shape(lambda key: recipe.make(key, data), jax.random.key(0))
+    seeds = (len(recipe.seeds),) if recipe.stacked else ()
+    size = shape_bytes(parts) * (seeds[0] if seeds else 1)
+    check_memory({"the model": size}, f"is {found.path} a checkpoint of these settings?")
+    zeros = lambda x: jnp.zeros((*seeds, *x.shape), x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x
+    template = Averages(*jax.tree.map(zeros, parts))
     own = tuple(f"{prefix}{part}/" for part in Averages._fields)
     return with_arrays(template, {k.removeprefix(prefix): v for k, v in found.arrays.items() if k.startswith(own)})
-
-
-def _is_shape(leaf: Any) -> bool:
-    return isinstance(leaf, jax.ShapeDtypeStruct)

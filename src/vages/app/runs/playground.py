@@ -1,7 +1,7 @@
 """What `vages explore` shows of a deep run: images, their latents, directions in latent space, chains."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Float32, PRNGKeyArray
 from PIL import Image
 
 from vages.app.recipes.chains import chains_of
-from vages.app.runs.loaded import LoadedRun
+from vages.app.runs.loaded import Run
 from vages.app.runs.watching import Chain
 from vages.data.images import scaled
 from vages.files import decode_image, pixels_of
@@ -44,7 +44,7 @@ class Directions(NamedTuple):
 class Playground:
     """A run made ready: `images` are its test images, or its training images where there are none."""
 
-    run: LoadedRun
+    run: Run
     model: EBLVM
     schedules: Mapping[Length, Schedule]
     source: Literal["test", "train"]
@@ -96,12 +96,12 @@ def play_key(seed: int) -> PRNGKeyArray:
     return seed_keys((seed,), "playing")[0]
 
 
-def playground(run: LoadedRun, *, progress: Progress | None = None) -> Playground:
+def playground(run: Run, *, progress: Progress | None = None) -> Playground:
     """Read the run's images, and find the directions of its latents where it has any."""
-    splits, labels = run.images.splits, run.images.labels
+    splits, labels = run.data.splits, run.data.labels
     source = "test" if len(splits.test) else "train"
     model, full = chains_of(run.recipe, run.model)
-    _, quick = chains_of(replace(run.recipe, sampling=QUICK * run.recipe.sampling), run.model)
+    _, quick = chains_of(run.recipe.with_(sampling=QUICK * run.settings.sampling), run.model)
     directions = None
     if run.has_latents:
         some = np.linspace(0, len(splits.train) - 1, min(len(splits.train), _FOR_DIRECTIONS)).astype(int)

@@ -18,7 +18,7 @@ from vages.app.report.page.summaries import run_figures, run_status
 from vages.app.report.page.svg_curves import Panel, curve_figure
 from vages.app.report.page.tables import claims_list, events_list, key_figures, records_table, settings_table
 from vages.app.runs.commands import reproduce_command, train_command
-from vages.app.runs.config import rate_depends_on_steps, recipe_of
+from vages.app.runs.config import check_unedited, is_own, kind_in, recipe_of, settings_of
 from vages.app.runs.reported_galleries import gallery_sections
 from vages.app.runs.saved import saved_progress
 from vages.bounds import ITERATIONS
@@ -105,26 +105,33 @@ def _run_page(reader: Reader) -> str:
     config, result, environment = (reader.object(f"{name}.json") for name in ("config", "result", "environment"))
     reader.problems += _edited(reader.folder, config)
     events, rows = reader.rows("events.jsonl"), reader.rows("metrics.jsonl")
+    settings, kind = settings_of(config), kind_in(config)
     bound = {"test_log_likelihood": ("log 2, the data's own", float(np.log(2)))}  # of nothing but the checkerboard
-    panels = metric_panels(rows, bound if config.get("data") == "checkerboard" else {})
+    panels = metric_panels(rows, bound if settings.get("data") == "checkerboard" else {})
     sections = [_curves(panels)] if panels else []
-    sections += _pictures(reader, "Pictures", pixels=config.get("model") == "deep")
+    sections += _pictures(reader, "Pictures", pixels=kind == "a deep model")
     sections += gallery_sections(reader)
     if events:
         sections.append(Section("Events", events_list(events, ALARMING)))
     status = run_status(events, result, rows)
     sections.append(Section("Run it again", _commands(reader.folder, config, finished=status[0] == "finished")))
-    sections += _folded({"Result": result, "Settings": config, "Environment": environment})
-    data, method = (str(config.get(name, "")) for name in ("data", "method"))
-    named = [part[:80] for part in (Path(data).name, method) if part]
-    kind = {"grbm": "Run of a GRBM", "deep": "Run of a deep model"}.get(str(config.get("model")), "Run")
+    sections += _folded({"Result": result, "Settings": _told_settings(config), "Environment": environment})
+    data, method = (str(settings.get(name, "")) for name in ("data", "method"))
+    named = (str(config["recipe"]),) if is_own(config) else (Path(data).name, method)
+    named = [part[:80] for part in named if part]
     header = Header(
-        kind,
+        "Run" if kind is None else f"Run of {kind}",
         "\N{NO-BREAK SPACE}· ".join(named) or reader.folder.resolve().name,
         *status,
-        key_figures(run_figures(config, result, rows, events)),
+        key_figures(run_figures(settings, result, rows, events)),
     )
     return page(header, sections, reader.problems)
+
+
+def _told_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """The recipe's name, and the settings."""
+    about = {name: config[name] for name in ("recipe", "sha256") if name in config} if "format" in config else {}
+    return {**about, **settings_of(config)}
 
 
 def _edited(folder: Path, config: dict[str, Any]) -> list[str]:
@@ -133,7 +140,7 @@ def _edited(folder: Path, config: dict[str, Any]) -> list[str]:
     if about is None or not config or canonical(about.get("config")) == canonical(config):
         return []
     try:
-        recipe_of(folder)
+        check_unedited(folder, config, about)
     except (ValueError, OSError) as error:
         return [printable(str(error).replace(f"{folder}/", ""))]
     return []
@@ -198,6 +205,7 @@ def _pictures(reader: Reader, title: str, *, pixels: bool = False) -> list[Secti
 
 def _commands(folder: Path, config: dict[str, Any], *, finished: bool) -> Markup:
     where, found, parts = shlex.quote(str(folder)), train_command(config), []
+    own_file = f"{shlex.quote(_file(config))} " if is_own(config) else ""
     if found is None:
         parts.append(element("p", "The settings are not those of a recipe: there is no command for the same run."))
     else:
@@ -205,23 +213,31 @@ def _commands(folder: Path, config: dict[str, Any], *, finished: bool) -> Markup
         parts += [element("p", "The same run anew, in a new folder:"), _block(command)]
         if lost:
             parts.append(element("p", f"No option of the command sets {', '.join(lost)} as this run had it."))
-    goes_on = [element("p", "To go on where it stopped:"), _block(f"vages train --resume {where}")]
-    parts += _longer(folder) if finished else goes_on
-    more = ("sample", "interpolate", "inpaint", "embed") if config.get("model") == "deep" else ()
-    lines = "\n".join(f"vages {verb} {where}" for verb in (*more, "report"))
+    goes_on = [element("p", "To go on where it stopped:"), _block(f"vages train {own_file}--resume {where}")]
+    parts += _longer(folder, config) if finished else goes_on
+    own = f" --recipe {shlex.quote(_file(config))}" if is_own(config) else ""
+    more = ("sample", "interpolate", "inpaint", "embed") if own or kind_in(config) == "a deep model" else ()
+    lines = "\n".join([*(f"vages {verb} {where}{own}" for verb in more), f"vages report {where}"])
     told = "More of what it learnt, and this page again:" if more else "This page again:"
     return joined([*parts, element("p", told), _block(lines)])
 
 
-def _longer(folder: Path) -> list[Markup]:
+def _file(config: dict[str, Any]) -> str:
+    """The file of an own recipe, with its name where that is not the usual one."""
+    return str(config.get("recipe")).removesuffix(":recipe")
+
+
+def _longer(folder: Path, config: dict[str, Any]) -> list[Markup]:
     """How a finished run is made longer, if it can be; nothing where its settings cannot be read."""
+    if is_own(config):  # whether it can is for the recipe to say
+        return []
     try:
         recipe = recipe_of(folder)
     except (ValueError, OSError):
         return []
-    if rate_depends_on_steps(recipe):
+    if recipe.steps_matter:
         return [element("p", "More iterations need a new run: this run’s learning rate depends on their number.")]
-    steps = min(2 * recipe.steps, ITERATIONS.high)
+    steps = min(2 * recipe.settings.steps, ITERATIONS.high)
     command = f"vages train --resume {shlex.quote(str(folder))} --steps {steps}"
     return [element("p", "To train it for longer:"), _block(command)]
 

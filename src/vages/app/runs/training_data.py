@@ -1,31 +1,25 @@
 """The data of a run that is started or resumed."""
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vages.app.recipes import Examples, Recipe
 from vages.app.runs.config import check_resumable
-from vages.app.runs.dataset import AnyRecipe, Data, Fingerprints, dataset_record, expected_fingerprints, own_data
+from vages.app.runs.dataset import dataset_record, expected_fingerprints, own_data, read
 from vages.storage.directory import Directory
 from vages.training import RunFolder, is_writer
 from vages.training.checkpoint import newest_about
 
 
 def data_to_train_on(
-    recipe: AnyRecipe,
-    path: Path,
-    read: Callable[[AnyRecipe], tuple[Data, Fingerprints]],
-    *,
-    resume: bool,
-    where: str | None = None,
-) -> tuple[Data, dict[str, Any]]:
+    recipe: Recipe, path: Path, *, resume: bool, where: str | None = None
+) -> tuple[Examples, dict[str, Any]]:
     """The data of a run in this folder, and what it records of them; nothing is written.
 
     A resumed run has the data that it was started with; others are refused. `where` is their place, if they were moved,
     and is recorded from now on. In a cluster the first process checks this, where the others do not have the folder.
     """
-    here = recipe if where is None else replace(recipe, data=where)
+    here = recipe if where is None else recipe.at(where)
     about: dict[str, Any] = {}
     with_folder = resume and (is_writer() or path.is_dir())
     if with_folder:
@@ -35,7 +29,7 @@ def data_to_train_on(
     if not expected_fingerprints(about) and not (with_folder and where is not None):
         value, fingerprints = read(here)
         return value, dataset_record(here, path, fingerprints)
-    found = own_data(path, recipe, about, read, where)
+    found = own_data(path, recipe, about, where)
     record = about.get("dataset")
     if where is not None or not isinstance(record, dict):
         record = dataset_record(here, path, found.fingerprints)

@@ -5,9 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from matplotlib.figure import Figure
 
-from vages.app.recipes.training import Trained
+from vages.app.recipes.trained import Drawn, Trained
 from vages.app.report import Extent, curves_figure, density_figure, grid_points, image_grid, scatter_figure
 from vages.data import TOYS
 from vages.data.freyface import SHAPE
@@ -18,33 +17,35 @@ from vages.samplers import gibbs_sample
 CURVES = ("test_log_likelihood", "validation_log_likelihood", "loss")
 
 
-def draw(trained: Trained) -> dict[str, Figure]:
-    """Figures by name, of the first seed."""
-    model, recipe, test = trained.model(), trained.recipe, trained.data.test
-    figures = {}
+def draw(trained: Trained, visible: bool = False) -> Drawn:
+    """Figures of the first seed."""
+    model, _ = trained.of_seed(0)
+    settings, test = trained.settings, trained.data.of_seed(0).splits.test
+    figures: dict = {}
     logged = [
         name for name in CURVES if any(name in row for row in trained.fitted.history)
     ]  # nothing, if it was stopped at once
     if logged:
-        ceiling = ("log 2, the data's own", float(np.log(2))) if recipe.data == "checkerboard" else None
-        curve = {recipe.method: trained.fitted.curve(logged[0])}
+        ceiling = ("log 2, the data's own", float(np.log(2))) if settings.data == "checkerboard" else None
+        curve = {settings.method: trained.fitted.curve(logged[0])}
         figures["curve"] = curves_figure(curve, logged[0].replace("_", " "), ceiling=ceiling)
     if model.v.shape == (2,):
-        extent = TOYS[recipe.data].bounds if recipe.data in TOYS else _extent_of(test)
-        if recipe.latents <= MAX_ENUMERATED:
+        extent = TOYS[settings.data].bounds if settings.data in TOYS else _extent_of(test)
+        if settings.latents <= MAX_ENUMERATED:
             points = grid_points(extent)
-            exact = TOYS[recipe.data].log_density if recipe.data in TOYS else None
+            exact = TOYS[settings.data].log_density if settings.data in TOYS else None
             data = {} if exact is None else {"data": square(np.exp(exact(points)))}
-            figures["density"] = density_figure({**data, recipe.method: model_density(model, points)}, extent)
-        samples = np.asarray(gibbs_sample(jax.random.key(recipe.seed), model, 5000).v)
-        figures["samples"] = scatter_figure({"test data": test[:5000], f"samples of {recipe.method}": samples}, extent)
-    elif recipe.data == "freyface":
-        h = gibbs_sample(jax.random.key(recipe.seed), model, 100).h
+            figures["density"] = density_figure({**data, settings.method: model_density(model, points)}, extent)
+        samples = np.asarray(gibbs_sample(jax.random.key(settings.seed), model, 5000).v)
+        panels = {"test data": test[:5000], f"samples of {settings.method}": samples}
+        figures["samples"] = scatter_figure(panels, extent)
+    elif settings.data == "freyface":
+        h = gibbs_sample(jax.random.key(settings.seed), model, 100).h
         means = np.asarray(jax.vmap(lambda h: model.conditional(h).mean)(h))
         figures["samples"] = image_grid(
             {"test data": test[:100].reshape(-1, *SHAPE), "samples, E[v | h]": means.reshape(-1, *SHAPE)}
         )
-    return figures
+    return Drawn(figures)
 
 
 def model_density(model: GRBM, points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "y x"]:

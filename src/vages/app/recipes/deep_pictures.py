@@ -1,0 +1,39 @@
+"""First pictures of a trained deep model: a hundred samples, and the loss."""
+
+import time
+
+import jax.numpy as jnp
+import numpy as np
+
+from vages.app.output.progress import ProgressBar
+from vages.app.recipes.chains import chains_of
+from vages.app.recipes.trained import Drawn, Trained
+from vages.app.report import curves_figure, sheet_png
+from vages.posteriors import posterior_means
+from vages.samplers import LangevinSamples, sample_v
+from vages.training import seed_keys
+
+GRID = 100  # images in a first look
+
+
+def draw(trained: Trained, visible: bool = False) -> Drawn:
+    """Samples and the loss; a `visible` bar while chains run."""
+    samples = first_look(trained, visible=visible)
+    pictures: dict = {"samples": sheet_png(np.asarray(samples.v), columns=10)}
+    steps, loss = trained.fitted.curve("loss")
+    if len(steps):  # a finished run that goes on without its log has none
+        curve = {trained.settings.method: (steps, np.log10(loss)[:, None])}
+        pictures["curve"] = curves_figure(curve, "loss, log10")
+    return Drawn(pictures, {"diverged chains": {"count": int(np.sum(samples.diverged)), "of": GRID}})
+
+
+def first_look(trained: Trained, count: int = GRID, *, visible: bool = False) -> LangevinSamples:
+    """Samples of the model, with h the posterior means of random training images, as in the paper; a `visible` bar."""
+    seed, train = trained.settings.seed, trained.data.splits.train
+    key = seed_keys((seed,), "samples")[0]
+    rows = np.random.default_rng(seed).integers(len(train), size=count)
+    h = posterior_means(trained.model, trained.posterior, train[rows])
+    model, schedule = chains_of(trained.recipe, trained.model)
+    with ProgressBar(schedule.steps, visible=visible) as bar:
+        show = lambda done, total: bar({"step": done, "seconds": time.perf_counter()})
+        return sample_v(key, model, jnp.asarray(h), schedule, batch=count, progress=show)

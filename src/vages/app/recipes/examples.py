@@ -1,0 +1,151 @@
+"""The examples that a recipe trains on, and those that it holds out."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from vages.data import Images, Labels, Splits, load_labels, load_splits
+from vages.data.splits import split_rows
+from vages.objectives import Batch
+from vages.training.sources import as_batch
+
+_FROM_STREAM = 10_000  # rows that stand for a stream where it is looked at
+_HELD_OUT = 10_000  # rows of a memory-mapped array for validation, and for test, at most
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Three sets of examples; their labels, if they have any; and what is trained on, where that is not `splits.train`.
+
+    **Arguments**
+
+    - `splits`: (train, validation, test), with a leading axis of seeds where they are `per_seed`.
+    - `labels`: classes of the examples, for a linear probe and pictures.
+    - `context`: what the model is conditioned on: three arrays for each name.
+    - `parts`: arrays that are trained on, one after the other, in the place of `splits.train`.
+    - `stream`: a function of the step or an iterator that is trained on; `splits.train` holds its first rows.
+    """
+
+    splits: Splits
+    labels: Labels | None = None
+    context: Mapping[str, Splits] | None = None
+    parts: tuple[np.ndarray, ...] = ()
+    stream: Any = None
+    stream_batch: Batch | None = None  # the shapes of its batches
+    per_seed: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one example."""
+        return self.splits.train.shape[2 if self.per_seed else 1 :]
+
+    @property
+    def rows(self) -> int:
+        """How many there are to train on, but for `parts`."""
+        return self.splits.train.shape[1 if self.per_seed else 0]
+
+    @property
+    def trained(self) -> tuple[np.ndarray, ...]:
+        """The arrays that are trained on."""
+        return self.parts or (self.splits.train,)
+
+    def source(self) -> Any:
+        """What `fit` takes."""
+        if self.stream is not None:
+            return self.stream
+        first, *others = self.trained
+        v = np.concatenate([first, *others]) if others else first
+        if self.context is None:
+            return v
+        return Batch(v, {name: part.train for name, part in self.context.items()})
+
+    def of_seed(self, seed: int) -> "Examples":
+        """Those of one seed, counted from 0."""
+        if not self.per_seed:
+            return self
+        return replace(self, splits=Splits(*(part[seed] for part in self.splits)), per_seed=False)
+
+
+def as_examples(data: Any, seed: int) -> Examples:
+    """What a user's recipe gives as data.
+
+    One array is divided: 80 % of its rows are for training, 10 % for validation and 10 % for test.
+    """
+    if isinstance(data, Examples):
+        return data
+    if isinstance(data, Images):
+        return Examples(data.splits, data.labels)
+    if isinstance(data, Splits):
+        return Examples(Splits(*(_floats(part) for part in data)))
+    if isinstance(data, str | Path):
+        return _of_file(Path(data), seed)
+    if isinstance(data, Iterator) or (callable(data) and not hasattr(data, "shape")):
+        raise TypeError(
+            f"data: expected a function that makes the stream, got {type(data).__name__} itself; write data=lambda "
+            "settings: …, so that each command can begin it anew"
+        )
+    return _divided(as_batch(data), seed)
+
+
+def of_stream(make: Callable[[], Any]) -> Examples:
+    """A stream of batches: its first rows stand for the training examples, and there are no others."""
+    stream = make()
+    each = make()
+    batches: Iterator[Any] = map(each, count()) if callable(each) and not isinstance(each, Iterator) else iter(each)
+    first = as_batch(next(batches, None))
+    more = max(1, -(-_FROM_STREAM // max(1, len(first.v)))) - 1
+    some = [first, *map(as_batch, islice(batches, more))]
+    rows = jax.tree.map(lambda *x: np.concatenate([np.asarray(part) for part in x])[:_FROM_STREAM], *some)
+    alone = lambda x: Splits(x, x[:0], x[:0])
+    context = rows.context and {name: alone(x) for name, x in rows.context.items()}
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), first)
+    return Examples(alone(rows.v), context=context, stream=stream, stream_batch=one)
+
+
+def is_stream(data: Any) -> bool:
+    """Whether these are batches that come one by one."""
+    known = Examples | Images | Splits | Batch | Mapping | str | Path
+    return not isinstance(data, known) and not hasattr(data, "shape") and (callable(data) or hasattr(data, "__iter__"))
+
+
+def _divided(batch: Batch, seed: int) -> Examples:
+    """80, 10 and 10 % of the rows; of a memory-mapped array, which is not read, the last are held out."""
+    if np.ndim(batch.v) < 1 or np.asarray(batch.v[:1]).dtype.kind not in "fiub":
+        raise TypeError("data: expected an array of numbers with a row for each example, got another; give (n, …)")
+    rows = len(batch.v)
+    cuts: Any = split_rows(rows, seed)
+    if isinstance(batch.v, np.memmap):
+        held_out = min(rows // 10, _HELD_OUT)
+        cuts = slice(rows - 2 * held_out), slice(rows - 2 * held_out, rows - held_out), slice(rows - held_out, rows)
+    take = lambda array: Splits(*(_floats(array[part]) for part in cuts))
+    context = batch.context and {name: take(np.asarray(array)) for name, array in batch.context.items()}
+    return Examples(take(batch.v if isinstance(batch.v, np.memmap) else np.asarray(batch.v)), context=context)
+
+
+def _of_file(path: Path, seed: int) -> Examples:
+    splits = load_splits(path, seed)
+    try:
+        labels = load_labels(path, seed)
+    except ValueError:  # a file without labels
+        labels = None
+    return Examples(splits, labels)
+
+
+def placed(path: Path, beside: Path | None) -> Path:
+    """Where a recipe's file of data is: beside the recipe's own file, or as it is written, from here."""
+    near = path if beside is None else beside / path
+    return near if near.exists() else path
+
+
+def _floats(array: Any) -> Any:
+    """Numbers of 64 bits as JAX has them, of 32; a memory-mapped array and all else as they are."""
+    if isinstance(array, np.memmap):
+        return array
+    array = np.asarray(array)
+    narrow = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}.get(array.dtype.name)
+    return array if narrow is None else array.astype(narrow)

@@ -1,0 +1,256 @@
+"""A recipe: what is learnt, from which data, and how. Presets are values of it, and so is what a user's file holds."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from vages.app.recipes.examples import Examples, as_examples, is_stream, of_stream, placed
+from vages.app.settings import Training
+from vages.checks import check_kind
+from vages.data import Splits
+from vages.models import EBLVM
+from vages.objectives import Objective
+from vages.posteriors import Posterior
+from vages.samplers import Annealed
+from vages.training import Learner
+
+Numbers = Mapping[str, Any]
+Look = Callable[[PRNGKeyArray, Any, Any, Any, Examples], Numbers]
+
+
+class Origin(NamedTuple):
+    """Where a recipe of one's own comes from: FILE.py:NAME, the SHA-256 of the file, and the file."""
+
+    name: str
+    sha256: str
+    path: Path
+
+
+class Parts(NamedTuple):
+    """What a family of presets knows beyond a recipe of one's own."""
+
+    of: Callable[[Any], "Recipe"]  # the recipe of other settings
+    rank: int  # dimensions of an example
+    load: Callable[[Any, bool], Examples]  # the data of settings, checked against the network or not
+    named: tuple[str, ...]  # data that need no file
+    steps_matter: bool  # whether the learning rate of an iteration depends on how many there are
+    activations: Callable[[tuple[int, ...]], int]  # bytes of an iteration, for examples of a shape
+    draw: Callable[[Any, bool], Any]  # pictures of a trained run; whether to show progress
+    summary: Callable[[Any], str]  # of a run, in a line
+    check: Callable[[], object] = lambda: None  # raises where something that training needs is missing
+    copies: int = 1  # of the data that are held: one for each seed, or with mirror images
+    stacked: bool = False  # whether one seed has an axis of seeds too, and evaluations see it
+    chunk: int | None = None
+    evaluate_every: int | None = None  # iterations, where no setting of this name says it
+    free: frozenset[str] = frozenset()  # settings that a resumed run may change
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """A model, its data and its training: what `vages train` and the commands on its runs need to know.
+
+    A part is a value, or a function of the settings that returns it.
+
+    **Arguments**
+
+    - `data`: An array, a dict with "v" beside the context, `Splits`, or the name of a .npy or .npz file: one array is
+        divided into 80 % for training, 10 % for validation and 10 % for test. A function of the settings may return
+        these, or a stream: a function of the step, or an iterator (see `fit`).
+    - `build`: `build(key, settings, data)` returns a model and a posterior. `data.splits.train` are training examples.
+    - `learner`: A `Learner`.
+    - `settings`: `Training`, or a dataclass derived from it: plain values, which are the options of `vages train`.
+    - `sampler`: How `vages sample` draws; None leaves it to `vages.sample`.
+    - `evaluate`: `evaluate(key, settings, model, posterior, data)` returns a dict of numbers, which are logged every
+        `settings.evaluate_every` iterations.
+    - `maximize`, `minimize`: One of these numbers, by which the weights that are kept are selected.
+    - `test`: The same function for the end of training; its numbers go into result.json.
+    - `pictures`: `pictures(trained)` returns figures of Matplotlib by name; None draws what the domain suggests.
+    - `noise`: The standard deviation of the noise on data that the model was trained to know, for `vages evaluate`.
+    """
+
+    data: Any
+    build: Callable[[PRNGKeyArray, Any, Examples], tuple[EBLVM, Posterior]]
+    learner: Learner | Callable[[Any], Learner]
+    settings: Any = field(default_factory=Training)
+    sampler: Any = None
+    evaluate: Look | None = None
+    maximize: str | None = None
+    minimize: str | None = None
+    test: Look | None = None
+    pictures: Callable[[Any], dict[str, Any]] | None = None
+    noise: float | Callable[[Any], float] = 0.0
+    parts: Parts | None = field(default=None, repr=False)
+    origin: Origin | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.parts is None:
+            check_kind(
+                "settings", self.settings, Training, "Training, or a dataclass derived from it", "write Training()"
+            )
+            hints = vars(type(self.settings)).get("__annotations__", {})
+            own = {name for name, hint in hints.items() if "ClassVar" not in str(hint)}
+            if own - {one.name for one in fields(self.settings)}:
+                raise TypeError("settings: expected a dataclass, got a class; write @dataclass(frozen=True) above it")
+        for name in ("build", "evaluate", "test", "pictures"):
+            value = getattr(self, name)
+            if not callable(value) and not (value is None and name != "build"):
+                raise TypeError(f"{name}: expected a function, got {type(value).__name__}; see vages.Recipe")
+        if not callable(self.learner) and not isinstance(self.learner, Learner):
+            raise TypeError(
+                f"learner: expected a Learner, or a function of the settings, got {type(self.learner).__name__}; write "
+                "vages.Learner(objective, optimizer)"
+            )
+        if (self.maximize or self.minimize) and self.evaluate is None:
+            name = "maximize" if self.maximize else "minimize"
+            raise ValueError(f"{name}: expected a number of `evaluate`, got no such function; give one")
+
+    def with_(self, **settings: Any) -> "Recipe":
+        """The same recipe with other settings."""
+        known = [one.name for one in fields(self.settings)]
+        if unknown := [name for name in settings if name not in known]:
+            raise ValueError(f"{unknown[0]}: expected a setting, one of {', '.join(known)}, got another; check it")
+        other = replace(self.settings, **settings)
+        return replace(self, settings=other) if self.parts is None else self.parts.of(other)
+
+    @property
+    def kind(self) -> str:
+        """What the model is, in words."""
+        return self.settings.kind
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of its runs, which train in one program."""
+        return tuple(self.settings.seed + i for i in range(getattr(self.settings, "seeds", 1)))
+
+    @property
+    def stacked(self) -> bool:
+        """Whether models have an axis of seeds."""
+        return len(self.seeds) > 1 or (self.parts is not None and self.parts.stacked)
+
+    @property
+    def evaluate_every(self) -> int:
+        """Iterations between two evaluations."""
+        own = None if self.parts is None else self.parts.evaluate_every
+        return self.settings.evaluate_every if own is None else own
+
+    @property
+    def place(self) -> str | None:
+        """The name or file of its data; None where they are made by a function, or are there already."""
+        if self.parts is not None:
+            return self.settings.data
+        if not isinstance(self.data, str | Path):
+            return None
+        return str(placed(Path(self.data), None if self.origin is None else self.origin.path.parent))
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its data are found without a path."""
+        return self.place is None or (self.parts is not None and self.place in self.parts.named)
+
+    def at(self, place: str) -> "Recipe":
+        """The recipe with the data of another place."""
+        return replace(self, data=Path(place).absolute()) if self.parts is None else self.with_(data=place)
+
+    def load(self, *, check: bool = True) -> Examples:
+        """The data. With `check`, what training on them would refuse is refused."""
+        if self.parts is not None:
+            return self.parts.load(self.settings, check)
+        made = callable(self.data) and not hasattr(self.data, "shape")
+        data = self.data(self.settings) if made else self.data
+        if made and is_stream(data):
+            return of_stream(lambda: self.data(self.settings))
+        return as_examples(data if self.place is None else self.place, self.settings.seed)
+
+    def make(self, key: PRNGKeyArray, data: Examples) -> tuple[EBLVM, Posterior]:
+        """A model and a posterior before training."""
+        made: Any = self.build(key, self.settings, data)
+        if not (isinstance(made, tuple) and len(made) == 2):
+            got = f"{len(made)} values" if isinstance(made, tuple) else type(made).__name__
+            raise TypeError(f"build: expected (model, posterior), got {got}; return both")
+        check_kind("build, its model", made[0], EBLVM, "a vages.EBLVM", "return (model, posterior)")
+        advice = "return (model, posterior); a model without latents has vages.ExactPosterior()"
+        check_kind("build, its posterior", made[1], Posterior, "a vages.Posterior", advice)
+        return made
+
+    def make_learner(self) -> Learner:
+        """The learner of these settings."""
+        learner = self.learner if isinstance(self.learner, Learner) else self.learner(self.settings)
+        check_kind("learner", learner, Learner, "a Learner", "return vages.Learner(objective, optimizer)")
+        return learner
+
+    def make_sampler(self) -> Any:
+        """The sampler of these settings, or None."""
+        made = callable(self.sampler) and not hasattr(self.sampler, "draw")
+        return self.sampler(self.settings) if made else self.sampler
+
+    @property
+    def annealed(self) -> Annealed | None:
+        """The paper's sampler of images, where the recipe has it."""
+        sampler = self.make_sampler()
+        return sampler if isinstance(sampler, Annealed) else None
+
+    @property
+    def noise_std(self) -> float:
+        """The standard deviation of the noise that an evaluation adds."""
+        return float(self.noise(self.settings) if callable(self.noise) else self.noise)
+
+    @property
+    def objective(self) -> Objective:
+        """What is learnt by."""
+        return self.make_learner().objective
+
+    def check(self) -> None:
+        """Raise where something that training needs is missing."""
+        if self.parts is not None:
+            self.parts.check()
+
+    @property
+    def free(self) -> frozenset[str]:
+        """The settings that may differ when a run is resumed."""
+        own = frozenset() if self.parts is None else self.parts.free
+        return own if self.steps_matter else own | {"steps"}
+
+    @property
+    def steps_matter(self) -> bool:
+        """Whether training depends on `settings.steps` beyond its end, as where a learning rate decays."""
+        if self.parts is not None:
+            return self.parts.steps_matter
+        if isinstance(self.learner, Learner):
+            return False
+        read, names = _recorded(self.settings)
+        learner: Any = self.learner(read)
+        one = {"parameter": jnp.zeros(())}
+        try:  # schedules are read when a step is made
+            with jax.numpy_dtype_promotion("standard"):
+                for optimizer in learner.optimizers:
+                    optimizer.update(one, optimizer.init(one), one)
+        except Exception:  # an optimizer of certain parameters alone: nobody knows
+            return True
+        return "steps" in names
+
+
+def _recorded(settings: Any) -> tuple[Any, set[str]]:
+    """The same settings, and the names of those that are read from then on."""
+    names = set[str]()
+
+    def read(self: Any, name: str) -> Any:
+        names.add(name)
+        return object.__getattribute__(self, name)
+
+    kind = type(type(settings).__name__, (type(settings),), {"__getattribute__": read})
+    copy = object.__new__(kind)
+    copy.__dict__.update(vars(settings))
+    names.clear()
+    return copy, names
+
+
+def example_of(shape: tuple[int, ...]) -> Examples:
+    """An example of zeros, for presets, which look at the shape alone."""
+    one = np.broadcast_to(np.float32(0), (1, *shape))
+    return Examples(Splits(one, one, one))

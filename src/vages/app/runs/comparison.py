@@ -1,0 +1,110 @@
+"""Runs side by side: what they were told, what came of it, and their curves. Nothing of them is run."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vages.app.report.page.document import Header, Section, page
+from vages.app.report.page.markup import Markup, element
+from vages.app.report.page.metrics import metric_panels
+from vages.app.report.page.svg_curves import Panel, curve_figure
+from vages.app.report.page.tables import records_table
+from vages.app.runs.config import settings_of
+from vages.app.runs.saved import saved_step
+from vages.storage.directory import Directory
+from vages.terminal import printable
+from vages.training import RunFolder
+from vages.training.folder import read_object
+
+_MOST = 20  # runs
+
+
+class Compared(NamedTuple):
+    """The names of the runs, and rows of a table: a name, and its value in each run."""
+
+    names: list[str]
+    settings: list[tuple[str, list[Any]]]  # those that differ
+    results: list[tuple[str, list[Any]]]
+    curves: list[list[dict[str, Any]]]
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, for a program."""
+        return {
+            "runs": self.names,
+            "settings": dict(self.settings),
+            "results": dict(self.results),
+        }
+
+
+def compare(paths: list[Path]) -> Compared:
+    """What differs between runs, and what came of them."""
+    if not 2 <= len(paths) <= _MOST:
+        raise ValueError(f"runs: expected 2 to {_MOST}, got {len(paths)}; name their folders")
+    configs = [RunFolder.peek(path) for path in paths]
+    names = _told_apart(paths)
+    settings = [{"recipe": config.get("recipe", "")} | settings_of(config) for config in configs]
+    known = list(dict.fromkeys(name for one in settings for name in one))
+    differ = [(name, [one.get(name) for one in settings]) for name in known]
+    differ = [(name, values) for name, values in differ if any(value != values[0] for value in values)]
+    results = [_numbers(path) for path in paths]
+    known = list(dict.fromkeys(name for one in results for name in one))
+    rows = [(name, [one.get(name) for one in results]) for name in known]
+    return Compared(names, differ, rows, [RunFolder.metrics(path) for path in paths])
+
+
+def write_comparison(compared: Compared, out: Path) -> Path:
+    """One page: curves of all runs in each panel, the settings that differ, and the results."""
+    if out.suffix != ".html" or out.is_dir():
+        raise ValueError(f"out: expected a file that ends in .html, got {out}; rename it")
+    sections = []
+    if panels := _panels(compared):
+        sections.append(Section("Curves", element("div", *map(curve_figure, panels), class_="curves")))
+    for title, rows in (("Settings that differ", compared.settings), ("Results", compared.results)):
+        table = [{"": name, **dict(zip(compared.names, values, strict=True))} for name, values in rows]
+        told = records_table(table, title) if table else element("p", "None.")
+        sections.append(Section(title, told))
+    said = ", ".join(compared.names)[:500]
+    header = Header("Comparison", f"{len(compared.names)} runs", "side by side", "plain", said, Markup(""))
+    with Directory(out.parent) as place:
+        place.create()
+        place.write_bytes(out.name, page(header, sections, []).encode())
+    return out
+
+
+def _panels(compared: Compared) -> list[Panel]:
+    """A panel for each quantity that any run has logged, with a line for each run."""
+    panels: dict[str, Panel] = {}
+    for name, rows in zip(compared.names, compared.curves, strict=True):
+        for panel in metric_panels(_means(rows), {}):
+            known = panels.get(panel.title)
+            lines = tuple(replace(line, name=name) for line in panel.lines)
+            panels[panel.title] = replace(panel, lines=(*(known.lines if known else ()), *lines))
+    return list(panels.values())
+
+
+def _means(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The log with the mean over seeds."""
+    return [{name: float(np.mean(x)) if isinstance(x, list) else x for name, x in row.items()} for row in rows]
+
+
+def _numbers(path: Path) -> dict[str, Any]:
+    """result.json as one level of names."""
+    try:
+        result = read_object(path, "result.json")
+    except FileNotFoundError:  # it is not finished
+        result = {"steps": saved_step(path), "interrupted": True}
+    except (ValueError, OSError, RecursionError):
+        result = {"result.json": "cannot be read"}
+    flat: dict[str, Any] = {}
+    for name, value in result.items():
+        inner = value if isinstance(value, dict) else {"": value}
+        flat |= {f"{name} {key}".strip(): one for key, one in inner.items() if not isinstance(one, list | dict)}
+    return flat
+
+
+def _told_apart(paths: list[Path]) -> list[str]:
+    """Their folders' names, or paths where names are the same."""
+    names = [printable(path.resolve().name) for path in paths]
+    return names if len(set(names)) == len(names) else [printable(str(path)) for path in paths]

@@ -1,0 +1,105 @@
+"""`vages train`, new or resumed: a folder with checkpoints, numbers, pictures and a page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vages.app.output.progress import ProgressBar
+from vages.app.recipes import Drawn, Recipe, Trained, check_recipe
+from vages.app.recipes import train as in_memory
+from vages.app.recipes.own_pictures import draw_own
+from vages.app.report import figure_png
+from vages.app.runs.beginning import begin_again, told_begin
+from vages.app.runs.config import config_of, reopened
+from vages.app.runs.dataset import data_digests
+from vages.app.runs.loaded import Run
+from vages.app.runs.reports import reported
+from vages.app.runs.saved import saved_step
+from vages.app.runs.training_data import data_to_train_on
+from vages.training import RunFolder, by_writer, check_batch, check_same
+from vages.training.fit import Callback
+
+
+def run_recipe(
+    recipe: Recipe,
+    path: Path | str,
+    *,
+    resume: bool = False,
+    where: str | None = None,
+    begin: Run | None = None,
+    progress: bool = False,
+    callbacks: Sequence[Callback] = (),
+    **how: Any,
+) -> Trained:
+    """Train in a new folder, which holds config, environment, metrics, checkpoints, result, pictures and a page.
+
+    With `resume`, the folder is that of a run by this recipe, or by one of fewer steps, which is continued; `where` is
+    the place of its data, if they were moved. `begin` is a run whose model and posterior a new run begins with.
+    `progress` shows bars. `callbacks` and `how` are passed on to `fit`.
+    """
+    path, steps = Path(path), recipe.settings.steps
+    begun = {} if begin is None else {"from": told_begin(begin)}
+    if resume and path.is_dir() and saved_step(path) == 0:  # it was stopped before its first checkpoint
+        begin = begin_again(path, recipe)
+    if begin is not None:
+        how["begin"] = begin.model, begin.posterior
+    data, dataset = data_to_train_on(recipe, path, resume=resume, where=where)
+    check_recipe(recipe, data)
+    if data.stream is None:
+        check_batch(recipe.settings.batch, how.get("mesh"))
+    check_same(lambda: {"settings": {**_flat(config_of(recipe)), "resume": resume}, "data": data_digests(dataset)})
+    how |= {"resume": resume}
+    if data.stream is None:
+        how["data_fingerprint"] = dataset["train"]
+    folder = by_writer(
+        lambda: reopened(recipe, path, dataset) if resume else RunFolder(path, config_of(recipe) | begun, dataset)
+    )
+    if folder is None:
+        return in_memory(recipe, data, **how)
+    with reported(folder, steps):
+        with ProgressBar(steps, visible=progress, done=saved_step(path) if resume else 0) as bar:
+            trained = in_memory(recipe, data, folder=folder, callbacks=[*callbacks, bar], **how)
+        drawn = _drawn(trained, progress)
+        for name, picture in drawn.pictures.items():
+            content = picture if isinstance(picture, bytes) else figure_png(picture)
+            folder.directory.write_bytes(f"{name}.png", content)
+        folder.save("result", _result(trained) | drawn.result)
+        return trained
+
+
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name != "settings"} | config["settings"]
+
+
+def train(recipe: Recipe, path: Path | str | None = None, **how: Any) -> Trained:
+    """Train by a recipe, into a new folder (see `run_recipe`), or in memory without a `path`.
+
+    `how` goes to `fit`: callbacks, checkpoints, guard, mesh; with a path, `resume=True` continues a run.
+    """
+    return in_memory(recipe, **how) if path is None else run_recipe(recipe, path, **how)
+
+
+def _drawn(trained: Trained, visible: bool) -> Drawn:
+    recipe = trained.recipe
+    if recipe.pictures is not None:
+        return Drawn(dict(recipe.pictures(trained)))
+    return draw_own(trained) if recipe.parts is None else recipe.parts.draw(trained, visible)
+
+
+def _result(trained: Trained) -> dict[str, Any]:
+    fitted, history = trained.fitted, trained.fitted.history
+    loss = history[-1].get("loss") if history else None
+    return {
+        **{name: _told(value) for name, value in trained.tested.items()},
+        "steps": fitted.step,
+        "interrupted": fitted.interrupted,
+        "seconds": fitted.seconds,
+        "milliseconds an iteration": 1e3 * fitted.seconds / max(fitted.step, 1),
+        "loss": loss if not isinstance(loss, list) else {"mean": float(np.mean(loss)), "each seed": loss},
+    }
+
+
+def _told(value: np.ndarray) -> Any:
+    return float(value) if value.ndim == 0 else {"mean": float(value.mean()), "each seed": value.tolist()}

@@ -1,0 +1,472 @@
+"""Recipes in a user's own file: trained, killed, resumed, and given to every command, as a user would."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import vages
+from vages.app import cli
+from vages.app.cli.parsing import parse
+from vages.app.recipes.finding import BadRecipe, find_recipe
+from vages.app.runs import load_run, recipe_of
+from vages.storage.directory import Directory
+from vages.training.checkpoint import checkpoints, newest_checkpoint
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+NAMES = ("own_binary_energy", "own_curve")
+STEPS = 60
+SHORT = """
+from dataclasses import replace
+recipe = replace(recipe, sampler=vages.MCMC("mala", warmup=60))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The example recipes with a sampler that compiles quickly."""
+    place = tmp_path_factory.mktemp("recipes")
+    for name in NAMES:
+        (place / f"{name}.py").write_text((EXAMPLES / f"{name}.py").read_text() + SHORT)
+    return place
+
+
+def refused(kind, says, call):
+    """The call raises `kind` with one line that says this."""
+    with pytest.raises(kind) as caught:
+        call()
+    text = str(caught.value)
+    assert text.splitlines() == [text]
+    assert re.search(says, text), text
+
+
+def vages_command(*words):
+    """Run `vages …` as a process."""
+    command = [sys.executable, "-c", "from vages.app.cli import main; main()", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def run_command(*words):
+    """Run `vages …` here; its exit status."""
+    name, *rest = map(str, words)
+    positional, named = parse(name, rest)
+    return getattr(cli, name)(*positional, **named)
+
+
+class Runs(dict):
+    """A run of each recipe on an array, and one on a stream, trained when it is first asked for."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def __missing__(self, asked):
+        name, stream = asked
+        self[asked] = path = self.folder / f"{name}-{stream}"
+        options = ["--rows", 400, "--batch", 20, "--steps", STEPS, "--out", path, "--checkpoint-every", 20]
+        assert run_command("train", self.folder / f"{name}.py", *options, *(["--stream"] if stream else [])) == 0
+        return path
+
+
+@pytest.fixture(scope="module")
+def runs(folder):
+    return Runs(folder)
+
+
+def arrays(path):
+    found = newest_checkpoint(Directory(path) / "checkpoints", pytest.fail)
+    assert found is not None
+    return found.step, found.arrays
+
+
+def params_of(run):
+    """The parameters of an own energy."""
+    assert isinstance(run.model, vages.EnergyModel)
+    return run.model.params
+
+
+@pytest.mark.parametrize(("name", "stream"), [("own_binary_energy", True)])
+def test_a_run_that_was_killed_goes_on_bit_for_bit(name, stream, folder, tmp_path):
+    words = ["train", folder / f"{name}.py", "--rows", 400, "--batch", 20, "--steps", STEPS, "--checkpoint-every", 20]
+    words += ["--stream"] if stream else []
+    path, whole = tmp_path / "killed", tmp_path / "whole"
+    with vages_command(*words, "--out", path) as process:
+        until = time.monotonic() + 300
+        while not (path / "checkpoints").is_dir() or not any((path / "checkpoints").glob("step-*")):
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    assert arrays(path)[0] <= STEPS
+    commands = ([*words, "--out", whole], ["train", folder / f"{name}.py", "--resume", path])
+    for process in [vages_command(*command) for command in commands]:
+        with process:
+            assert process.wait() == 0
+    (step, ours), (last, theirs) = arrays(path), arrays(whole)
+    assert step == last == STEPS
+    assert ours.keys() == theirs.keys()
+    for key, array in theirs.items():
+        np.testing.assert_array_equal(ours[key], array, err_msg=key)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_takes_its_run(name, folder, runs, capsys):
+    run, recipe = runs[name, False], folder / f"{name}.py"
+    size = {"own_binary_energy": 10, "own_curve": 2}[name]
+    assert run_command("sample", run, "--count", 50, "--recipe", recipe) == 0
+    drawn = np.load(run / "samples-1" / "samples.npz")
+    assert drawn["v"].shape == (50, size)
+    assert np.isfinite(drawn["v"]).all()
+    assert run_command("embed", run, "--recipe", recipe) == 0
+    assert np.load(run / "embedding-1" / "embedding.npz")["test"].shape[0] == 40
+    assert run_command("inpaint", run, "--count", 2, "--tries", 2, "--mask", "1", "--recipe", recipe) == 0
+    completed = np.load(run / "inpainting-1" / "inpainting.npz")
+    known = np.delete(np.arange(size), 1)
+    expected = np.broadcast_to(completed["originals"][None, :, known], (2, 2, size - 1))
+    np.testing.assert_array_equal(completed["v"][..., known], expected)
+    assert run_command("interpolate", run, "--rows", 3, "--between", 0, 1, "--recipe", recipe) == 0
+    walked = np.load(run / "interpolation-1" / "interpolation.npz")
+    assert walked["v"].shape == (3, size)
+    if name == "own_binary_energy":
+        assert set(np.unique(walked["h"])) <= {0.0, 1.0}
+    assert run_command("report", run) == 0
+    page = (run / "report.html").read_text()
+    assert f"{name}.py" in page
+    said = capsys.readouterr().out
+    assert "R̂" in said
+    for made in ("samples-1/samples.png", "inpainting-1/inpainting.png", "interpolation-1/interpolation.png"):
+        assert (run / made).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_is_evaluated(name, folder, runs, monkeypatch, capsys):
+    import vages.app.runs as of_runs
+
+    seen = []
+
+    def assess(run, **how):
+        seen.append(run)
+        raise ValueError("this was asked for")
+
+    monkeypatch.setattr(of_runs, "assess", assess)
+    refused(
+        ValueError,
+        "this was asked for",
+        lambda: run_command("evaluate", runs[name, False], "--recipe", folder / f"{name}.py"),
+    )
+    (run,) = seen
+    assert run.recipe.noise_std == run.settings.sigma
+    assert run.data.splits.test.shape[0] == 40
+
+
+def test_a_run_is_loaded_in_python_and_saved(folder, runs, tmp_path):
+    path = runs["own_curve", False]
+    run = load_run(path, find_recipe(str(folder / "own_curve.py")))
+    assert run.step == STEPS
+    assert run.history[-1]["step"] == STEPS
+    vages.save(tmp_path / "model.safetensors", run.model, run.posterior)
+    code = (
+        "import sys, vages, numpy as np; sys.path.insert(0, sys.argv[1]); from vages.app.recipes.finding import "
+        "find_recipe; run = vages.load_run(sys.argv[2], find_recipe(sys.argv[1] + '/own_curve.py')); model, _ = "
+        "vages.load(sys.argv[3], like=(run.model, run.posterior)); print(repr(float(model.params['bend'])))"
+    )
+    words = [sys.executable, "-c", code, folder, path, tmp_path / "model.safetensors"]
+    fresh = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=True)
+    assert float(fresh.stdout) == float(params_of(run)["bend"])
+
+
+def test_a_run_alone_runs_no_code(runs, tmp_path, monkeypatch):
+    path = runs["own_curve", False]
+    monkeypatch.chdir(tmp_path)
+    Path("own_curve.py").write_text("raise SystemExit('the file was run')")
+    refused(ValueError, "recipe: .*own_curve.py:recipe, got none.*--recipe own_curve.py", lambda: load_run(path))
+    assert run_command("report", path) == 0
+
+
+def test_a_file_that_has_changed_is_refused_unless_accepted(folder, runs, tmp_path):
+    changed = tmp_path / "own_curve.py"
+    changed.write_text((folder / "own_curve.py").read_text() + "# another line\n")
+    path = runs["own_curve", False]
+    says = "has changed since .*--recipe-changed"
+    refused(ValueError, says, lambda: run_command("embed", path, "--recipe", changed))
+    assert run_command("embed", path, "--recipe", changed, "--recipe-changed") == 0
+
+
+def test_an_accepted_change_is_the_run_s_from_then_on(folder, tmp_path):
+    changed = tmp_path / "own_curve.py"
+    text = (
+        (folder / "own_curve.py")
+        .read_text()
+        .replace("optax.cosine_decay_schedule(settings.rate, settings.steps)", "1e-3")
+    )
+    changed.write_text(text)
+    run, words = tmp_path / "run", ["--rows", 400, "--batch", 20]
+    assert run_command("train", changed, *words, "--steps", 10, "--out", run) == 0
+    changed.write_text(text + "# more\n")
+    assert run_command("train", changed, "--resume", run, "--steps", 20, "--recipe-changed") == 0
+    assert load_run(run, find_recipe(str(changed))).step == 20
+    changed.write_text(text)
+    refused(ValueError, "has changed since", lambda: load_run(run, find_recipe(str(changed))))
+
+
+def test_data_beside_the_recipe_and_data_that_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("inner").mkdir()
+    rng = np.random.default_rng(0)
+    for place, rows in (("inner/d.npy", 200), ("d.npy", 300)):
+        np.save(place, rng.normal(size=(rows, 2)).astype(np.float32))
+    text = HEAD + PARTS + "recipe = vages.Recipe(data='d.npy', build=build, learner=learner)"
+    Path("inner/my_energy.py").write_text(text)
+    words = ["train", "inner/my_energy.py", "--steps", 10, "--batch", 10]
+    assert run_command(*words, "--out", "beside") == 0
+    assert run_command(*words, "--data", "d.npy", "--out", "named") == 0
+    recipe = find_recipe("inner/my_energy.py")
+    monkeypatch.chdir("/")
+    assert load_run(tmp_path / "beside", recipe).data.rows == 160
+    named = load_run(tmp_path / "named", recipe)
+    assert named.fingerprint is not None
+    assert (named.fingerprint["shape"], named.data.rows) == ([240, 2], 240)
+
+
+def test_a_stream_keeps_its_context(tmp_path):
+    def build(key, settings, data):
+        energy = lambda p, v, h, context: jnp.sum((v - p) ** 2) + 0.0 * context["size"]
+        return vages.EnergyModel(energy, jnp.zeros(2), v=vages.Real(2)), vages.ExactPosterior()
+
+    batch = {"v": np.zeros((10, 2), np.float32), "size": np.zeros(10, np.float32)}
+    recipe = vages.Recipe(
+        data=lambda settings: lambda step: batch,
+        build=build,
+        learner=vages.Learner(vages.DSM(0.1, vages.Enumerated()), learning_rate=1e-2),
+        settings=vages.Training(steps=10),
+    )
+    vages.train(recipe, tmp_path / "run")
+    assert vages.load_run(tmp_path / "run", recipe).data_has_context
+
+
+def test_settings_are_options_with_help(folder, capsys):
+    with pytest.raises(SystemExit) as stop:
+        parse("train", [str(folder / "own_curve.py"), "--help"])
+    assert stop.value.code in (0, None)
+    said = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    assert "--sigma FLOAT noise level of score matching (default: 0.1)" in said
+    assert "--stream, --no-stream train on new rows for each iteration" in said
+    says = "--sgma.*did you mean --sigma"
+    refused(ValueError, says, lambda: parse("train", [str(folder / "own_curve.py"), "--sgma", "1"]))
+
+
+def test_a_run_begins_with_another(folder, runs, tmp_path):
+    recipe, first = folder / "own_curve.py", runs["own_curve", False]
+    words = ["--rows", 400, "--batch", 20, "--steps", 1, "--rate", 1e-6, "--out", tmp_path / "more", "--from", first]
+    assert run_command("train", recipe, *words) == 0
+    before, after = (params_of(load_run(path, find_recipe(str(recipe)))) for path in (first, tmp_path / "more"))
+    np.testing.assert_allclose(after["bend"], before["bend"], atol=1e-5)
+    assert abs(float(before["bend"])) > 1e-3
+    assert json.loads((tmp_path / "more" / "config.json").read_text())["from"]["step"] == STEPS
+    other = runs["own_binary_energy", False]
+    says = "expected the data that .*own_binary_energy"
+    refused(ValueError, says, lambda: run_command("train", recipe, "--out", tmp_path / "no", "--from", other))
+    assert not (tmp_path / "no").exists()
+
+
+def test_several_seeds_train_in_one_program(folder, tmp_path):
+    words = ["--rows", 400, "--batch", 20, "--steps", 10, "--seeds", 2, "--out", tmp_path / "run"]
+    assert run_command("train", folder / "own_binary_energy.py", *words) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert len(result["noise_level"]["each seed"]) == 2
+    recipe = find_recipe(str(folder / "own_binary_energy.py"))
+    first, second = (load_run(tmp_path / "run", recipe, seed=seed) for seed in (0, 1))
+    assert params_of(first)["patterns"].shape == (10, 6)
+    assert np.any(np.asarray(params_of(first)["patterns"] != params_of(second)["patterns"]))
+
+
+def test_a_new_recipe_trains_as_it_stands(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run_command("new", "my_energy.py") == 0
+    assert run_command("train", "my_energy.py", "--steps", 10, "--out", "run") == 0
+    assert recipe_of(Path("run"), find_recipe("my_energy.py")).settings.steps == 10
+    refused(ValueError, "file: expected a new file", lambda: run_command("new", "my_energy.py"))
+    refused(ValueError, "file: expected a name such as", lambda: run_command("new", "my-energy.py"))
+
+
+def test_runs_are_compared(runs, tmp_path, capsys):
+    one, other = runs["own_curve", False], runs["own_curve", True]
+    capsys.readouterr()
+    assert run_command("compare", one, other, "--out", tmp_path / "page.html", "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["settings"] == {"stream": [False, True]}
+    assert record["results"]["steps"] == [STEPS, STEPS]
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<figure") >= 1
+    assert "own_curve-True" in page
+    assert run_command("compare", one, other) == 0
+    refused(ValueError, "runs: expected 2 to", lambda: run_command("compare", one))
+
+
+HEAD = "import vages, jax.numpy as jnp, numpy as np\n"
+PARTS = """
+def energy(p, v, h):
+    return jnp.sum((v - p) ** 2) / 2 + jnp.sum(h ** 2) / 2
+def build(key, settings, data):
+    model = vages.EnergyModel(energy, jnp.zeros(2), v=vages.Real(2), h=vages.Real(1))
+    return model, vages.GaussianPosterior.linear(key, 2, 1)
+data = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+learner = vages.Learner(vages.DSM(0.1), learning_rate=1e-3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("1 / 0", r"my_energy\.py, line 2: .*ZeroDivisionError.*mend it"),
+        ("def f(:\n", r"my_energy\.py, line 2: .*SyntaxError"),
+        ("recipes = 3", r"expected the name 'recipe' in .*my_energy\.py.*add"),
+        (PARTS + "mine = vages.Recipe(data=data, build=build, learner=learner)", r"write .*my_energy\.py:mine"),
+        ("recipe = 3", r"'recipe' in .* to be a vages\.Recipe.*got int"),
+        ("def recipe():\n    return 3", r"'recipe' in .* to be a vages\.Recipe.*got int"),
+        ("def recipe():\n    raise KeyError('x')", r"line 3: .*KeyError"),
+        ("import sys\nsys.exit(0)", r"my_energy\.py: .*an end of the program"),
+        ("\0", r"my_energy\.py.*SyntaxError"),
+        (
+            "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass S(vages.Training):\n"
+            "    rate: float = 'x'\nS()",
+            r"line 6: rate: expected float, got x",
+        ),
+        (
+            PARTS + "recipe = vages.Recipe(data=data, build=3, learner=learner)",
+            r"line \d+: (build: expected a function|.*TypeCheckError)",
+        ),
+        (
+            PARTS + "recipe = vages.Recipe(data=data, build=build, learner=3)",
+            r"line \d+: (learner: expected a Learner|.*TypeCheckError)",
+        ),
+        (PARTS + "recipe = vages.Recipe(data=data, build=build, learner=learner, settings=3)", r"settings: expected"),
+        (
+            PARTS + "class S(vages.Training):\n    x: int = 1\n"
+            "recipe = vages.Recipe(data=data, build=build, learner=learner, settings=S())",
+            r"settings: expected a dataclass",
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_in_a_line(text, says, tmp_path):
+    (tmp_path / "my_energy.py").write_text(HEAD + text)
+    refused(BadRecipe, says, lambda: run_command("train", tmp_path / "my_energy.py", "--out", tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("recipe = vages.Recipe(data='none.npy', build=build, learner=learner)", "none.npy"),
+        (
+            "recipe = vages.Recipe(data=lambda s: s.nothing, build=build, learner=learner)",
+            r"line \d+: .*AttributeError",
+        ),
+        (
+            "recipe = vages.Recipe(data=data, build=lambda key, s, d: build(key, s, d)[0], learner=learner)",
+            "build: expected .model, posterior., got EnergyModel",
+        ),
+        ("recipe = vages.Recipe(data=data, build=build, learner=lambda s: 3)", "learner: expected a Learner"),
+        ("recipe = vages.Recipe(data=data[:, :1], build=build, learner=learner)", r"\(1,\)|\(.*, 1\)"),
+        (
+            "recipe = vages.Recipe(data=lambda s: iter([data[:10]] * 3), build=build, learner=learner)",
+            "data: expected batches until step",
+        ),
+        (
+            "recipe = vages.Recipe(data=lambda s: iter([data[:10], data[:9]] * 99), build=build, learner=learner)",
+            "data: expected every batch to be as the first",
+        ),
+        (
+            "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass S(vages.Training):\n    x: float = 1.0\n"
+            "recipe = vages.Recipe(data=data, build=build, learner=lambda s: vages.Learner(vages.DSM(0.1), s.x), "
+            "settings=S())",
+            "optimizer: expected",
+        ),
+    ],
+)
+def test_bad_parts_are_refused_in_a_line(text, says, tmp_path):
+    (tmp_path / "my_energy.py").write_text(HEAD + PARTS + text)
+    words = ["train", tmp_path / "my_energy.py", "--steps", 20, "--batch", 10, "--out", tmp_path / "run"]
+    refused((ValueError, OSError), says, lambda: run_command(*words))
+    if not any(late in says for late in ("until step", "every batch", "dict of numbers")):
+        assert not (tmp_path / "run").exists()
+
+
+def test_settings_are_plain(tmp_path):
+    @dataclass(frozen=True)
+    class Settings(vages.Training):
+        """With a list."""
+
+        layers: tuple[int, ...] = (1, 2)
+
+    refused(TypeError, "layers: expected a number, a text, true, false or None", Settings)
+
+
+def test_steps_that_the_learner_reads_cannot_change():
+    def build(key, settings, data):
+        model = vages.EnergyModel(lambda p, v, h: jnp.sum((v - p) ** 2), jnp.zeros(2), v=vages.Real(2))
+        return model, vages.ExactPosterior()
+
+    objective = vages.DSM(0.1, vages.Enumerated())
+    rows = np.zeros((50, 2), np.float32)
+    constant = vages.Recipe(data=rows, build=build, learner=vages.Learner(objective, learning_rate=1e-3))
+    decaying = vages.Recipe(
+        data=rows,
+        build=build,
+        learner=lambda s: vages.Learner(objective, learning_rate=lambda step: 1e-3 * (1 - step / s.steps)),
+    )
+    assert constant.free == {"steps"}
+    assert decaying.free == frozenset()
+
+    @dataclass(frozen=True)
+    class Settings(vages.Training):
+        """With a property."""
+
+        @property
+        def whole(self):
+            return self.steps
+
+    by_property = vages.Recipe(
+        data=rows,
+        build=build,
+        learner=lambda s: vages.Learner(objective, optax.adam(optax.cosine_decay_schedule(1e-3, s.whole))),
+        settings=Settings(),
+    )
+    assert by_property.free == frozenset()
+    copied = lambda s: vages.Learner(objective, learning_rate=1e-3 * replace(s, batch=3).batch)
+    assert vages.Recipe(data=rows, build=build, learner=copied).free == frozenset()  # all of them are read
+
+
+def test_a_recipe_without_a_file_trains_in_python(tmp_path):
+    def build(key, settings, data):
+        energy = lambda p, v, h, context: jnp.sum((v - p) ** 2) + 0.0 * context["label"]
+        return vages.EnergyModel(energy, jnp.zeros(2), v=vages.Real(2)), vages.ExactPosterior()
+
+    rows = np.random.default_rng(0).normal(1.0, 1.0, (200, 2)).astype(np.float32)
+    recipe = vages.Recipe(
+        data={"v": rows, "label": np.zeros(200, np.float32)},
+        build=build,
+        learner=vages.Learner(vages.DSM(0.1, vages.Enumerated()), learning_rate=1e-2),
+        settings=vages.Training(steps=10, batch=10),
+    )
+    trained = vages.train(recipe, tmp_path / "run")
+    assert trained.fitted.step == 10
+    run = vages.load_run(tmp_path / "run", recipe)
+    np.testing.assert_array_equal(params_of(run), trained.model.params)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["recipe"] == "own"
+    assert run.data.context is not None
+    assert run.data.context["label"].test.shape == (20,)
+    assert jax.tree.leaves(run.model)[0].shape == (2,)
+    assert os.path.isdir(tmp_path / "run")
+    assert checkpoints(Directory(tmp_path / "run") / "checkpoints")

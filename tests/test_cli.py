@@ -489,3 +489,15 @@ def test_bench_prints_json(monkeypatch, capsys):
     result = json.loads(out)
     assert result["ratio L = 2"] > 0
     assert {"ratio L = 10", "milliseconds", "environment"} <= set(result)
+
+
+@pytest.mark.parametrize("words", [[], ["--json"], ["digits"], ["--resume="], ["--out", "x"]])
+def test_train_takes_any_number_of_words(words):
+    """`vages train` alone is the README's first command."""
+    if words == ["--resume="]:
+        with pytest.raises(ValueError, match="empty"):
+            parse("train", words)
+        return
+    (start,), named = parse("train", words)
+    assert start == ("digits" if words == ["digits"] else None)
+    assert named["json"] == (words == ["--json"])

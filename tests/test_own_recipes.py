@@ -19,6 +19,7 @@ import pytest
 import vages
 from vages.app import cli
 from vages.app.cli.parsing import parse
+from vages.app.recipes.examples import as_examples
 from vages.app.recipes.finding import BadRecipe, find_recipe
 from vages.app.runs import load_run, recipe_of
 from vages.storage.directory import Directory
@@ -470,3 +471,24 @@ def test_a_recipe_without_a_file_trains_in_python(tmp_path):
     assert jax.tree.leaves(run.model)[0].shape == (2,)
     assert os.path.isdir(tmp_path / "run")
     assert checkpoints(Directory(tmp_path / "run") / "checkpoints")
+
+
+def test_numbers_that_are_not_finite_end_no_run(tmp_path):
+    (tmp_path / "my_energy.py").write_text(
+        HEAD + PARTS + "test = lambda *_: {'ratio': float('nan')}\n"
+        "recipe = vages.Recipe(data=data, build=build, learner=learner, test=test)"
+    )
+    words = ["train", tmp_path / "my_energy.py", "--steps", 10, "--batch", 10, "--out", tmp_path / "run"]
+    assert run_command(*words) == 0
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["ratio"] is None
+
+
+def test_a_memory_mapped_array_is_divided_in_place(tmp_path):
+    np.save(tmp_path / "rows.npy", np.arange(400, dtype=np.float32).reshape(200, 2))
+    rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    splits = as_examples({"v": rows, "label": rows[:, 0]}, 0)
+    assert isinstance(splits.splits.train, np.memmap)
+    assert [len(part) for part in splits.splits] == [160, 20, 20]
+    np.testing.assert_array_equal(np.concatenate(splits.splits), rows)
+    assert splits.context is not None
+    np.testing.assert_array_equal(splits.context["label"].test, rows[180:, 0])

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, make_dataclass
+from itertools import pairwise
 from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Annotated, Any
@@ -160,7 +161,7 @@ def _booleans() -> set[str]:
 
 def _value(words: list[str], option: str) -> str | None:
     """What follows an option, if it is there."""
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in pairwise([*words, ""]):
         if word == option and after:
             return after
         if word.startswith(f"{option}="):

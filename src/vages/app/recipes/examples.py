@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +118,14 @@ def _divided(batch: Batch, seed: int) -> Examples:
     if np.ndim(batch.v) < 1 or np.asarray(batch.v[:1]).dtype.kind not in "fiub":
         raise TypeError("data: expected an array of numbers with a row for each example, got another; give (n, …)")
     rows = len(batch.v)
-    cuts: Any = split_rows(rows, seed)
     if isinstance(batch.v, np.memmap):
         held_out = min(rows // 10, _HELD_OUT)
-        cuts = slice(rows - 2 * held_out), slice(rows - 2 * held_out, rows - held_out), slice(rows - held_out, rows)
+        ends = 0, rows - 2 * held_out, rows - held_out, rows
+        cuts: Any = [slice(*pair) for pair in pairwise(ends)]
+    else:
+        cuts, batch = split_rows(rows, seed), jax.tree.map(np.asarray, batch)
     take = lambda array: Splits(*(_floats(array[part]) for part in cuts))
-    context = batch.context and {name: take(np.asarray(array)) for name, array in batch.context.items()}
-    return Examples(take(batch.v if isinstance(batch.v, np.memmap) else np.asarray(batch.v)), context=context)
+    return Examples(take(batch.v), context=batch.context and {name: take(x) for name, x in batch.context.items()})
 
 
 def _of_file(path: Path, seed: int) -> Examples:

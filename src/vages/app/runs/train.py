@@ -97,9 +97,11 @@ def _result(trained: Trained) -> dict[str, Any]:
         "interrupted": fitted.interrupted,
         "seconds": fitted.seconds,
         "milliseconds an iteration": 1e3 * fitted.seconds / max(fitted.step, 1),
-        "loss": loss if not isinstance(loss, list) else {"mean": float(np.mean(loss)), "each seed": loss},
+        "loss": None if loss is None else _told(np.asarray(loss, np.float64)),
     }
 
 
 def _told(value: np.ndarray) -> Any:
-    return float(value) if value.ndim == 0 else {"mean": float(value.mean()), "each seed": value.tolist()}
+    """A number, or one for each seed with their mean; what is not finite is None, as JSON has no such numbers."""
+    plain = lambda x: float(x) if np.isfinite(x) else None
+    return plain(value) if value.ndim == 0 else {"mean": plain(value.mean()), "each seed": [plain(x) for x in value]}

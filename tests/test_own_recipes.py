@@ -204,6 +204,12 @@ def test_a_file_that_has_changed_is_refused_unless_accepted(folder, runs, tmp_pa
     assert run_command("embed", path, "--recipe", changed, "--recipe-changed") == 0
 
 
+def test_another_file_is_called_another(folder, runs):
+    says = r"expected that of the run, own_curve.py:recipe, got own_binary_energy.py:recipe"
+    other = find_recipe(str(folder / "own_binary_energy.py"))
+    refused(ValueError, says, lambda: load_run(runs["own_curve", False], other))
+
+
 def test_an_accepted_change_is_the_run_s_from_then_on(folder, tmp_path):
     changed = tmp_path / "own_curve.py"
     text = (
@@ -369,6 +375,19 @@ def test_a_bad_file_is_refused_in_a_line(text, says, tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        (
+            "def wrong(p, v, h):\n    return p['none'] + h\ndef build(key, settings, data):\n"
+            "    model = vages.EnergyModel(wrong, {'a': jnp.zeros(2)}, v=vages.Real(2), h=vages.Real(1))\n"
+            "    return model, vages.GaussianPosterior.linear(key, 2, 1)\n"
+            "recipe = vages.Recipe(data=data, build=build, learner=learner)",
+            r"my_energy\.py, line 11: .*none",
+        ),
+        (
+            "recipe = vages.Recipe(data=data, build=build, learner=learner, test=lambda *_: 3.0)",
+            "test: expected a dict of numbers",
+        ),
+        ("recipe = vages.Recipe(data=lambda s: iter([]), build=build, learner=learner)", "data: expected"),
+        ("recipe = vages.Recipe(data=np.float32(3), build=build, learner=learner)", "data: expected an array"),
         ("recipe = vages.Recipe(data='none.npy', build=build, learner=learner)", "none.npy"),
         (
             "recipe = vages.Recipe(data=lambda s: s.nothing, build=build, learner=learner)",

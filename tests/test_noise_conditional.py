@@ -142,6 +142,46 @@ def test_latents_are_proper_whatever_the_parameters(float64, h):
         np.testing.assert_allclose(jax.nn.logsumexp(of_loose) + math.log(step), alone, rtol=1e-10)
 
 
+def test_far_from_the_data_the_energy_is_nearly_gaussian(float64):
+    """F has a bound there, so that log p̃ is integrable in v too, and no step of a sampler runs away."""
+    model = jax.tree.map(lambda x: 3 * x, network_model(Real(2), width=16))
+    h, ways = normal(2, 1, 2), normal(1, 20, 3)
+    ways = ways / jnp.linalg.norm(ways, axis=1, keepdims=True)
+
+    @quick
+    def sizes(sigma, far):
+        fields = jax.vmap(lambda way: model.field(far * way, {"sigma": sigma}, h))(ways)
+        coupled = jax.vmap(lambda way: model.features(far * way, {"sigma": sigma}).coupled)(ways)
+        return jnp.linalg.norm(fields, axis=1), jnp.sqrt(jnp.mean(coupled**2, axis=1))
+
+    for sigma in (0.01, 0.7, 5.0):
+        scale = math.hypot(sigma, SIGMA_DATA)
+        found = [sizes(jnp.asarray(sigma), jnp.asarray(x * scale)) for x in (3.0, 1e6, 1e8)]
+        assert all(coupled.max() <= 2 for _, coupled in found)
+        near, far, farther = (np.asarray(field) for field, _ in found)
+        assert 1 < farther.max() < 3 * near.max()
+        np.testing.assert_allclose(farther, far, rtol=0.05)
+
+
+def test_levels_that_are_hardly_trained_are_like_the_nearest_that_are():
+    """F of the same u: a network that extrapolates in σ starts the sampler with anything at all."""
+    model, u, h = network_model(Real(2)), normal(1, 3), normal(2, 1, 2)
+    at = lambda ratio: model.field(u * SIGMA_DATA * math.hypot(1, ratio), {"sigma": jnp.asarray(ratio * SIGMA_DATA)}, h)
+    np.testing.assert_allclose(at(160.0), at(20.0), rtol=1e-3)
+    assert relative_error(at(10.0), at(20.0)) > 0.01
+    low, lower = (model.network(u, jnp.log(jnp.asarray(ratio)) / 4) for ratio in (0.01, 0.004))
+    for one, other in zip(low, lower, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5)
+
+
+def test_steep_energies_do_not_run_away():
+    """Parameters three times as large as at first, last layer included: without a bound, most draws are not finite."""
+    model = jax.tree.map(lambda x: 3 * x, network_model(Real(2), width=16))
+    posterior = filled(lambda key: FeaturePosterior.init(key, model, width=8))
+    drawn = sample(jax.random.key(0), model, 500, sampler=Heun(posterior))
+    assert drawn.diverged == 0
+
+
 class Weighted(LatentSource):
     """All states with their posterior probabilities: VaGES without sampling."""
 

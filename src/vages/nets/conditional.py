@@ -15,6 +15,8 @@ from vages.nets.readout import Readout, at_least_float32
 Layer = TypeVar("Layer", bound=eqx.Module)
 
 _FREQUENCIES = (0.5, 20.0)  # the lowest and the highest, in radians per unit of the level
+_BALL = 2.0  # the largest root mean square of what `ConditionalMLP` reads, and of its features
+_SEEN = (math.log(0.01) / 4, math.log(20) / 4)  # the levels that `ConditionalMLP` tells apart
 _SILU = 0.596  # the root mean square of silu(x) for standard normal x
 
 
@@ -91,6 +93,12 @@ class ConditionalMLP(eqx.Module):
 
     `depth` blocks of `width`: x + Linear(silu(Linear(silu(x)) · (1 + Linear(embedding)))). The array is a linear layer
     of silu(x) that starts at zero; the features are another.
+
+    Its parameters have no bound, so that what it has never seen could be anything. Levels are read as 0.01 σ_d where
+    they are below that, and as 20 σ_d above: hardly any example is trained further out, where samplers begin and end.
+    And layers see u, and the energy sees the features, within a ball: x / √(1 + mean(x²) / 4), which at unit scale is
+    nearly x. Array and features are thus bounded far from all data. Without that, an energy that is quadratic in the
+    features is steeper there than the steps of a sampler allow.
     """
 
     embedding: Embedding
@@ -129,13 +137,19 @@ class ConditionalMLP(eqx.Module):
         self, u: Float[Array, "..."], level: Float[Array, ""], label: Array | None = None
     ) -> tuple[Float[Array, "..."], Float[Array, "out"]]:
         """The array and the features of one example."""
-        embedding = self.embedding(level, label).astype(u.dtype)
+        embedding = self.embedding(jnp.clip(level, *_SEEN), label).astype(u.dtype)
         first, blocks, last = jax.tree.map(lambda leaf: leaf.astype(u.dtype), (self.first, self.blocks, self.last))
-        x = first(u.reshape(-1))
+        x = first(within_ball(u.reshape(-1)))
         for block in blocks:
             x = block(x, embedding)
         x = silu(x)
-        return last(x).reshape(self.in_shape), self.readout(x)
+        return last(x).reshape(self.in_shape), within_ball(self.readout(x))
+
+
+def within_ball(x: Float[Array, "size"]) -> Float[Array, "size"]:
+    """x, scaled to a root mean square below `_BALL`: nearly x where that of x is well below it."""
+    wide = x.astype(at_least_float32(x.dtype))
+    return (wide * jax.lax.rsqrt(1 + jnp.mean((wide / _BALL) ** 2))).astype(x.dtype)
 
 
 def waves(level: Float[Array, ""], size: int) -> Float[Array, "size"]:

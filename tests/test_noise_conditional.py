@@ -513,8 +513,18 @@ def test_the_sampler_refuses_what_it_cannot_do():
         sample(key, latent, 2, sampler=Heun())
     with refused("context", "'sigma'"):
         sample(key, model, 2, context={"sigma": 1.0}, sampler=Heun())
-    with refused("held", kind=TypeError):
-        sample(key, model, 2, held=Held(jnp.ones(3, bool), jnp.zeros(3)), sampler=Heun())
+    with refused("mask", "(2,)"):
+        sample(key, model, 2, held=Held(jnp.ones(2, bool), jnp.zeros(3)), sampler=Heun())
+    with refused("start", "(3,)"):
+        sample(key, model, 2, start=jnp.zeros(3), sampler=Heun())
+    with refused("guidance", "none"):
+        sample(key, model, 2, sampler=Heun(guidance=1.5))
+    with refused("guidance", -1):
+        sample(key, network_model(Empty(), classes=4), 2, context={"label": -1}, sampler=Heun(guidance=1.5))
+    with refused("guidance", -2.0):
+        Heun(guidance=-2.0)
+    with refused("resample", 0):
+        Heun(resample=0)
     with refused("chains", 3, kind=TypeError):
         sample(key, model, 2, chains=3, sampler=Heun())
     with refused("h"):

@@ -39,8 +39,10 @@ from .evaluation import LogPartition as LogPartition
 from .evaluation import MLPCritic as MLPCritic
 from .evaluation import VariationalScore as VariationalScore
 from .evaluation import ais as ais
+from .evaluation import bits_per_dim as bits_per_dim
 from .evaluation import fid as fid
 from .evaluation import fisher_divergence as fisher_divergence
+from .evaluation import flow_likelihood as flow_likelihood
 from .evaluation import kid as kid
 from .evaluation import ksd_test as ksd_test
 from .evaluation import learned_stein_test as learned_stein_test
@@ -102,6 +104,7 @@ from .samplers import Heun as Heun
 from .samplers import Samples as Samples
 from .samplers import SamplingWarning as SamplingWarning
 from .samplers import Schedule as Schedule
+from .samplers import interpolate as interpolate
 from .samplers import sample as sample
 from .samplers import sample_posterior as sample_posterior
 from .training import Checkpoints as Checkpoints

@@ -8,6 +8,7 @@ from vages.evaluation.estimate import Estimate
 from vages.evaluation.features import Moments, feature_moments, images_digest
 from vages.evaluation.fid import KID, Extrapolation, extrapolate, extrapolated_fid, fid, kid, metric_name
 from vages.evaluation.fisher import FisherDivergence, fisher_divergence
+from vages.evaluation.flow_likelihood import FlowLikelihood, bits_per_dim, flow_likelihood
 from vages.evaluation.inception import Inception, inception_file, install_inception, load_inception
 from vages.evaluation.kernels import IMQ, RBF, median_distance
 from vages.evaluation.learned_stein import learned_stein_test
@@ -32,6 +33,7 @@ __all__ = [
     "ExactScore",
     "Extrapolation",
     "FisherDivergence",
+    "FlowLikelihood",
     "Grey",
     "Inception",
     "LatentCritic",
@@ -48,12 +50,14 @@ __all__ = [
     "VariationalScore",
     "ais",
     "as_pixels",
+    "bits_per_dim",
     "cache_key",
     "extrapolate",
     "extrapolated_fid",
     "feature_moments",
     "fid",
     "fisher_divergence",
+    "flow_likelihood",
     "images_digest",
     "inception_file",
     "install_inception",

@@ -37,18 +37,25 @@ class NoiseConditionalDSM(Objective):
     - `sigma_data`: that of the model.
     - `latents`: where h come from, `Variational(2)` say.
     - `log_mean`, `log_std`: of ln(σ / σ_d).
+    - `label_dropout`: the share of examples whose context["label"] is replaced by −1, which stands for none. The model
+        then learns the density without a label too, which guidance needs: 0.1, say.
     """
 
     sigma_data: float
     latents: LatentSource = Variational(2)  # noqa: RUF009
     log_mean: float = -1.2 + math.log(2)
     log_std: float = 1.2
+    label_dropout: float = 0.0
 
     def __post_init__(self):
         check_positive("sigma_data", self.sigma_data, "scale of the data", "take measure_sigma_data(v)")
         check_positive("log_std", self.log_std, "spread of ln σ", "take 1.2, say")
         if not is_finite(self.log_mean):
             raise ValueError(f"log_mean: expected a finite number, got {told(self.log_mean)}; take -0.5, say")
+        if not 0 <= self.label_dropout < 1:
+            raise ValueError(
+                f"label_dropout: expected a share from 0 to below 1, got {told(self.label_dropout)}; 0.1 is usual"
+            )
         check_source(self.latents)
 
     def check(self, model: EBLVM, q: Distribution) -> None:
@@ -71,6 +78,8 @@ class NoiseConditionalDSM(Objective):
         known = {} if batch.context is None else dict(batch.context)
         if "sigma" in known:
             raise ValueError("context: expected no levels of the data's own, got 'sigma'; the objective draws them")
+        if self.label_dropout:
+            known["label"] = self._dropped(jax.random.fold_in(key, 1), known.get("label"))
         for_levels, for_noise = jax.random.split(key)
         sigma = self.levels(for_levels, len(batch.v), batch.v.dtype)
         epsilon = flat_noise(jax.random.normal, for_noise, batch.v.shape, batch.v.dtype)
@@ -78,6 +87,15 @@ class NoiseConditionalDSM(Objective):
         weight = 2 * sigma**2 * (1 + ratio**2) / batch.v[0].size
         v = batch.v + scale(sigma, epsilon)
         return Noised(v, -scale(1 / sigma, epsilon), None, weight, known | {"sigma": sigma})
+
+    def _dropped(self, key: PRNGKeyArray, label: Array | None) -> Array:
+        """The labels, some of them −1."""
+        if label is None:
+            raise ValueError(
+                f"label_dropout: expected 0 for data without labels, got {self.label_dropout}; give "
+                'Batch(v, {"label": labels}), or leave it out'
+            )
+        return jnp.where(jax.random.bernoulli(key, self.label_dropout, label.shape), jnp.full_like(label, -1), label)
 
     def encode(self, model: EBLVM, points: Any) -> Encoding:
         return linearize(model, points.v, points.context)

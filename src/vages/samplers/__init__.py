@@ -9,6 +9,7 @@ from vages.samplers.gibbs import (
     gibbs_step,
 )
 from vages.samplers.heun import Heun
+from vages.samplers.interpolation import interpolate, slerp
 from vages.samplers.langevin import (
     Held,
     LangevinState,
@@ -40,6 +41,7 @@ __all__ = [
     "gibbs_init",
     "gibbs_sample",
     "gibbs_step",
+    "interpolate",
     "langevin_init",
     "langevin_move",
     "langevin_step",
@@ -48,4 +50,5 @@ __all__ = [
     "sample_posterior",
     "sample_unconditional",
     "sample_v",
+    "slerp",
 ]

@@ -1,8 +1,8 @@
 """Heun's method on the probability-flow ODE of a noise-conditional model (Karras et al. 2022).
 
-    dv/dσ = −σ ∇_v log p_σ(v),      from N(0, σ_max² I) down to σ = 0
+    dv/dσ = −σ ∇_v log p_σ(v),      from N(0, σ_max² I) down to σ = 0, or upwards from an example to its noise
 
-The score is mean_i ∇_v log p̃_σ(v, h_i) with h_i ~ q(h | v, σ), drawn anew for each gradient, or h is held.
+`flow.py` has the score: of h drawn anew for each gradient, or held, with a label's guidance or without.
 """
 
 import warnings
@@ -16,9 +16,10 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.bounds import MAYBE_SCALE, SCALE, check_number
-from vages.checks import check_count, check_has_score
+from vages.checks import check_count, check_has_score, check_inputs
 from vages.models import EBLVM
-from vages.samplers.langevin import chain_dtype
+from vages.samplers.flow import Flow, check_flow, noise_levels
+from vages.samplers.langevin import Held, chain_dtype
 from vages.samplers.samples import Samples, SamplingWarning
 
 
@@ -39,6 +40,13 @@ class Heun:
     - `sigma_min`, `sigma_max`: those of the model where it has them.
     - `samples`: of h for each gradient.
     - `batch`: draws that are computed together.
+    - `guidance`: w of s(none) + w (s(label) − s(none)), where s(none) is the score with the label −1. It needs a
+        label, `context={"label": 3}`, and twice the gradients. 1, like None, is the score of the label itself; more is
+        further from the other labels than the data are. The law with w other than 0 and 1 is none of the model's.
+    - `resample`: how often each step is made where entries of v are held (`sample(…, held=Held(mask, known))`), with
+        noise added between. Each time, the held entries are `known` with new noise of the level (RePaint, Lugmayr et
+        al. 2022), which is not their law given the others. The draws are thus biased towards those that are not given
+        the held entries, by an amount that falls as 1 / `resample`.
     """
 
     posterior: Any = None
@@ -49,85 +57,101 @@ class Heun:
     rho: float = 7.0
     samples: int = 1
     batch: int = 500
+    guidance: float | None = None
+    resample: int = 10
 
     def __post_init__(self):
         check_count("steps", self.steps, 2, "18 are usual")
         check_count("samples", self.samples, 1, "one will do")
         check_count("batch", self.batch, 1, "give more")
+        check_count("resample", self.resample, 1, "10 are usual")
         check_number("churn", self.churn, MAYBE_SCALE)
         check_number("rho", self.rho, SCALE)
-        for name in ("sigma_min", "sigma_max"):
+        for name, bounds in (("sigma_min", SCALE), ("sigma_max", SCALE), ("guidance", MAYBE_SCALE)):
             if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), SCALE)
+                check_number(name, getattr(self, name), bounds)
 
     def levels(self, model: EBLVM) -> Float[np.ndarray, "steps"]:
         """σ at the start of each step, descending."""
-        ends = []
-        for name in ("sigma_max", "sigma_min"):
-            own = getattr(self, name)
-            level = getattr(model, name, None) if own is None else own
-            if level is None:
-                raise ValueError(f"{name}: expected a level, as {type(model).__name__} has none, got None; give it")
-            ends.append(float(level))
-        if ends[0] <= ends[1]:
-            raise ValueError(f"sigma_max: expected more than sigma_min, {ends[1]:g}, got {ends[0]:g}; raise it")
-        first, last = (end ** (1 / self.rho) for end in ends)
-        return np.linspace(first, last, self.steps) ** self.rho
+        return noise_levels(model, self.steps, sigma_min=self.sigma_min, sigma_max=self.sigma_max, rho=self.rho)
 
-    def draw(self, key: PRNGKeyArray, model: EBLVM, n: int, h: Any = None, context: Any = None) -> Samples:
-        """n draws; h and context have one row, or n. See `sample`, which calls this."""
+    def draw(
+        self,
+        key: PRNGKeyArray,
+        model: EBLVM,
+        n: int,
+        h: Any = None,
+        context: Any = None,
+        held: Held | None = None,
+        start: Array | None = None,
+    ) -> Samples:
+        """n draws; h, context and held have one row, or n, and start has n. See `sample`, which calls this."""
+        flow, levels, h, context = self._prepare(model, h, context)
+        rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), (h, context, held))
+        repeats = 1 if held is None else self.resample
+        churn = min(self.churn / self.steps, 2**0.5 - 1)
+
+        def solve(key, count, block):
+            return _solve(key, flow, levels, churn, count, repeats, *block)
+
+        v, h = self._in_blocks(solve, key, n, (*rows, start))
+        gradients = n * (2 * repeats * (self.steps - 1) + 1) * flow.cost
+        return Samples(v, h, 1.0, rhat={}, ess={}, diverged=_count_bad(v), gradients=gradients, draws=n)
+
+    def invert(self, key: PRNGKeyArray, model: EBLVM, v: Array, *, h: Any = None, context: Any = None) -> Array:
+        """v (n, …) at level `sigma_max` from which the ODE comes to these v: the noise of examples.
+
+        `sample(key, model, n, start=noise, sampler=heun)` comes back, with an error of second order in the step, where
+        h is held in both directions (h and context have one row, or n) or there are no latents. Where h is drawn at
+        each gradient, it comes back only roughly. `churn` plays no part.
+        """
+        check_inputs(model, v)
+        n = len(v)
+        flow, levels, h, context = self._prepare(model, h, context)
+        rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), (h, context))
+        rise = lambda key, _, block: _rise(key, flow, levels[::-1], *block)
+        noise = self._in_blocks(rise, key, n, (*rows, jnp.asarray(v, levels.dtype)))
+        _count_bad(noise)
+        return noise
+
+    def _prepare(self, model: EBLVM, h: Any, context: Any) -> tuple[Flow, Array, Any, Any]:
+        """What is solved, its levels, and h and context where there are none."""
         check_has_score("Heun", model)
+        flow = Flow(model, self.posterior, self.samples, None if self.guidance == 1 else self.guidance)
         context = {} if context is None else context
-        if "sigma" in context:
-            raise ValueError("context: expected no level, as Heun goes through all of them, got 'sigma'; leave it out")
-        if hasattr(model, "check_context"):
-            model.check_context(context)  # pyright: ignore[reportAttributeAccessIssue]
-        if self.posterior is None and h is None and model.h.size:
-            raise TypeError(f"posterior: expected one to draw {model.h!r} from, got None; give it, or hold h")
+        check_flow(Flow(model, self.posterior, guidance=self.guidance), h, context)
         levels = jnp.asarray(self.levels(model), chain_dtype(model))
         if h is None and not model.h.size:
             h = model.h.zeros(levels.dtype, 1)
-        rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), (h, context))
+        return flow, levels, h, context
+
+    def _in_blocks(self, solve: Any, key: PRNGKeyArray, n: int, rows: Any) -> Any:
+        """What solve(key, count, block) gives for blocks of rows of equal size: one program for all."""
         count, parts = min(self.batch, n), []
-        churn = min(self.churn / self.steps, 2**0.5 - 1)
         for i, first in enumerate(range(0, n, count)):
-            some = np.minimum(np.arange(first, first + count), n - 1)  # equal blocks: one program for all
+            some = np.minimum(np.arange(first, first + count), n - 1)
             block = jax.tree.map(lambda x, some=some: x[some], rows)
-            parts.append(
-                _solve(jax.random.fold_in(key, i), model, self.posterior, levels, churn, self.samples, count, *block)
-            )
-        v, h = jax.tree.map(lambda *x: jnp.concatenate(x)[:n], *parts)
-        diverged = int(jnp.sum(~jnp.all(jnp.isfinite(v), axis=tuple(range(1, v.ndim)))))
-        if diverged:
-            warnings.warn(
-                f"sample: {diverged} of {n} draws are not finite; is the model trained, and at all levels?",
-                SamplingWarning,
-                stacklevel=3,
-            )
-        gradients = n * (2 * self.steps - 1)
-        return Samples(v, h, acceptance=1.0, rhat={}, ess={}, diverged=diverged, gradients=gradients, draws=n)
+            parts.append(solve(jax.random.fold_in(key, i), count, block))
+        return jax.tree.map(lambda *x: jnp.concatenate(x)[:n], *parts)
 
 
 @eqx.filter_jit
 def _solve(
     key: PRNGKeyArray,
-    model: EBLVM,
-    posterior: Any,
+    flow: Flow,
     levels: Array,
     churn: float,
-    samples: int,
     count: int,
+    repeats: int,
     h: Any,
     context: Any,
+    held: Held | None,
+    start: Array | None,
 ) -> tuple[Array, Any]:
     """`count` draws of v, and the h of their last gradients."""
     dtype = levels.dtype
-    normal = lambda key: jax.random.normal(key, (count, *model.v.shape), dtype)
-
-    def slope(key, v, sigma):
-        """dv/dσ of each row, and the h that it was computed from."""
-        one = lambda key, v, h, context: _slope(key, model, posterior, samples, v, sigma, h, context)
-        return jax.vmap(one)(jax.random.split(key, count), v, h, context)
+    normal = lambda key: jax.random.normal(key, (count, *flow.model.v.shape), dtype)
+    slope = lambda key, v, sigma: flow.slope(key, v, sigma, h, context)
 
     def churned(key, v, sigma):
         """v at a level above σ."""
@@ -136,33 +160,69 @@ def _solve(
         above = sigma * (1 + churn)
         return v + jnp.sqrt(above**2 - sigma**2) * normal(key), above
 
-    def step(v, now):
-        for_churn, for_first, for_second = jax.random.split(now[0], 3)
-        v, sigma = churned(for_churn, v, now[1])
+    def holder(key):
+        """v with its held entries at a level, by noise that all levels share; all of v where none are held."""
+        if held is None:
+            return lambda v, _: v
+        mask, known, noise = held.mask, held.known, normal(key)
+        return lambda v, sigma: jnp.where(mask, known + sigma * noise, v)
+
+    def descend(key, v, sigma, below):
+        for_churn, for_first, for_second = jax.random.split(key, 3)
+        v, sigma = churned(for_churn, v, sigma)
+        hold = holder(jax.random.fold_in(key, 1))
+        v = hold(v, sigma)
         first, _ = slope(for_first, v, sigma)
-        below = now[2]
-        second, _ = slope(for_second, v + (below - sigma) * first, below)
-        return v + (below - sigma) * (first + second) / 2, None
+        second, _ = slope(for_second, hold(v + (below - sigma) * first, below), below)
+        return v + (below - sigma) * (first + second) / 2
+
+    def step(v, now):
+        key, sigma, below = now
+        v = descend(key, v, sigma, below)
+        if repeats == 1:
+            return v, None
+
+        def again(v, key):
+            for_noise, for_step = jax.random.split(key)
+            return descend(for_step, v + jnp.sqrt(sigma**2 - below**2) * normal(for_noise), sigma, below), None
+
+        return jax.lax.scan(again, v, jax.random.split(jax.random.fold_in(key, 2), repeats - 1))[0], None
 
     for_start, for_churn, for_last, for_steps = jax.random.split(key, 4)
     keys = jax.random.split(for_steps, len(levels) - 1)
-    v, _ = jax.lax.scan(step, levels[0] * normal(for_start), (keys, levels[:-1], levels[1:]))
+    v = levels[0] * normal(for_start) if start is None else start.astype(dtype)
+    v, _ = jax.lax.scan(step, v, (keys, levels[:-1], levels[1:]))
     v, sigma = churned(for_churn, v, levels[-1])
+    v = holder(jax.random.fold_in(for_churn, 1))(v, sigma)
     last, h = slope(for_last, v, sigma)
-    return v - sigma * last, h
+    v = v - sigma * last
+    return (v if held is None else held.hold(v)), h
 
 
-def _slope(
-    key: PRNGKeyArray, model: EBLVM, posterior: Any, samples: int, v: Array, sigma: Array, h: Any, context: Any
-) -> tuple[Array, Any]:
-    """−σ ∇_v log p_σ(v) of one example, and an h that it was computed from."""
-    context = {**context, "sigma": sigma}
-    features, pullback = jax.vjp(lambda v: model.features(v, context), v)
-    if h is None:
-        q = posterior(model, features, v, context).hard()
-        h = jax.tree.map(lambda x: x[0], jax.tree.map(lambda x: x[None], q).sample(key, samples))
-    else:
-        h = jax.tree.map(lambda x: x[None], h)
-    mean = lambda features: jnp.mean(jax.vmap(lambda h: model.log_joint(features, h))(h))
-    score = pullback(jax.grad(mean, allow_int=True)(features))[0]
-    return -sigma * score, jax.tree.map(lambda x: x[0], h)
+@eqx.filter_jit
+def _rise(key: PRNGKeyArray, flow: Flow, levels: Array, h: Any, context: Any, v: Array) -> Array:
+    """v at the last of the levels, which ascend, from v at level 0."""
+    for_first, for_steps = jax.random.split(key)
+    slope = lambda key, v, sigma: flow.slope(key, v, sigma, h, context)[0]
+
+    def step(v, now):
+        (for_first, for_second), sigma, above = now
+        first = slope(for_first, v, sigma)
+        second = slope(for_second, v + (above - sigma) * first, above)
+        return v + (above - sigma) * (first + second) / 2, None
+
+    v = v + levels[0] * slope(for_first, v, levels[0])  # no score at level 0
+    keys = jax.vmap(jax.random.split)(jax.random.split(for_steps, len(levels) - 1))
+    return jax.lax.scan(step, v, (keys, levels[:-1], levels[1:]))[0]
+
+
+def _count_bad(v: Array) -> int:
+    """How many rows are not finite; a warning where there are any."""
+    bad = int(jnp.sum(~jnp.all(jnp.isfinite(v), axis=tuple(range(1, v.ndim)))))
+    if bad:
+        warnings.warn(
+            f"sample: {bad} of {len(v)} draws are not finite; is the model trained, and at all levels?",
+            SamplingWarning,
+            stacklevel=4,
+        )
+    return bad

@@ -59,10 +59,10 @@ def sample(
     elsewhere (see `MCMC`). `sampler` says otherwise: `MCMC`, `Gibbs`, the paper's `Annealed`, or `Heun` for a model of
     every noise level.
 
-    `chains` (16) start far apart, or at `start`: v of each chain, or (v, h). Entries of v that are `held` stay as they
-    are, and the others are drawn given them. `h`, `context` and what is held are those of one example, which all draws
-    share (a context has one row then, or numbers), or have a row for each draw. Each draw is then the end of one of two
-    chains of its own, with a warm-up of its own: n times the cost.
+    `chains` (16) start far apart, or at `start`: v of each chain, or (v, h); for `Heun`, v of each draw at its highest
+    level. Entries of v that are `held` stay as they are, and the others are drawn given them. `h`, `context` and what
+    is held are those of one example, which all draws share (a context has one row then, or numbers), or have a row for
+    each draw. Each draw is then the end of one of two chains of its own, with a warm-up of its own: n times the cost.
 
     It compiles its own programs, and cannot be called inside `jit` or `vmap`.
     """
@@ -84,8 +84,10 @@ def sample(
         sampler = Gibbs() if can_gibbs(model) and only_held else MCMC()
     check_kind("sampler", sampler, Sampler, "a sampler", "write MCMC(), Gibbs(), Annealed() or Heun()")
     if isinstance(sampler, Heun):
-        _refuse(sampler, start=start, chains=chains, held=held)
-        return sampler.draw(key, model, n, given.get("h"), given.get("context"))
+        _refuse(sampler, chains=chains)
+        begin = None if start is None else _value("start", start, model.v, (n,))
+        pixels = None if held is None else Held(given["mask"], given["known"])
+        return sampler.draw(key, model, n, given.get("h"), given.get("context"), pixels, begin)
     if isinstance(sampler, Annealed):
         return _annealed(key, model, n, sampler, h, held, context=context, start=start, chains=chains)
     count = chains if chains is not None else 2 if targets > 1 else _CHAINS

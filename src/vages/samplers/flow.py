@@ -1,0 +1,94 @@
+"""The score of a noise-conditional model at a level, by which its probability-flow ODE runs.
+
+    dv/dσ = −σ ∇_v log p_σ(v)
+
+The score is mean_i ∇_v log p̃_σ(v, h_i) with h_i ~ q(h | v, σ), or that of a given h. With guidance w it is that of the
+examples without a label, and w times the difference that the label makes (Ho and Salimans 2022):
+
+    s(v) = s(v | none) + w (s(v | label) − s(v | none))
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vages.models import EBLVM
+
+NO_LABEL = -1  # the label of examples without one
+
+
+class Flow(eqx.Module):
+    """A model, where its h come from, and how far the label guides: all that the ODE is a function of."""
+
+    model: EBLVM
+    posterior: Any = None
+    samples: int = eqx.field(static=True, default=1)  # of h for each gradient
+    guidance: float | None = eqx.field(static=True, default=None)
+
+    @property
+    def cost(self) -> int:
+        """Gradients of the energy for one score."""
+        return 1 if self.guidance is None else 2
+
+    def score(self, key: PRNGKeyArray, v: Array, sigma: Array, h: Any, context: Any) -> tuple[Array, Any]:
+        """∇_v log p_σ(v) of one example, and an h that it was computed from; h is drawn where it is None."""
+        score, found = self._score(key, v, sigma, h, context)
+        if self.guidance is None:
+            return score, found
+        without = context | {"label": jnp.full_like(context["label"], NO_LABEL)}
+        free, _ = self._score(key, v, sigma, h, without)
+        return free + self.guidance * (score - free), found
+
+    def slope(self, key: PRNGKeyArray, v: Array, sigma: Array, h: Any, context: Any) -> tuple[Array, Any]:
+        """dv/dσ of each row, and the h that it was computed from."""
+        one = lambda key, v, h, context: self.score(key, v, sigma, h, context)
+        score, found = jax.vmap(one)(jax.random.split(key, len(v)), v, h, context)
+        return -sigma * score, found
+
+    def _score(self, key: PRNGKeyArray, v: Array, sigma: Array, h: Any, context: Any) -> tuple[Array, Any]:
+        model, context = self.model, {**context, "sigma": sigma}
+        features, pullback = jax.vjp(lambda v: model.features(v, context), v)
+        if h is None:
+            q = self.posterior(model, features, v, context).hard()
+            h = jax.tree.map(lambda x: x[0], jax.tree.map(lambda x: x[None], q).sample(key, self.samples))
+        else:
+            h = jax.tree.map(lambda x: x[None], h)
+        mean = lambda features: jnp.mean(jax.vmap(lambda h: model.log_joint(features, h))(h))
+        score = pullback(jax.grad(mean, allow_int=True)(features))[0]
+        return score, jax.tree.map(lambda x: x[0], h)
+
+
+def check_flow(flow: Flow, h: Any, context: Any) -> None:
+    """Raise unless there are latents to compute scores from, and labels that guide."""
+    model = flow.model
+    if "sigma" in context:
+        raise ValueError("context: expected no level, as the ODE goes through all of them, got 'sigma'; leave it out")
+    if hasattr(model, "check_context"):
+        model.check_context(context)  # pyright: ignore[reportAttributeAccessIssue]
+    if flow.posterior is None and h is None and model.h.size:
+        raise TypeError(f"posterior: expected one to draw {model.h!r} from, got None; give it, or hold h")
+    if flow.guidance is not None:
+        labels = context.get("label")
+        if labels is None or np.any(np.asarray(labels) == NO_LABEL):
+            got = "none" if labels is None else f"{NO_LABEL}, which is none"
+            raise ValueError(f'guidance: expected a label to guide to, got {got}; give context={{"label": 3}}, say')
+
+
+def noise_levels(
+    model: EBLVM, steps: int, *, sigma_min: float | None, sigma_max: float | None, rho: float
+) -> Float[np.ndarray, "steps"]:
+    """σ from `sigma_max` to `sigma_min`, those of the model where they are None, evenly spaced in σ^(1/rho)."""
+    ends = []
+    for name, own in (("sigma_max", sigma_max), ("sigma_min", sigma_min)):
+        level = getattr(model, name, None) if own is None else own
+        if level is None:
+            raise ValueError(f"{name}: expected a level, as {type(model).__name__} has none, got None; give it")
+        ends.append(float(level))
+    if ends[0] <= ends[1]:
+        raise ValueError(f"sigma_max: expected more than sigma_min, {ends[1]:g}, got {ends[0]:g}; raise it")
+    first, last = (end ** (1 / rho) for end in ends)
+    return np.linspace(first, last, steps) ** rho

@@ -1,5 +1,6 @@
 """What a learner can be asked for beside its objective: changing rates, clipped gradients, averages, narrow numbers."""
 
+import math
 from functools import cache
 
 import equinox as eqx
@@ -10,12 +11,14 @@ import optax
 import pytest
 
 from errors import refused
-from vages import Batch
+from small_nets import filled, normal, quick
+from vages import Batch, NoiseConditionalEBLVM, Real, normalize_weights, normalized_adam
 from vages.models import LinearGaussian
 from vages.objectives import DSM, BiDSM, Variational
 from vages.optimizers import adam, apply, learning_rate
 from vages.posteriors import GaussianPosterior
 from vages.training.learner import Learner
+from vages.training.selection import weights_of
 
 KEY, ZERO = jax.random.key(0), jnp.zeros((), jnp.int32)
 
@@ -204,6 +207,74 @@ def test_averages_are_of_model_and_posterior_and_forget_the_start_quickly():
             ]
             for a, b in zip(average, jax.tree.leaves(getattr(state.averages, part)), strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_several_averages_in_one_run():
+    """Each is that of a run with its decay alone; the first is the one that counts."""
+    (both, _), (first, _), (second, _) = history(ema=(0.2, 0.9)), history(ema=0.2), history(ema=0.9)
+    learner = Learner(DSM(0.5, Variational(2)), learning_rate=0.05, ema=(0.2, 0.9))
+    kept = learner.averages(both[-1])
+    assert list(kept) == [0.2, 0.9]
+    assert weights_of(both[-1]) is both[-1].averages
+    for decay, alone in ((0.2, first), (0.9, second)):
+        for a, b in zip(jax.tree.leaves(kept[decay]), jax.tree.leaves(alone[-1].averages), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+    assert len(jax.tree.leaves(first[-1].more_averages)) == 0  # a state of one decay is what it was
+    for wrong in ((), (0.9, 0.9), (0.9, 1.0)):
+        with refused("ema"):
+            Learner(DSM(0.5, Variational(2)), learning_rate=0.05, ema=wrong)
+
+
+NORMALIZED = {".linear": 0, ".scale": 0, ".readout": 0, ".weight": 3}  # how their names end, and the axis of outputs
+
+
+def unet_model():
+    model = lambda key: NoiseConditionalEBLVM.images(
+        key, (1, 4, 4), sigma_data=0.5, h=Real(2), widths=(4, 6), blocks=1, features=3, head_width=4, embedding=6
+    )
+    return jax.tree.map(lambda x: 1.5 * x, filled(model))
+
+
+def test_normalized_weights_keep_their_norm_and_the_function():
+    model, u = normalize_weights(unet_model()), normal(0, 1, 4, 4)
+    model = eqx.tree_at(lambda m: m.network.gain, model, jnp.ones(()))
+    long = eqx.tree_at(lambda m: m.network.stem.weight, model, replace_fn=lambda w: 3 * w)
+    again = normalize_weights(long)
+    found = quick(lambda *models: [model.network(u, jnp.asarray(0.1)) for model in models])(model, long, again)
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    norms = np.linalg.norm(np.asarray(again.network.stem.weight).reshape(-1, 4), axis=0)
+    np.testing.assert_allclose(norms, math.sqrt(9 * 2), rtol=1e-4)
+
+
+def test_a_step_on_normalized_weights():
+    """Against the formulas, by the names of the parameters; one step of Adam is the sign of the gradient."""
+    params = eqx.filter(unet_model(), eqx.is_inexact_array)
+    gradient = jax.tree.map(lambda x: jnp.asarray(np.random.default_rng(x.size).normal(size=x.shape), x.dtype), params)
+    optimizer = normalized_adam(0.01, slow=0.3, clip=None)
+    with jax.numpy_dtype_promotion("standard"):
+        updates, _ = optimizer.update(gradient, optimizer.init(params), params)
+    seen = set()
+    leaves = zip(
+        jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(gradient), jax.tree.leaves(updates), strict=True
+    )
+    for (path, weight), slope, update in leaves:
+        name, weight, step = jax.tree_util.keystr(path), np.asarray(weight), -0.01 * np.sign(slope)
+        axis = next((axis for end, axis in NORMALIZED.items() if name.endswith(end)), None)
+        if name.startswith(".head") or axis is None:
+            kind = "plain" if weight.ndim > 1 else "slow"
+            expected = step * (weight.shape[1] ** -0.5 if weight.ndim > 1 else 0.3)
+        else:
+            kind, others = "normalized", tuple(i for i in range(weight.ndim) if i != axis)
+            after = weight + step
+            norm = np.sqrt((after**2).sum(axis=others, keepdims=True))
+            expected = after * math.sqrt(weight.size / weight.shape[axis]) / norm - weight
+        np.testing.assert_allclose(update, expected, rtol=2e-3, atol=2e-4)
+        seen.add(kind)
+    assert seen == {"normalized", "plain", "slow"}
+    with refused("clip", got=0.0):
+        normalized_adam(0.01, clip=0.0)
 
 
 @pytest.mark.optimised

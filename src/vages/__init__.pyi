@@ -84,6 +84,8 @@ from .objectives import perturb as perturb
 from .objectives import vages_dsm as vages_dsm
 from .optimizers import adam as adam
 from .optimizers import learning_rate as learning_rate
+from .optimizers import normalize_weights as normalize_weights
+from .optimizers import normalized_adam as normalized_adam
 from .posteriors import BernoulliPosterior as BernoulliPosterior
 from .posteriors import CategoricalPosterior as CategoricalPosterior
 from .posteriors import Corrector as Corrector

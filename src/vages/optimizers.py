@@ -1,4 +1,7 @@
-"""Optimizers are Optax's. Here: Adam as the paper uses it, its learning rates, and a step of any optimizer."""
+"""Optimizers are Optax's. Here: Adam as the paper uses it, its learning rates, and a step of any optimizer.
+
+And for networks that divide weights by their norm (`UNet`), transformations that keep that norm.
+"""
 
 import math
 from numbers import Real
@@ -11,6 +14,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from vages.checks import check_kind
+from vages.nets.scaling import Scaling, map_scaling
 
 Rate = float | optax.Schedule
 Decay = Literal["constant", "cosine"]
@@ -49,6 +53,64 @@ def adam(
     rate = cast("Rate", learning_rate)
     after = (optax.scale_by_adam(b1=b1, b2=b2, eps_root=1e-16), optax.scale_by_learning_rate(rate))
     return optax.chain(*after) if clip is None else optax.chain(optax.clip_by_global_norm(clip), *after)
+
+
+def normalized_adam(
+    learning_rate: Rate, *, b1: float = 0.9, b2: float = 0.99, clip: float | None = 1.0, slow: float = 0.3
+) -> optax.GradientTransformation:
+    """Adam for networks that divide weights by their norm (Karras et al. 2024), in one chain of Optax:
+
+    the gradient clipped to norm `clip`, Adam, `scale_by_size(slow)`, the learning rate, `renormalize()`. A rate is
+    then the relative change of a step for all matrices: 0.006 for a U-Net, say.
+    """
+    steps = (optax.scale_by_adam(b1=b1, b2=b2), scale_by_size(slow), optax.scale_by_learning_rate(learning_rate))
+    if clip is not None and not clip > 0:
+        raise ValueError(f"clip: expected a positive norm, got {clip}; give None to clip nothing")
+    return optax.chain(*([] if clip is None else [optax.clip_by_global_norm(clip)]), *steps, renormalize())
+
+
+def scale_by_size(slow: float = 0.3) -> optax.GradientTransformation:
+    """Steps in proportion to the entries of a parameter.
+
+    Those of normalized weights are of size 1, and steps stay as they are. Those of other matrices are of size
+    1 / √inputs. Numbers and biases take `slow` of a step.
+    """
+
+    def one(scaling: Scaling, step: Array) -> Array:
+        if scaling.unit:
+            return step
+        return step * (slow if step.ndim < 2 else _inputs(step, scaling) ** -0.5)
+
+    return optax.stateless(lambda updates, params: map_scaling(one, updates))
+
+
+def renormalize() -> optax.GradientTransformation:
+    """Normalized weights return to norm √inputs for each output, after the step: the last of a chain.
+
+    The network divides by the norm, so that its function is that of the step without this. But a gradient is orthogonal
+    to the weights, whose norm would thus grow with every step, and a step of the same length would mean less and less.
+    """
+
+    def one(scaling: Scaling, weight: Array, step: Array) -> Array:
+        return _at_norm(weight + step, scaling) - weight if scaling.normalized else step
+
+    return optax.stateless(lambda updates, params: map_scaling(one, params, updates))
+
+
+def normalize_weights(module: Any) -> Any:
+    """The module with its normalized weights at the norm that `renormalize` returns them to; its function is kept."""
+    at_norm = lambda scaling, weight: _at_norm(weight, scaling) if scaling.normalized else weight
+    return eqx.combine(map_scaling(at_norm, trainable(module)), module)
+
+
+def _inputs(weight: Array, scaling: Scaling) -> int:
+    return weight.size // weight.shape[scaling.out]
+
+
+def _at_norm(weight: Array, scaling: Scaling) -> Array:
+    others = tuple(axis for axis in range(weight.ndim) if axis != scaling.out % weight.ndim)
+    norm = jnp.sqrt(jnp.sum(weight**2, axis=others, keepdims=True))
+    return weight * (_inputs(weight, scaling) ** 0.5 / (norm + 1e-4))
 
 
 def as_optimizer(name: str, optimizer: Any, rate: Rate | None = None) -> optax.GradientTransformation:

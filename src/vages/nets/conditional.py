@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.nets.network import check_size
 from vages.nets.readout import Readout, at_least_float32
+from vages.nets.scaling import UNIT_ENTRIES, normalized_along
 
 Layer = TypeVar("Layer", bound=eqx.Module)
 
@@ -50,8 +51,8 @@ class Embedding(eqx.Module):
     A label that is no class, −1 say, stands for an example without a label.
     """
 
-    linear: Float[Array, "size size"]
-    labels: Float[Array, "classes size"] | None
+    linear: Float[Array, "size size"] = eqx.field(metadata=normalized_along(0))
+    labels: Float[Array, "classes size"] | None = eqx.field(metadata=UNIT_ENTRIES)
 
     def __init__(self, key: PRNGKeyArray, size: int, classes: int = 0):
         check_size(embedding=size)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.nets.conditional import Embedding, blend, silu, unit
 from vages.nets.network import check_size
 from vages.nets.readout import at_least_float32
+from vages.nets.scaling import normalized_along
 
 _RESIDUAL = 0.3  # share of a block's change in its result
 _HEAD = 64  # channels of an attention head, or more
@@ -21,7 +22,7 @@ class Conv(eqx.Module):
     Images are (height, width, channels) throughout, the layout that GPUs and CPUs convolve.
     """
 
-    weight: Float[Array, "side side in out"]
+    weight: Float[Array, "side side in out"] = eqx.field(metadata=normalized_along(-1))
 
     def __init__(self, key: PRNGKeyArray, channels: int, out: int, side: int):
         self.weight = jax.random.normal(key, (side, side, channels, out))
@@ -69,7 +70,7 @@ class Block(eqx.Module):
     first: Conv
     second: Conv
     shortcut: Conv | None
-    scale: Float[Array, "out embedding"]
+    scale: Float[Array, "out embedding"] = eqx.field(metadata=normalized_along(0))
     gain: Float[Array, ""]
     attention: Attention | None
     resample: str = eqx.field(static=True)
@@ -128,7 +129,7 @@ class UNet(eqx.Module):
     decoder: list[Block]
     last: Conv
     gain: Float[Array, ""]
-    readout: Float[Array, "out lowest"]
+    readout: Float[Array, "out lowest"] = eqx.field(metadata=normalized_along(0))
     in_shape: tuple[int, int, int] = eqx.field(static=True)
     out_size: int = eqx.field(static=True)
     classes: int = eqx.field(static=True)

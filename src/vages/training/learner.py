@@ -47,6 +47,7 @@ class LearnerState(NamedTuple):
     averages: Averages | None
     step: Int[Array, "..."]  # iterations made
     rate: Float[Array, "..."]  # a factor of both learning rates, 1 until a run has to recover
+    more_averages: tuple[Averages, ...] = ()  # of the further decays of a learner that has several
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +58,11 @@ class Learner:
     posterior has the same optimizer with a state of its own, or `posterior_optimizer`. Schedules of both count
     iterations. A posterior without parameters is left alone.
 
-    `ema` keeps averages of model and posterior with that decay, less in the first iterations. `compute_dtype`, say
-    bfloat16, is what features and the posterior's network are computed in; parameters, energies and all that is
-    accumulated stay as they are.
+    `ema` keeps averages of model and posterior with that decay, less in the first iterations. With several decays, the
+    first is the one that is evaluated, selected and used, and `learner.averages(state)` has all of them, by decay.
+
+    `compute_dtype`, say bfloat16, is what features and the posterior's network are computed in; parameters, energies
+    and all that is accumulated stay as they are.
     """
 
     objective: Any
@@ -69,7 +72,7 @@ class Learner:
     learning_rate: Rate | None = None
     posterior_steps: int = 5
     divergence: Divergence = kl
-    ema: float | None = None
+    ema: float | tuple[float, ...] | None = None
     compute_dtype: DTypeLike | None = None
     _own: Objective = field(init=False, repr=False)
     _optimizers: tuple[optax.GradientTransformation, optax.GradientTransformation] = field(init=False, repr=False)
@@ -88,14 +91,26 @@ class Learner:
             check_differentiable("posterior_optimizer", both[1])
         check_count("posterior_steps", self.posterior_steps, 0, "give 5, say")
         check_kind("divergence", self.divergence, Divergence, "a Divergence", "give vages.kl or vages.fisher itself")
-        if self.ema is not None and not 0 <= self.ema < 1:
-            raise ValueError(f"ema: expected a decay from 0 to below 1, got {self.ema}; 0.999 is usual")
+        for decay in self._decays:
+            if not 0 <= decay < 1:
+                raise ValueError(f"ema: expected a decay from 0 to below 1, got {decay}; 0.999 is usual")
+        if self.ema == () or len(set(self._decays)) < len(self._decays):
+            raise ValueError(f"ema: expected decays that differ, got {self.ema}; None keeps no averages")
         self._check_dtype(self._own)
 
     @property
     def optimizers(self) -> tuple[Any, Any]:
         """Those of the model and of the posterior."""
         return self._optimizers
+
+    @property
+    def _decays(self) -> tuple[float, ...]:
+        return () if self.ema is None else self.ema if isinstance(self.ema, tuple) else (self.ema,)
+
+    def averages(self, state: LearnerState) -> dict[float, Averages]:
+        """Averages of model and posterior by their decay; none without `ema`."""
+        kept = () if state.averages is None else (state.averages, *state.more_averages)
+        return dict(zip(self._decays, kept, strict=True))
 
     def init(
         self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, batch: int | np.integer, context: Any = None
@@ -113,6 +128,7 @@ class Learner:
             None if self.ema is None else Averages(model, posterior),
             jnp.zeros((), jnp.int32),
             jnp.ones((), jnp.float32),
+            tuple(Averages(model, posterior) for _ in self._decays[1:]),
         )
 
     def step(self, key: PRNGKeyArray, state: LearnerState, batch: Batch) -> tuple[LearnerState, Metrics]:
@@ -148,9 +164,19 @@ class Learner:
         (after, extras), optimizer_state = apply(
             self._optimizers[0], gradient, state.optimizer, trained, state.step, state.rate
         )
-        averages = None if self.ema is None else _averaged(self.ema, state, Averages(after, posterior))
+        now = Averages(after, posterior)
+        averages = [_averaged(decay, old, state, now) for decay, old in self.averages(state).items()]
         return LearnerState(
-            after, posterior, extras, carry, optimizer_state, posterior_state, averages, state.step + 1, state.rate
+            after,
+            posterior,
+            extras,
+            carry,
+            optimizer_state,
+            posterior_state,
+            averages[0] if averages else None,
+            state.step + 1,
+            state.rate,
+            tuple(averages[1:]),
         ), metrics
 
     def _low_model(self, model: EBLVM) -> EBLVM:
@@ -235,9 +261,9 @@ def _widened(batch: Batch, dtype: Any) -> Batch:
     return jax.tree.map(lambda x: x.astype(dtype) if is_narrow(x) else x, batch)
 
 
-def _averaged(decay: float, state: LearnerState, now: Averages) -> Averages:
+def _averaged(decay: float, before: Averages, state: LearnerState, now: Averages) -> Averages:
     """The averages after this iteration; the first of them forget the start quickly."""
     made = state.step.astype(state.rate.dtype)
     share = 1 - jnp.minimum(decay, (1 + made) / (10 + made))
     mix = lambda old, new: old + share.astype(new.dtype) * (new - old)
-    return jax.tree.map(lambda old, new: mix(old, new) if eqx.is_inexact_array(new) else new, state.averages, now)
+    return jax.tree.map(lambda old, new: mix(old, new) if eqx.is_inexact_array(new) else new, before, now)

@@ -217,6 +217,27 @@ def test_inpainting_has_the_law_of_its_scheme():
     assert drawn.gradients == n * (2 * 3 * 17 + 1)
 
 
+class Curved(Levels):
+    """The slope of the second entry is 100 times the square of the first."""
+
+    @property
+    def v(self):
+        return Real(2)
+
+    def features(self, v, context=None):
+        return 100 * v[1] * v[0] ** 2
+
+
+def test_held_entries_have_the_noise_of_the_level():
+    """Around 0 at levels 1 and 0.5, their squares carry the other entry to 28.125 ε² + 6.25 ε'²; within 6 errors."""
+    n = 500
+    held = Held(jnp.asarray([True, False]), jnp.zeros(2))
+    heun = Heun(steps=2, sigma_max=1.0, sigma_min=0.5, resample=1)
+    moved = np.asarray(sample(jax.random.key(0), Curved(), n, held=held, sampler=heun).v)[:, 1]
+    error = math.sqrt((2 * 28.125**2 + 2 * 6.25**2 + 1) / n)
+    assert abs(moved.mean() - 34.375) < 6 * error
+
+
 def test_inpainting_approaches_the_conditional():
     """The bias falls as one over the number of repeats; of the mean of each entry, in standard deviations."""
     gain = COVARIANCE[1:, 0] / COVARIANCE[0, 0]

@@ -20,6 +20,7 @@ import pytest
 from PIL import Image
 
 from vages.app.recipes import as_recipe
+from vages.app.recipes.finding import find_recipe
 from vages.app.runs import run_recipe
 from vages.app.runs.config import reopened
 from vages.app.settings import DEEP_PRESETS
@@ -67,9 +68,10 @@ def trained(recipe, path):
 
 
 @contextmanager
-def explored(run, folder):
+def explored(run, folder, *words):
     """The command, and the address that it says; it is ended by Ctrl-C, where it has not ended before."""
     command = [sys.executable, "-c", "from vages.app.cli import main; main()", "explore", str(run), "--no-browser"]
+    command += map(str, words)
     with (folder / "stderr").open("w") as errors:
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder)
     try:
@@ -125,4 +127,18 @@ def test_taking_turns(tmp_path):
         with node("turns.mjs", address, MODULES) as visitors:
             out, _ = visitors.communicate(timeout=120)
             assert visitors.returncode == 0, out
+    ended_well(server, work)
+
+
+def test_rows(tmp_path):
+    """A run of an own recipe, whose examples are points on the plane."""
+    example = Path(__file__).parent.parent / "examples" / "own_curve.py"
+    quick = '\nfrom dataclasses import replace\nrecipe = replace(recipe, sampler=vages.MCMC("mala", warmup=300))\n'
+    (recipe := tmp_path / "own_curve.py").write_text(example.read_text() + quick)
+    run_recipe(find_recipe(str(recipe)).with_(steps=200, rows=400), tmp_path / "run")
+    (work := tmp_path / "work").mkdir()
+    with explored(tmp_path / "run", work, "--recipe", recipe) as (server, address):
+        with node("rows.mjs", address, MODULES, os.environ.get("VAGES_SCREENSHOTS", "")) as player:
+            out, _ = player.communicate(timeout=400)
+            assert player.returncode == 0, out
     ended_well(server, work)

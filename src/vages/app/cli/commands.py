@@ -42,7 +42,7 @@ COMMANDS = {
         inpaint, "look", "complete examples of which a part is hidden", f"vages inpaint {_RUN} --mask left"
     ),
     "embed": Command(embed, "look", "posterior means of all examples, and what they tell", f"vages embed {_RUN}"),
-    "explore": Command(explore, "look", "play with a deep model in the browser", f"vages explore {_RUN}"),
+    "explore": Command(explore, "look", "play with a model in the browser", f"vages explore {_RUN}"),
     "report": Command(report, "look", "one HTML page of a run or an experiment", f"vages report {_RUN}"),
     "evaluate": Command(
         evaluate, "measure", "how right a model is, and how good images are", f"vages evaluate {_RUN} --measure model"

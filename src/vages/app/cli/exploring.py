@@ -1,10 +1,10 @@
-"""`vages explore`: a page to play with what a deep run learnt."""
+"""`vages explore`: a page to play with what a run learnt."""
 
 from importlib.util import find_spec
 
 from vages.app.cli.opening import opened
 from vages.app.cli.options import Data, RecipeFile, Run
-from vages.app.output.console import bar
+from vages.app.output.console import bar, waiting
 
 
 def explore(
@@ -17,8 +17,10 @@ def explore(
     recipe: RecipeFile = None,
     recipe_changed: bool = False,
 ) -> int:
-    """Play with a deep model in the browser: its latents, its chains, and images completed.
+    """Play with a model in the browser: its latents, its chains, and what it completes.
 
+    Of a deep model, images; of any other, rows of the data on a plane of two coordinates, with the density where rows
+    are points on a plane, draws by chains, coordinates that are held, and walks between two rows.
     The page is served to this machine alone, until Ctrl-C. It needs pip install 'vages[explore]'.
 
     Args:
@@ -36,12 +38,15 @@ def explore(
     if find_spec("nicegui") is None:
         raise ValueError("explore: expected NiceGUI to be installed, got none; pip install 'vages[explore]'")
     from vages.app.explore.app import serve
-    from vages.app.runs.gallery import check_images
     from vages.app.runs.playground import playground
+    from vages.app.runs.vectors import vectors
 
     with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded:
-        check_images(loaded)
-        with bar() as progress:
-            ready = playground(loaded, progress=progress)
+        if loaded.recipe.parts is None or loaded.recipe.annealed is None:
+            with waiting("looking at the data"):
+                ready = vectors(loaded)
+        else:
+            with bar() as progress:
+                ready = playground(loaded, progress=progress)
         serve(ready, port, browser=not no_browser, say=lambda text: print(text, flush=True))
     return 0

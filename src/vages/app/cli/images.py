@@ -178,10 +178,10 @@ def embed(
     out: Annotated[Path | None, new("embedding")] = None,
     json: bool = False,
 ) -> int:
-    """Write the posterior means of all images, and say how well they tell the classes apart.
+    """Write the posterior means of all examples, and say how well they tell the classes apart.
 
     OUT gets embedding.npz (the means, and the labels where there are any) and result.json. Where there are labels, a
-    linear classifier is trained on the training images and tested on the test images, on means and on pixels.
+    linear classifier is trained on the training examples and tested on the test examples, on means and on pixels.
     (CIFAR10 and MNIST keep two CPU cores busy for a minute or two.)
 
     Args:
@@ -211,7 +211,7 @@ def embed(
             told = "" if one["converged"] else ", not converged"
             say(f"linear probe on {what}: {one['accuracy']:.4f} ± {one['standard_error']:.4f}{told}")
         say(f"most frequent class: {probe['most frequent class']:.4f}")
-        say(f"accuracies on {probe['tested on']} test images, after training on {probe['trained on']} others")
+        say(f"accuracies on {probe['tested on']} test examples, after training on {probe['trained on']} others")
     return _told(kept, json)
 
 

@@ -1,1 +1,1 @@
-"""A local web page for exploring a deep run. It needs the extra `vages[explore]`."""
+"""A local web page for exploring a run. It needs the extra `vages[explore]`."""

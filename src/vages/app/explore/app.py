@@ -16,6 +16,7 @@ from vages.app.explore.security import Guard
 from vages.app.explore.visitors import Visitors
 from vages.app.explore.worker_pool import Turns
 from vages.app.runs.playground import Playground
+from vages.app.runs.vectors import Vectors
 
 CONNECTIONS = 256  # open at a time, with those of other users, who are answered with 403
 _ICON = (
@@ -24,7 +25,9 @@ _ICON = (
 )
 
 
-def serve(playground: Playground, port: int = 0, *, browser: bool = True, say: Callable[[str], object] = print) -> None:
+def serve(
+    ready: Playground | Vectors, port: int = 0, *, browser: bool = True, say: Callable[[str], object] = print
+) -> None:
     """Serve the page on 127.0.0.1 until Ctrl-C, which raises KeyboardInterrupt; port 0 is a free one.
 
     `say` is given the address, on which `browser` opens a window. The address holds a secret token.
@@ -34,7 +37,7 @@ def serve(playground: Playground, port: int = 0, *, browser: bool = True, say: C
         turns, token = Turns(), new_token()
         server = uvicorn.Server(
             uvicorn.Config(
-                application(playground, turns, port, token),
+                application(ready, turns, port, token),
                 http="h11",  # its headers are limited; those of httptools are not
                 log_level="error",
                 limit_concurrency=CONNECTIONS,
@@ -54,13 +57,13 @@ def serve(playground: Playground, port: int = 0, *, browser: bool = True, say: C
                 turns.close()
 
 
-def application(playground: Playground, turns: Turns, port: int, token: str) -> ASGIApp:
+def application(ready: Playground | Vectors, turns: Turns, port: int, token: str) -> ASGIApp:
     """The page behind its guard, under a path that begins with the token."""
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(
         outer,
-        root=lambda: page(playground, turns),
-        title=f"{playground.run.path.resolve().name} · vages",
+        root=lambda: page(ready, turns),
+        title=f"{ready.run.path.resolve().name} · vages",
         favicon=_ICON,
         mount_path=f"/{token}",
         dark=None,

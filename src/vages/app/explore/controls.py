@@ -38,6 +38,10 @@ def accepted(element: Element, event: str, args: list[Any]) -> Accepted:
     value = _only(args)
     if isinstance(element, ui.slider):
         return Accepted([_number(value, element.props["min"], element.props["max"])], SLIDE)
+    if isinstance(element, ui.checkbox):
+        if not isinstance(value, bool):
+            raise Refused("expected true or false")
+        return Accepted([value], ACTION)
     if isinstance(element, ui.select):
         index = _index(_entry(value, "value"), len(element.options))
         return Accepted([{"value": index}], ACTION)

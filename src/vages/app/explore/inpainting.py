@@ -69,7 +69,7 @@ def inpainting(visit: Visit) -> None:
                 brush.props('aria-label="Size of the brush, in pixels"')
         with ui.element("div").classes("wide"):
             stage = Stage(visit, "Complete", "Completion")
-            stage.start.on_click(complete)
+            stage.controls.start.on_click(complete)
     visit.on_image(another)
 
 

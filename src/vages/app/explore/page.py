@@ -1,37 +1,36 @@
-"""The page: an image on the left, three things to do with it on the right."""
+"""The page: an image on the left, three things to do with it on the right; or a plane of rows in its place."""
 
-from html import escape
+from functools import partial
 from math import prod
-from pathlib import Path
 
-from nicegui import events, ui
+from nicegui import ui
 
 from vages.app.explore.choosing import choosing
 from vages.app.explore.inpainting import inpainting
+from vages.app.explore.layout import heading, tabbed
 from vages.app.explore.moving import moving
+from vages.app.explore.rows import rows_page
 from vages.app.explore.session import Visit
 from vages.app.explore.watching import watching
 from vages.app.explore.worker_pool import Turns
 from vages.app.runs.playground import Playground
+from vages.app.runs.vectors import Vectors
 
-STYLE = Path(__file__).with_name("style.css")
+
+def page(ready: Playground | Vectors, turns: Turns) -> None:
+    """Lay out one visitor's page."""
+    if isinstance(ready, Vectors):
+        rows_page(ready, turns)
+    else:
+        _images_page(ready, turns)
 
 
-def page(playground: Playground, turns: Turns) -> None:
-    """Lay out one visitor's page; its chain stops when the page is closed."""
+def _images_page(playground: Playground, turns: Turns) -> None:
     visit = Visit(playground, turns)
-    client = ui.context.client
-    client.on_connect(visit.player.come)
-    client.on_disconnect(lambda: None if client.has_socket_connection else visit.player.leave())
-    ui.add_css(STYLE)
     run = playground.run
     latents = f"{prod(playground.model.h.shape)} latents" if run.has_latents else "no latents"
-    with ui.element("header").classes("title"):
-        ui.html(escape(run.path.resolve().name), tag="h1", sanitize=False)
-        about = (
-            f"{run.settings.data} · {run.settings.method} · {latents} · {run.weights}, checkpoint of step {run.step:,}"
-        )
-        ui.label(about).classes("quiet")
+    about = f"{run.settings.data} · {run.settings.method} · {latents} · {run.weights}, checkpoint of step {run.step:,}"
+    heading(run.path.resolve().name, about, visit.player)
     with ui.element("div").classes("columns"):
         choosing(visit)
         with ui.element("section").classes("doing"):
@@ -40,16 +39,13 @@ def page(playground: Playground, turns: Turns) -> None:
             opened = {}
             visit.panel = next(iter(panels))
 
-            async def change(event: events.ValueChangeEventArguments) -> None:
+            async def change(name: str) -> None:
                 visit.player.stop()
-                visit.panel = event.value
-                if (redraw := opened[event.value]) is not None:
+                visit.panel = name
+                if (redraw := opened[name]) is not None:
                     await redraw()
 
-            with ui.tabs().props("no-caps align=left").classes("tabs") as tabs:
-                for name in panels:
-                    ui.tab(name)
-            with ui.tab_panels(tabs, value=visit.panel, on_change=change).props("keep-alive"):
-                for name, panel in panels.items():
-                    with ui.tab_panel(name):
-                        opened[name] = panel(visit)
+            def lay_out(name: str) -> None:
+                opened[name] = panels[name](visit)
+
+            tabbed({name: partial(lay_out, name) for name in panels}, change)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 from nicegui import ui
 
-from vages.app.explore.worker_pool import Busy, Player, Turns
+from vages.app.explore.worker_pool import Busy, Player, Seen, Turns, Watched
 from vages.app.runs.playground import Length, Playground
 from vages.app.runs.watching import Chain, Snapshot
 
@@ -42,12 +42,19 @@ class Visit:
 
     async def play(self, make: Callable[[], Chain], show: Callable[[Snapshot], object], pause: float = 0.0) -> bool:
         """Run a chain, or say why not and return False."""
-        try:
-            await self.player.play(make, show, pause)
-        except (Busy, RuntimeError) as error:  # of a device without memory, say
-            tell(str(error).partition("\n")[0])
-            return False
-        return True
+        return await play(self.player, make, show, pause)
+
+
+async def play(
+    player: Player, make: Callable[[], Watched[Seen]], show: Callable[[Seen], object], pause: float = 0.0
+) -> bool:
+    """Run what is watched, or say why not and return False."""
+    try:
+        await player.play(make, show, pause)
+    except (Busy, RuntimeError, ValueError) as error:  # of a device without memory, or a model that cannot be drawn
+        tell(str(error).partition("\n")[0])
+        return False
+    return True
 
 
 def tell(message: str) -> None:

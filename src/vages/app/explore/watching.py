@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 from nicegui import ui
 
+from vages.app.explore.chain_controls import ChainControls
 from vages.app.explore.pictures import picture, show
 from vages.app.explore.session import Visit
 from vages.app.runs.playground import TOGETHER
@@ -16,45 +17,35 @@ MOMENTS = 10
 
 
 class Stage:
-    """Buttons that start and stop, how far the chains are, and the pictures of all of them."""
+    """Controls of four chains, and the pictures of all of them."""
 
     def __init__(self, visit: Visit, start: str, alt: str):
-        self._visit = visit
-        with ui.row().classes("buttons"):
-            self.start = ui.button(start).props("unelevated no-caps")
-            self.stop = ui.button("Stop", on_click=visit.player.stop).props("outline no-caps")
-        self._bar = ui.linear_progress(0.0, show_value=False, size="4px")
-        self._bar.props('aria-label="Steps done" instant-feedback')
-        self._told = ui.label("").classes("told").props("role=status")
+        self._visit, self.controls = visit, ChainControls(visit.player, start)
         with ui.element("div").classes("quartet"):
             self._pictures = [picture(f"{alt} {i}") for i in range(1, TOGETHER + 1)]
-        self.stop.disable()
 
     async def play(self, make: Callable[[], Chain], also: Callable[[Snapshot], object] | None = None) -> None:
         """Show a chain until it ends, and say how it ended."""
-        self.stop.enable()
+        self.controls.begin()
         last: Snapshot | None = None
 
         def shown(snapshot: Snapshot) -> None:
             nonlocal last
             last = snapshot
-            self._bar.set_value(snapshot.step / snapshot.steps)
-            self._told.set_text(f"Step {snapshot.step:,} of {snapshot.steps:,}, temperature {snapshot.temperature:.2f}")
+            text = f"Step {snapshot.step:,} of {snapshot.steps:,}, temperature {snapshot.temperature:.2f}"
+            self.controls.at(snapshot.step, snapshot.steps, text)
             for element, image in zip(self._pictures, snapshot.v, strict=True):
                 show(element, image)
             if also is not None:
                 also(snapshot)
 
-        self._told.set_text("Compiling, where it was not done before…")
         await self._visit.play(make, shown, PAUSE)
-        if not self._visit.player.playing:
-            self.stop.disable()
         if last is None:
-            self._told.set_text("")
+            self.controls.end("")
         elif last.diverged.any():
-            self._told.set_text(f"{last.diverged.sum()} of {len(last.diverged)} chains diverged: magenta")
+            self.controls.end(f"{last.diverged.sum()} of {len(last.diverged)} chains diverged: magenta")
         else:
-            self._told.set_text(f"{'Done after' if last.ended else 'Stopped after'} {last.step:,} steps")
+            self.controls.end(f"{'Done after' if last.ended else 'Stopped after'} {last.step:,} steps")
 
 
 def watching(visit: Visit) -> None:
@@ -82,7 +73,7 @@ def watching(visit: Visit) -> None:
         kinds = {"given": "h is the image's posterior mean", "joint": "h is drawn too"}
         given = ui.radio(kinds, value="given").props("inline dense")
     stage = Stage(visit, "Start", "Chain")
-    stage.start.on_click(start)
+    stage.controls.start.on_click(start)
     ui.label("The first chain on its way").classes("subheading")
     with ui.element("div").classes("moments"):
         moments += [picture(f"Moment {i} of {MOMENTS}") for i in range(1, MOMENTS + 1)]

@@ -3,12 +3,27 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
-
-from vages.app.runs.watching import Chain, Snapshot
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+Seen = TypeVar("Seen")
+SeenOut = TypeVar("SeenOut", covariant=True)
 CHAINS = 2  # in all: each keeps the processor or the accelerator busy
+
+
+class Watched(Protocol[SeenOut]):
+    """What runs while it is iterated over: a `Chain` with its snapshots, or `Draws` with their frames."""
+
+    def stop(self) -> None:
+        """End it; any thread may call this."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was ended."""
+        ...
+
+    def __iter__(self) -> Iterator[SeenOut]: ...
 
 
 class Busy(Exception):
@@ -39,7 +54,7 @@ class Player:
 
     def __init__(self, turns: Turns):
         self._turns, self._running = turns, asyncio.Lock()
-        self._chain: Chain | None = None
+        self._chain: Watched[object] | None = None
         self._wanted: object | None = None  # identifies the call of `play` that has not been stopped
         self.gone = False
 
@@ -63,7 +78,7 @@ class Player:
         self.gone = True
         self.stop()
 
-    async def play(self, make: Callable[[], Chain], show: Callable[[Snapshot], object], pause: float = 0.0) -> None:
+    async def play(self, make: Callable[[], Watched[Seen]], show: Callable[[Seen], object], pause: float = 0.0) -> None:
         """Show a chain's snapshots as they come, `pause` seconds apart or more; `Busy` where all turns are taken.
 
         It returns when the chain has ended, was stopped or replaced. The chain is made when its turn has come: of many
@@ -85,13 +100,10 @@ class Player:
                 if self._wanted is not wanted:
                     return
                 snapshots = iter(chain)
-                while (snapshot := await self._turns.run(_next, snapshots)) is not None and not chain.stopped:
+                following = lambda: next(snapshots, None)
+                while (snapshot := await self._turns.run(following)) is not None and not chain.stopped:
                     show(snapshot)
                     await asyncio.sleep(pause)
             finally:
                 self._chain = None
                 self._turns.taken -= 1
-
-
-def _next(snapshots: Iterator[Snapshot]) -> Snapshot | None:
-    return next(snapshots, None)

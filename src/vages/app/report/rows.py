@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float, Num
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from vages.app.report.figures import COLOURS
 
@@ -12,8 +13,15 @@ _MOST = 6  # coordinates in a picture of pairs
 _POINTS = 2000  # of each set
 
 
-def rows_figure(sets: dict[str, Num[np.ndarray, "n d"]]) -> Figure:
+def rows_figure(sets: dict[str, Num[np.ndarray, "n d"]], title: str = "") -> Figure:
     """Each set in a colour: its points on the plane, or the first coordinates pair by pair, with histograms."""
+    figure = _rows_figure(sets)
+    if title:
+        figure.suptitle(title, fontsize=8, wrap=True)
+    return figure
+
+
+def _rows_figure(sets: dict[str, Num[np.ndarray, "n d"]]) -> Figure:
     sets = {name: np.asarray(rows, np.float64)[:_POINTS] for name, rows in sets.items()}
     size = next(iter(sets.values())).shape[1]
     shown = min(size, _MOST)
@@ -44,8 +52,17 @@ def rows_figure(sets: dict[str, Num[np.ndarray, "n d"]]) -> Figure:
     return figure
 
 
-def walk_rows_figure(rows: Float[np.ndarray, "n d"], labels: list[str], data: Num[np.ndarray, "m d"]) -> Figure:
+def walk_rows_figure(
+    rows: Float[np.ndarray, "n d"], labels: list[str], data: Num[np.ndarray, "m d"], title: str = ""
+) -> Figure:
     """The stations of a walk: on the plane over the data, or a line for each over the coordinates."""
+    figure = _walk_rows_figure(rows, labels, data)
+    if title:
+        figure.suptitle(title, fontsize=8, wrap=True)
+    return figure
+
+
+def _walk_rows_figure(rows: np.ndarray, labels: list[str], data: np.ndarray) -> Figure:
     if rows.shape[1] == 2:
         figure = _plane({"data": np.asarray(data, np.float64)[:_POINTS]})
         axes = figure.axes[0]
@@ -59,7 +76,8 @@ def walk_rows_figure(rows: Float[np.ndarray, "n d"], labels: list[str], data: Nu
     axes = figure.subplots()
     picture = axes.imshow(rows, aspect="auto", cmap="viridis", interpolation="nearest")
     axes.set_yticks(range(len(labels)), labels, fontsize=7)
-    axes.set_xlabel("coordinate of v", fontsize=8)
+    axes.set_xlabel("number of the coordinate of v", fontsize=8)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(picture, ax=axes)
     return figure
 
@@ -76,6 +94,8 @@ def _plane(sets: dict[str, np.ndarray]) -> Figure:
         axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
         axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
         axes.set_title(title, fontsize=10)
+        axes.set_xlabel("v[0]", fontsize=8)
+        axes.set_ylabel("v[1]", fontsize=8)
     return figure
 
 

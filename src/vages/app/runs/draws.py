@@ -28,6 +28,7 @@ from vages.terminal import printable
 from vages.training import seed_keys
 
 SHOWN = 1024  # images in a picture, at most
+_NAMED = 8  # coordinates that are named one by one
 
 
 def draw(run: Run, out: Path | None = None, *, count: int = 100, seed: int = 0) -> Kept:
@@ -36,7 +37,7 @@ def draw(run: Run, out: Path | None = None, *, count: int = 100, seed: int = 0) 
     key = _key(run, "samples", seed, count)
     with new_folder(run, "samples", out) as folder:
         began = time.perf_counter()
-        drawn, warned = _sampled(key, run, count)
+        drawn, warned = sampled(key, run, count)
         arrays = _arrays(drawn.v, drawn.h)
         kept = keep(
             folder,
@@ -50,7 +51,8 @@ def draw(run: Run, out: Path | None = None, *, count: int = 100, seed: int = 0) 
                 warned,
                 began,
                 together=True,
-            ),
+            )
+            | _kind(run),
         )
         folder.write_bytes("samples.png", _picture(run, arrays["v"]))
         return kept
@@ -71,14 +73,17 @@ def complete(
         rows = np.sort(np.random.default_rng(seed).permutation(len(examples))[:count])
         originals = np.asarray(examples[rows])
         known = np.tile(originals, (tries, *[1] * len(run.model.v.shape)))
-        drawn, warned = _sampled(key, run, len(known), held=Held(jnp.asarray(~hidden), jnp.asarray(known)))
+        drawn, warned = sampled(key, run, len(known), held=Held(jnp.asarray(~hidden), jnp.asarray(known)))
         arrays = {name: x.reshape(tries, count, *x.shape[1:]) for name, x in _arrays(drawn.v, drawn.h).items()}
         arrays |= {"originals": originals, "hidden": hidden, f"{source}_rows": rows}
-        about = {"mask": printable(mask), "examples": source, "tries": tries}
+        about = _kind(run) | {"mask": printable(mask), "examples": source, "tries": tries}
+        about |= {"drawn": coordinates(hidden), "held": coordinates(~hidden)}
         about |= _about("hidden entries and h together, given the other entries", seed, drawn, warned, began)
         kept = keep(folder, "inpainting", run, arrays, about)
         sets = {"as they were": originals, "completed": arrays["v"].reshape(-1, *originals.shape[1:])}
-        folder.write_bytes("inpainting.png", figure_png(rows_figure({name: _flat(x) for name, x in sets.items()})))
+        title = f"drawn: {about['drawn']}; held: {about['held']}"
+        picture = rows_figure({name: _flat(x) for name, x in sets.items()}, title)
+        folder.write_bytes("inpainting.png", figure_png(picture))
         return kept
 
 
@@ -100,17 +105,16 @@ def walk(
             raise ValueError(f"between: expected numbers of training examples, 0 to {len(train) - 1}, got {one}")
     with new_folder(run, "interpolation", out) as folder:
         began = time.perf_counter()
-        ends = posterior_means(run.model, run.posterior, np.asarray(train[list(chosen)]))
         along = np.linspace(0, 1, rows, dtype=np.float32)
-        h = jax.tree.map(lambda x: _between(x, along), ends)
-        h = _nearest(run.model.h, h)
-        drawn, warned = _sampled(key, run, rows, h=jax.tree.map(jnp.asarray, h))
+        h = latents_between(run, np.asarray(train[list(chosen)]), along)
+        drawn, warned = sampled(key, run, rows, h=h)
         arrays = _arrays(drawn.v, h) | {"along": along, "ends": np.asarray(train[list(chosen)])}
         protocol = "v given h on the line between the posterior means of two training examples"
-        about = {"training_rows": list(chosen)} | _about(protocol, seed, drawn, warned, began)
+        about = _kind(run) | {"training_rows": list(chosen)} | _about(protocol, seed, drawn, warned, began)
         kept = keep(folder, "interpolation", run, arrays, about)
         labels = [f"{share:.2f}" for share in along]
-        picture = walk_rows_figure(_flat(arrays["v"]), labels, _flat(np.asarray(train[:2000])))
+        title = f"from training row {chosen[0]} (0) to {chosen[1]} (1), h between their posterior means"
+        picture = walk_rows_figure(_flat(arrays["v"]), labels, _flat(np.asarray(train[:2000])), title)
         folder.write_bytes("interpolation.png", figure_png(picture))
         return kept
 
@@ -139,18 +143,41 @@ def hidden_entries(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."]
     return hidden.reshape(shape)
 
 
-def _key(run: Run, use: str, seed: int, count: int) -> Any:
-    check_seed(seed)
+def coordinates(chosen: Bool[np.ndarray, "..."]) -> str:
+    """The names of coordinates, and how many more there are."""
+    names = [f"v[{','.join(map(str, place))}]" for place in np.argwhere(chosen)[: _NAMED + 1].tolist()]
+    more = int(chosen.sum()) - _NAMED
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_NAMED])} and {more} more"
+
+
+def _kind(run: Run) -> dict[str, Any]:
+    """What the examples are, for a reader of the result."""
+    return {"of": "images" if run.is_of_images else "rows"}
+
+
+def check_drawable(run: Run, count: int) -> None:
+    """Raise unless so many draws can be made of the run's model, which must need no context."""
     if run.data_has_context:
         raise ValueError(
             f"run: expected a model without a context, got {run.path}, whose data have one; draw in Python with "
             "vages.sample(key, load_run(path, recipe).model, n, context=…)"
         )
     check_memory({"draws": 2 * 4 * count * (run.model.v.size + run.model.h.size)}, "ask for fewer")
+
+
+def latents_between(run: Run, ends: np.ndarray, along: np.ndarray) -> Any:
+    """h on the line between the posterior means of two examples; latents that are no real numbers are rounded."""
+    means = posterior_means(run.model, run.posterior, ends)
+    return jax.tree.map(jnp.asarray, _nearest(run.model.h, jax.tree.map(lambda x: _between(x, along), means)))
+
+
+def _key(run: Run, use: str, seed: int, count: int) -> Any:
+    check_seed(seed)
+    check_drawable(run, count)
     return seed_keys((seed,), use)[0]
 
 
-def _sampled(key: Any, run: Run, count: int, **given: Any) -> tuple[Samples, list[str]]:
+def sampled(key: Any, run: Run, count: int, **given: Any) -> tuple[Samples, list[str]]:
     """The draws, and what the sampler warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SamplingWarning)

@@ -22,22 +22,17 @@ def embed(run: Run, out: Path | None = None, *, progress: Progress | None = None
         raise ValueError(
             f"run: expected a model with latents, got {run.path}, a plain EBM, which has no means to embed"
         )
-    splits, labels, context = run.data.splits, run.data.labels, run.data.context
+    splits, labels = run.data.splits, run.data.labels
     with new_folder(run, "embedding", out) as folder:
         began = time.perf_counter()
-        given = None if context is None else {name: np.concatenate(parts) for name, parts in context.items()}
-        means = posterior_means(run.model, run.posterior, np.concatenate(splits), context=given, progress=progress)
-        cuts = np.cumsum([len(part) for part in splits])[:2]
-        one = {"": means} if not isinstance(means, dict) else {f".{name}": x for name, x in means.items()}
-        arrays = {
-            f"{split}{name}": part
-            for name, x in one.items()
-            for split, part in zip(splits._fields, np.split(x, cuts), strict=True)
+        arrays = _means(run, progress)
+        about: dict[str, Any] = {
+            "protocol": "the mean of q(h | v) for each example",
+            "of": "images" if run.is_of_images else "rows",
         }
-        about: dict[str, Any] = {"protocol": "the mean of q(h | v) for each example"}
         if labels is not None:
             arrays |= {f"{name}_labels": part for name, part in labels._asdict().items()}
-            if len(labels.test) and not isinstance(means, dict):
+            if len(labels.test) and "test" in arrays:
                 pixels = [part.reshape(len(part), -1) for part in (splits.train, splits.test)]
                 about["linear probe"] = {
                     "trained on": len(labels.train),
@@ -47,3 +42,24 @@ def embed(run: Run, out: Path | None = None, *, progress: Progress | None = None
                     "most frequent class": majority_rate(labels.train, labels.test),
                 }
         return keep(folder, "embedding", run, arrays, about | {"seconds": time.perf_counter() - began})
+
+
+def _means(run: Run, progress: Progress | None) -> dict[str, np.ndarray]:
+    """The means of each split, under its name; of mixed latents under SPLIT.LATENT. Mapped rows are not copied."""
+    splits, context = run.data.splits, run.data.context
+    mapped = isinstance(splits.train, np.memmap)
+    sets = [(name,) for name in splits._fields] if mapped else [splits._fields]
+    arrays = {}
+    for names in sets:
+        of = lambda parts, names=names: _joined([getattr(parts, name) for name in names])
+        given = None if context is None else {name: of(parts) for name, parts in context.items()}
+        means = posterior_means(run.model, run.posterior, of(splits), context=given, progress=progress)
+        one = {"": means} if not isinstance(means, dict) else {f".{name}": x for name, x in means.items()}
+        cuts = np.cumsum([len(getattr(splits, name)) for name in names])[:-1]
+        for suffix, x in one.items():
+            arrays |= {f"{name}{suffix}": part for name, part in zip(names, np.split(x, cuts), strict=True)}
+    return arrays
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

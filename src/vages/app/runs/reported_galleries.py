@@ -26,9 +26,10 @@ def gallery_sections(reader: Reader) -> list[Section]:
     sections = []
     for kind, (title, most, build) in _KINDS.items():
         newest = sorted(kinds.get(kind, []), key=lambda numbered: numbered[0], reverse=True)
-        parts = []
+        parts, rows = [], True
         for _, own in newest[:most]:
             about, name = own.object("result.json"), own.folder.name
+            rows = rows and _of_rows(about)
             try:
                 body = build(own, about, name)
             except ValueError as error:
@@ -39,15 +40,25 @@ def gallery_sections(reader: Reader) -> list[Section]:
         more = len(newest) - len(parts)
         told = element("p", f"In the folder are {more} more.", class_="note") if more else ""
         if parts:
+            title = title.replace("images", "rows") if rows else title
             sections.append(Section(title, joined([element("div", *parts, class_="made" if most > 1 else None), told])))
     return sections
 
 
 def _samples(reader: Reader, about: dict[str, Any], name: str) -> Markup:
+    if _of_rows(about):
+        caption = "Draws of the model beside examples that were held out."
+        return _picture(
+            reader, "samples.png", f"Draws of the model beside held-out rows, {name}", caption, pixels=False
+        )
     return _picture(reader, "samples.png", f"A grid of images drawn from the model, {name}")
 
 
 def _inpainting(reader: Reader, about: dict[str, Any], name: str) -> Markup:
+    if _of_rows(about):
+        drawn, held = (str(about.get(key, "not recorded"))[:300] for key in ("drawn", "held"))
+        caption = f"Examples as they were, and completions that have not seen what was drawn: {drawn}. Held: {held}."
+        return _picture(reader, "inpainting.png", f"Rows and their completions, {name}", caption, pixels=False)
     caption = "Rows: the images, what was shown of them, and completions that have not seen the rest."
     return _picture(reader, "inpainting.png", f"Images, their hidden parts and completions, {name}", caption)
 
@@ -59,12 +70,19 @@ def _interpolation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
     if len(numbers) == 2 and numbers[1].ndim == 1 and isinstance(steps, list):
         moments = [int(x) if np.isfinite(x := as_float(step)) else 0 for step in steps]
         return walk_figure(numbers[0], numbers[1], moments, f"A walk, {name}")
+    if _of_rows(about):
+        ends = about.get("training_rows")
+        ends = ends if isinstance(ends, list) and len(ends) == 2 and all(map(is_number, ends)) else ["?", "?"]
+        caption = (
+            f"Draws of v given h on the line from training row {ends[0]} to row {ends[1]}; no coordinate of v is held."
+        )
+        return _picture(reader, "interpolation.png", f"A walk between two rows, {name}", caption, pixels=False)
     return _picture(reader, "interpolation.png", f"Chains from noise to images along a line in h, {name}")
 
 
 def _embedding(reader: Reader, about: dict[str, Any], name: str) -> Markup:
     """The posterior means on a plane, and what linear classifiers make of them."""
-    parts = []
+    parts, what = [], "rows" if _of_rows(about) else "images"
     arrays = reader.arrays("embedding.npz")
     split = next((key for key in ("test", "train") if key in arrays and arrays[key].size), None)
     if split is not None:
@@ -80,7 +98,7 @@ def _embedding(reader: Reader, about: dict[str, Any], name: str) -> Markup:
             and means.shape[1] <= 4096
         ):
             plane, share = principal_plane(means.astype(np.float64))
-            caption = f"Posterior means of {split} images on the plane of their largest variance, {share:.0%} of it."
+            caption = f"Posterior means of {split} {what} on the plane of their largest variance, {share:.0%} of it."
             parts.append(scatter_plot(plane, labels, f"A scatter of posterior means, {name}", caption))
     probe = about.get("linear probe")
     if isinstance(probe, dict):
@@ -88,7 +106,7 @@ def _embedding(reader: Reader, about: dict[str, Any], name: str) -> Markup:
             {"classifier of": key, **probe[key]} for key in ("means", "pixels") if isinstance(probe.get(key), dict)
         ]
         others = {key: x for key, x in probe.items() if not isinstance(x, dict)}
-        table = records_table(accuracies, "Accuracy of linear classifiers on test images")
+        table = records_table(accuracies, f"Accuracy of linear classifiers on test {what}")
         parts.append(element("div", table, settings_table(others, "Linear classifiers")))
     return element("div", *parts, class_="made")
 
@@ -115,9 +133,14 @@ _KINDS = {  # the title, how many are shown, and what shows them
 }
 
 
-def _picture(reader: Reader, name: str, alt: str, caption: str = "") -> Markup:
+def _of_rows(about: dict[str, Any]) -> bool:
+    """Whether a result is one of rows of a table or points, rather than of images."""
+    return about.get("of") == "rows"
+
+
+def _picture(reader: Reader, name: str, alt: str, caption: str = "", *, pixels: bool = True) -> Markup:
     picture = reader.picture(name)
-    return Markup("") if picture is None else figure(picture, alt, caption, pixels=True)
+    return Markup("") if picture is None else figure(picture, alt, caption, pixels=pixels)
 
 
 def _provenance(about: dict[str, Any]) -> Markup:

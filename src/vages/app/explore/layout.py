@@ -1,0 +1,37 @@
+"""What the pages of images and of rows have in common: their heading, and panels under tabs."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from html import escape
+from pathlib import Path
+
+from nicegui import events, ui
+
+from vages.app.explore.worker_pool import Player
+
+STYLE = Path(__file__).with_name("style.css")
+
+
+def heading(name: str, about: str, player: Player) -> None:
+    """The title, and a line below it. The page's chain stops when the page is closed."""
+    client = ui.context.client
+    client.on_connect(player.come)
+    client.on_disconnect(lambda: None if client.has_socket_connection else player.leave())
+    ui.add_css(STYLE)
+    with ui.element("header").classes("title"):
+        ui.html(escape(name), tag="h1", sanitize=False)
+        ui.label(about).classes("quiet")
+
+
+def tabbed(panels: Mapping[str, Callable[[], object]], changed: Callable[[str], Awaitable[None]]) -> None:
+    """Panels, of which the first is open; `changed` is told which one has been opened."""
+
+    async def change(event: events.ValueChangeEventArguments) -> None:
+        await changed(event.value)
+
+    with ui.tabs().props("no-caps align=left").classes("tabs") as tabs:
+        for name in panels:
+            ui.tab(name)
+    with ui.tab_panels(tabs, value=next(iter(panels)), on_change=change).props("keep-alive"):
+        for name, panel in panels.items():
+            with ui.tab_panel(name):
+                panel()

@@ -21,7 +21,9 @@ from vages.app import cli
 from vages.app.cli.parsing import parse
 from vages.app.recipes.examples import as_examples
 from vages.app.recipes.finding import BadRecipe, find_recipe
-from vages.app.runs import load_run, recipe_of
+from vages.app.runs import embedding, load_run, recipe_of
+from vages.app.runs.dataset import fingerprints
+from vages.data.splits import split_rows
 from vages.storage.directory import Directory
 from vages.training.checkpoint import checkpoints, newest_checkpoint
 
@@ -146,6 +148,10 @@ def test_every_command_takes_its_run(name, folder, runs, capsys):
     assert f"{name}.py" in page
     said = capsys.readouterr().out
     assert "R̂" in said
+    assert "images" not in re.sub("<(style|script).*?</(style|script)>", "", page, flags=re.DOTALL)
+    drawn, held = "v[1]", "v[0]" if size == 2 else "v[0], v[2], v[3], v[4], v[5], v[6], v[7], v[8] and 1 more"
+    assert f"have not seen what was drawn: {drawn}. Held: {held}." in page
+    assert "from training row 0 to row 1; no coordinate of v is held" in page
     for made in ("samples-1/samples.png", "inpainting-1/inpainting.png", "interpolation-1/interpolation.png"):
         assert (run / made).read_bytes().startswith(b"\x89PNG")
 
@@ -421,6 +427,163 @@ def test_bad_parts_are_refused_in_a_line(text, says, tmp_path):
     refused((ValueError, OSError), says, lambda: run_command(*words))
     if not any(late in says for late in ("until step", "every batch", "dict of numbers")):
         assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "says"),
+    [
+        (
+            "lambda key, settings, model: {}",
+            r"line 11: evaluate: expected a function of key, settings, model, posterior, data, got one of \(key, sett",
+        ),
+        ("lambda *_: 3.0", "evaluate: expected a dict of numbers"),
+        ("lambda *_: {'a': np.zeros(2)}", "evaluate: expected a number for 'a'"),
+        ("lambda *_: {'a': 'text'}", "evaluate: expected a number for 'a'"),
+        ("lambda *_: {'b': 1.0}", "maximize: expected a number of `evaluate`, which returns b, got 'a'"),
+        ("lambda *_: {}[0]", r"my_energy\.py, line 10: .*KeyError"),
+    ],
+)
+def test_a_wrong_evaluation_costs_no_training(evaluate, says, tmp_path):
+    text = HEAD + PARTS + f"evaluate = {evaluate}\n"
+    text += "recipe = vages.Recipe(data=data, build=build, learner=learner, evaluate=evaluate, maximize='a')"
+    (tmp_path / "my_energy.py").write_text(text)
+    words = ["train", tmp_path / "my_energy.py", "--steps", 20, "--batch", 10, "--out", tmp_path / "run"]
+    refused((ValueError, TypeError), says, lambda: run_command(*words))
+    assert not (tmp_path / "run").exists()
+
+
+def labelled(tmp_path, labels):
+    """A recipe on a file of rows with labels, which `build` does not look at."""
+    rows = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    np.savez(tmp_path / "d.npz", v=rows, labels=labels)
+
+    def build(key, settings, data):
+        model = vages.EnergyModel(lambda p, v, h: jnp.sum((v - p) ** 2), jnp.zeros(2), v=vages.Real(2))
+        return model, vages.ExactPosterior()
+
+    learner = vages.Learner(vages.DSM(0.1, vages.Enumerated()), learning_rate=1e-2)
+    settings = vages.Training(steps=10, batch=10)
+    return vages.Recipe(data=str(tmp_path / "d.npz"), build=build, learner=learner, settings=settings)
+
+
+def test_other_labels_are_other_data(tmp_path):
+    first = np.arange(100, dtype=np.int64) % 3
+    vages.train(labelled(tmp_path, first), tmp_path / "run")
+    longer = labelled(tmp_path, first).with_(steps=20)
+    assert vages.train(longer, tmp_path / "run", resume=True).fitted.step == 20
+    others = first.copy()
+    others[split_rows(100, 0)[0][:1]] += 1  # of one row that is trained on
+    other = labelled(tmp_path, others).with_(steps=30)
+    says = "expected the data that .*got the same with other labels"
+    refused(ValueError, says, lambda: vages.train(other, tmp_path / "run", resume=True))
+    refused(ValueError, says, lambda: vages.load_run(tmp_path / "run", other))
+
+
+def test_a_run_that_knows_no_labels_goes_on(tmp_path):
+    """Runs that are older than the fingerprint of labels have none, and take any."""
+    recipe = labelled(tmp_path, np.arange(100) % 3)
+    old = lambda data: {name: without(about) for name, about in fingerprints(data).items()}
+    without = lambda about: {name: one for name, one in about.items() if name != "labels"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vages.app.runs.dataset.fingerprints", old)
+        vages.train(recipe, tmp_path / "run")
+    record = vages.load_run(tmp_path / "run", recipe).dataset
+    assert record is not None
+    assert "labels" not in record["train"]
+    assert vages.train(recipe.with_(steps=20), tmp_path / "run", resume=True).fitted.step == 20
+    record = vages.load_run(tmp_path / "run", recipe).dataset
+    assert record is not None
+    assert "labels" in record["train"]  # from now on
+
+
+def test_other_contexts_are_other_data(tmp_path):
+    def build(key, settings, data):
+        energy = lambda p, v, h, context: jnp.sum((v - p) ** 2) + 0.0 * context["label"]
+        return vages.EnergyModel(energy, jnp.zeros(2), v=vages.Real(2)), vages.ExactPosterior()
+
+    rows = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    recipe = lambda label, steps: vages.Recipe(
+        data={"v": rows, "label": np.full(100, label, np.float32)},
+        build=build,
+        learner=vages.Learner(vages.DSM(0.1, vages.Enumerated()), learning_rate=1e-2),
+        settings=vages.Training(steps=steps, batch=10),
+    )
+    vages.train(recipe(0.0, 10), tmp_path / "run")
+    refused(ValueError, "other labels", lambda: vages.train(recipe(1.0, 20), tmp_path / "run", resume=True))
+
+
+def test_steps_that_build_reads_cannot_change():
+    model = lambda width: vages.EnergyModel(
+        lambda p, v, h: jnp.sum((v - p) ** 2) * width, jnp.zeros(2), v=vages.Real(2)
+    )
+    looked = []
+
+    def data(settings):
+        looked.append(1)
+        return np.zeros((50, 2), np.float32)
+
+    def free(build):
+        learner = vages.Learner(vages.DSM(0.1, vages.Enumerated()), learning_rate=1e-3)
+        return vages.Recipe(data=data, build=build, learner=learner).free
+
+    assert free(lambda key, s, d: (model(1.0), vages.ExactPosterior())) == {"steps"}
+    assert free(lambda key, s, d: (model(1.0 / s.steps), vages.ExactPosterior())) == frozenset()
+    assert not looked  # data that nobody looks at are not read
+    assert free(lambda key, s, d: (model(1.0 * d.shape[0]), vages.ExactPosterior())) == {"steps"}
+    assert looked
+    narrow = lambda key, s, d: (model(s.steps if isinstance(d, vages.Examples) else s.nothing), vages.ExactPosterior())
+    assert free(narrow) == frozenset()
+
+
+def test_help_says_what_the_recipe_is(tmp_path, capsys):
+    path = tmp_path / "my_energy.py"
+    path.write_text(f'"""Two rings,\nand a bar.\n\nMore of it."""\n{HEAD}{PARTS}'
+                    "recipe = vages.Recipe(data=data, build=build, learner=learner)\n"
+                    "def other():\n    'Another one.'\n    return recipe\n")  # fmt: skip
+    for word, says, not_this in (
+        (path, "Two rings, and a bar.", "More of it"),
+        (f"{path}:other", "Another one.", "ring"),
+    ):
+        with pytest.raises(SystemExit):
+            parse("train", [str(word), "--help"])
+        said = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+        assert says in said
+        assert not_this not in said
+        assert "--steps INT iterations" in said
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_is_explored(name, folder, runs, monkeypatch):
+    pytest.importorskip("nicegui", reason="the extra vages[explore] is not installed")
+    from vages.app.explore import app
+    from vages.app.runs.vectors import Vectors
+
+    served = []
+    monkeypatch.setattr(app, "serve", lambda ready, port, **how: served.append(ready))
+    assert run_command("explore", runs[name, False], "--recipe", folder / f"{name}.py", "--no-browser") == 0
+    (ready,) = served
+    assert isinstance(ready, Vectors)
+    assert ready.rows.shape == (40, {"own_binary_energy": 10, "own_curve": 2}[name])
+
+
+def test_means_of_a_mapped_array_are_made_part_by_part(tmp_path, monkeypatch):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32))
+    text = "data = lambda settings: np.load(__file__.replace('my_energy.py', 'rows.npy'), mmap_mode='r')\n"
+    text += "recipe = vages.Recipe(data=data, build=build, learner=learner)"
+    (tmp_path / "my_energy.py").write_text(HEAD + PARTS + text)
+    words = ["train", tmp_path / "my_energy.py", "--steps", 10, "--batch", 10, "--out", tmp_path / "run"]
+    assert run_command(*words) == 0
+    recipe = find_recipe(str(tmp_path / "my_energy.py"))
+    run = load_run(tmp_path / "run", recipe)
+    seen = []
+    means = embedding.posterior_means
+    monkeypatch.setattr(
+        embedding, "posterior_means", lambda m, q, v, **how: seen.append(type(v)) or means(m, q, v, **how)
+    )
+    assert run_command("embed", tmp_path / "run", "--recipe", tmp_path / "my_energy.py") == 0
+    assert seen == [np.memmap] * 3
+    found = np.load(tmp_path / "run" / "embedding-1" / "embedding.npz")
+    np.testing.assert_allclose(found["test"], means(run.model, run.posterior, np.asarray(run.data.splits.test)))
 
 
 def test_settings_are_plain(tmp_path):

@@ -100,7 +100,10 @@ def parse_train(words: list[str], **texts: Any) -> tuple[tuple[str | None], dict
     own = start is not None and start not in _NAMES
     _check_out(resume, _value(words, "--out"))
     if own or resume is not None:  # which needs JAX
-        first = _recipe(start, None if resume is None else Path(resume), changed=changed).settings
+        found = _recipe(start, None if resume is None else Path(resume), changed=changed)
+        first = found.settings
+        if found.origin is not None:
+            texts["description"] = _about(found.origin.about, str(start))
         own = own or type(first) not in (type(one) for one in (*PRESETS.values(), *DEEP_PRESETS.values()))
     how = OwnHow if own else How
     _check_kind(words, first, how)
@@ -117,6 +120,15 @@ def parse_train(words: list[str], **texts: Any) -> tuple[tuple[str | None], dict
         if getattr(chosen, one.name) != getattr(first, one.name)
     }
     return (given,), {**changed_settings, **{one.name: getattr(run, one.name) for one in fields(run)}}
+
+
+def _about(about: str, file: str) -> str:
+    """What --help says of a recipe of one's own."""
+    told = (
+        f"Train the recipe in {file}. Its settings are the options below, with its defaults. A run that was stopped or "
+        "killed continues with --resume RUN, bit for bit."
+    )
+    return "\n\n".join([*([about] if about else []), told, f"Example: vages train {file} --steps 5000"])
 
 
 def _check_out(resume: Any, out: Any) -> None:

@@ -50,7 +50,9 @@ def find_recipe(text: str) -> Recipe:
         advice = f"write {path}:{own[0]}" if own else f"add `{name} = vages.Recipe(…)`"
         raise BadRecipe(f"recipe: expected the name {name!r} in {path}, got no such name; {advice}")
     found: Any = getattr(module, name)
+    about = module.__doc__
     if callable(found):
+        about = found.__doc__ or about
         with blamed(path, always=True):
             found = found()
     if not isinstance(found, Recipe):
@@ -58,7 +60,7 @@ def find_recipe(text: str) -> Recipe:
             f"recipe: expected {name!r} in {path} to be a vages.Recipe, or a function without arguments that returns "
             f"one, got {type(found).__name__}; write {name} = vages.Recipe(…)"
         )
-    recipe = replace(found, origin=Origin(f"{path.name}:{name}", digest, path.resolve()))
+    recipe = replace(found, origin=Origin(f"{path.name}:{name}", digest, path.resolve(), _first_paragraph(about)))
     _FOUND[path.resolve(), name, digest] = recipe
     return recipe
 
@@ -107,6 +109,10 @@ def _told(where: str, error: Exception) -> str:
     if isinstance(error, ValueError | TypeError) and ": expected " in reason:  # an error of vages says what to do
         return f"{where}: {reason}"
     return f"{where}: expected the recipe's code to run, got {type(error).__name__}: {reason or 'no message'}; mend it"
+
+
+def _first_paragraph(text: str | None) -> str:
+    return printable(" ".join((text or "").strip().partition("\n\n")[0].split()))[:500]
 
 
 def _divided(text: str) -> tuple[Path, str]:

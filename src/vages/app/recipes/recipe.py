@@ -1,10 +1,14 @@
 """A recipe: what is learnt, from which data, and how. Presets are values of it, and so is what a user's file holds."""
 
+import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,12 +28,17 @@ Numbers = Mapping[str, Any]
 Look = Callable[[PRNGKeyArray, Any, Any, Any, Examples], Numbers]
 
 
+_LOOK = ("key", "settings", "model", "posterior", "data")
+_ARGUMENTS = {"build": ("key", "settings", "data"), "evaluate": _LOOK, "test": _LOOK, "pictures": ("trained",)}
+
+
 class Origin(NamedTuple):
-    """Where a recipe of one's own comes from: FILE.py:NAME, the SHA-256 of the file, and the file."""
+    """Where a recipe of one's own comes from: FILE.py:NAME, the SHA-256 of the file, the file, and what it says."""
 
     name: str
     sha256: str
     path: Path
+    about: str = ""  # the first paragraph of its docstring
 
 
 class Parts(NamedTuple):
@@ -97,10 +106,15 @@ class Recipe:
             own = {name for name, hint in hints.items() if "ClassVar" not in str(hint)}
             if own - {one.name for one in fields(self.settings)}:
                 raise TypeError("settings: expected a dataclass, got a class; write @dataclass(frozen=True) above it")
-        for name in ("build", "evaluate", "test", "pictures"):
+        for name, arguments in _ARGUMENTS.items():
             value = getattr(self, name)
             if not callable(value) and not (value is None and name != "build"):
                 raise TypeError(f"{name}: expected a function, got {type(value).__name__}; see vages.Recipe")
+            if value is not None and not _takes(value, len(arguments)):
+                raise TypeError(
+                    f"{name}: expected a function of {', '.join(arguments)}, got one of {inspect.signature(value)}; "
+                    "change its arguments"
+                )
         if not callable(self.learner) and not isinstance(self.learner, Learner):
             raise TypeError(
                 f"learner: expected a Learner, or a function of the settings, got {type(self.learner).__name__}; write "
@@ -216,11 +230,14 @@ class Recipe:
         own = frozenset() if self.parts is None else self.parts.free
         return own if self.steps_matter else own | {"steps"}
 
-    @property
+    @cached_property
     def steps_matter(self) -> bool:
         """Whether training depends on `settings.steps` beyond its end, as where a learning rate decays."""
         if self.parts is not None:
             return self.parts.steps_matter
+        return self._learner_reads_steps() or self._build_reads_steps()
+
+    def _learner_reads_steps(self) -> bool:
         if isinstance(self.learner, Learner):
             return False
         read, names = _recorded(self.settings)
@@ -233,6 +250,38 @@ class Recipe:
         except Exception:  # an optimizer of certain parameters alone: nobody knows
             return True
         return "steps" in names
+
+    def _build_reads_steps(self) -> bool:
+        """Nothing is computed, and the data are read only where `build` looks at them."""
+        read, names = _recorded(self.settings)
+        shapes = lambda data: eqx.filter_eval_shape(lambda key: self.build(key, read, data), jax.random.key(0))
+        for data in (lambda: _Later(self.load), self.load):
+            with suppress(Exception):  # training will say what is wrong
+                shapes(data())
+                break
+        return "steps" in names
+
+
+class _Later:
+    """Data that are read when they are first looked at."""
+
+    def __init__(self, load: Callable[[], Examples]):
+        self._load, self._data = load, None
+
+    def __getattr__(self, name: str) -> Any:
+        self._data = self._load() if self._data is None else self._data
+        return getattr(self._data, name)
+
+
+def _takes(function: Any, count: int) -> bool:
+    """Whether a function can be called with so many arguments; where that cannot be told, it can."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 def _recorded(settings: Any) -> tuple[Any, set[str]]:

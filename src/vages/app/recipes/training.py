@@ -11,6 +11,7 @@ import numpy as np
 from vages.app.recipes.examples import Examples
 from vages.app.recipes.recipe import Recipe
 from vages.app.recipes.trained import Trained
+from vages.checks import told
 from vages.models import EBLVM
 from vages.posteriors import Posterior
 from vages.training import fit, make_seeds, one_seed, seed_keys
@@ -54,6 +55,24 @@ def train(
     tested = _looked(recipe, recipe.test, fitted, data, "test")
     plain = {name: np.asarray(value, np.float64) for name, value in tested.items()}
     return Trained(recipe, data, fitted.model, fitted.posterior, plain, fitted)
+
+
+def check_evaluation(recipe: Recipe, data: Examples) -> None:
+    """Call the `evaluate` of an own recipe once, on a fresh model: raise where it or its numbers are wrong."""
+    if recipe.parts is not None or recipe.evaluate is None:
+        return
+    use = recipe.seeds[:1]
+    _, models, posteriors = make_seeds(use, lambda key: recipe.make(key, data))
+    model, posterior = one_seed((models, posteriors))
+    key = seed_keys(use, "evaluation")[0]
+    found = _numbers(recipe.evaluate(key, recipe.settings, model, posterior, data.of_seed(0)), "evaluate")
+    for name, value in found.items():
+        if np.shape(value) != () or np.asarray(value).dtype.kind not in "fiub":
+            raise TypeError(f"evaluate: expected a number for {name!r}, got {told(value)}; return numbers by name")
+    chosen = recipe.maximize or recipe.minimize
+    if chosen is not None and chosen not in found:
+        which, names = ("maximize" if recipe.maximize else "minimize"), ", ".join(map(str, found)) or "none"
+        raise ValueError(f"{which}: expected a number of `evaluate`, which returns {names}, got {chosen!r}; choose one")
 
 
 def _taken(begin: Any, fresh: Any) -> Any:

@@ -89,12 +89,14 @@ def own_data(
                 f"{said}: expected the data that {run} was trained on, got others or damaged ones ({reason}); {advice}"
             )
             continue
-        wrong = [name for name, one in expected.items() if got[name] != one]
+        wrong = [name for name, one in expected.items() if not _same(got[name], one)]
         if not wrong:
             return RunData(value, said, True, got)
+        before, now = (_told(found[wrong[0]]) for found in (expected, got))
+        others = "others" if before != now else "the same with other labels"
         problem = problem or (
-            f"{said}: expected the data that {run} was trained on, {_told(expected[wrong[0]])} for {wrong[0]}, got "
-            f"others, {_told(got[wrong[0]])}; {advice}"
+            f"{said}: expected the data that {run} was trained on, {before} for {wrong[0]}, got {others}, {now}; "
+            f"{advice}"
         )
     raise ValueError(problem)
 
@@ -109,7 +111,7 @@ def other_data(run: Path, recipe: Recipe, about: dict[str, Any], name: str, shap
             "choose others"
         )
     expected = expected_fingerprints(about)
-    return RunData(value, name, bool(expected) and all(got[key] == one for key, one in expected.items()), got)
+    return RunData(value, name, bool(expected) and all(_same(got[key], one) for key, one in expected.items()), got)
 
 
 def told_place(place: str | None, recipe: Recipe) -> str:
@@ -145,7 +147,9 @@ def expected_fingerprints(about: dict[str, Any]) -> Fingerprints:
     record, train = about.get("dataset"), about.get("data")
     found = {name: record.get(name) for name in Splits._fields} if isinstance(record, dict) else {}
     if isinstance(train, dict) and "batches" not in train:  # of a stream, its first batch
-        found["train"] = {name: one for name, one in train.items() if name != "position"}
+        recorded = found.get("train")
+        labels = {"labels": recorded["labels"]} if isinstance(recorded, dict) and "labels" in recorded else {}
+        found["train"] = {name: one for name, one in train.items() if name != "position"} | labels
     return {name: one for name, one in found.items() if isinstance(one, dict) and "sha256" in one}
 
 
@@ -155,11 +159,18 @@ def fingerprints(data: Examples) -> Fingerprints:
     one = sampled_fingerprint if isinstance(data.splits.train, np.memmap) else fingerprint
     with ThreadPoolExecutor(3) as pool:
         found = dict(zip(Splits._fields, pool.map(lambda arrays: one(*arrays), parts), strict=True))
+    if data.labels is not None:
+        found = {name: about | {"labels": fingerprint(getattr(data.labels, name))} for name, about in found.items()}
     known = data.context
     if known is None:
         return found
     context = lambda name: {key: getattr(splits, name) for key, splits in known.items()}
     return {name: with_context(about, context(name), one) for name, about in found.items()}
+
+
+def _same(got: dict[str, Any], expected: dict[str, Any]) -> bool:
+    """Whether data have an expected fingerprint. That of labels is missing in runs that are older than it."""
+    return {name: one for name, one in got.items() if name != "labels" or name in expected} == expected
 
 
 def _can_be_kept(text: str) -> bool:

@@ -10,6 +10,7 @@ from vages.app.output.progress import ProgressBar
 from vages.app.recipes import Drawn, Recipe, Trained, check_recipe
 from vages.app.recipes import train as in_memory
 from vages.app.recipes.own_pictures import draw_own
+from vages.app.recipes.training import check_evaluation
 from vages.app.report import figure_png
 from vages.app.runs.beginning import begin_again, told_begin
 from vages.app.runs.config import config_of, reopened
@@ -50,9 +51,10 @@ def run_recipe(
     if data.stream is None:
         check_batch(recipe.settings.batch, how.get("mesh"))
     check_same(lambda: {"settings": {**_flat(config_of(recipe)), "resume": resume}, "data": data_digests(dataset)})
+    check_evaluation(recipe, data)
     how |= {"resume": resume}
     if data.stream is None:
-        how["data_fingerprint"] = dataset["train"]
+        how["data_fingerprint"] = {name: one for name, one in dataset["train"].items() if name != "labels"}
     folder = by_writer(
         lambda: reopened(recipe, path, dataset) if resume else RunFolder(path, config_of(recipe) | begun, dataset)
     )

@@ -59,6 +59,7 @@ from .models import EBM as EBM
 from .models import GRBM as GRBM
 from .models import DeepEBLVM as DeepEBLVM
 from .models import EnergyModel as EnergyModel
+from .models import InContext as InContext
 from .models import LinearGaussian as LinearGaussian
 from .models import Mixed as Mixed
 from .models import NoiseConditionalEBLVM as NoiseConditionalEBLVM

@@ -13,6 +13,7 @@ from vages.evaluation.inception import Inception, inception_file, install_incept
 from vages.evaluation.kernels import IMQ, RBF, median_distance
 from vages.evaluation.learned_stein import learned_stein_test
 from vages.evaluation.likelihood import Likelihood, log_likelihood
+from vages.evaluation.nearest import Nearness, nearness
 from vages.evaluation.partition import LogPartition, log_partition
 from vages.evaluation.pixels import Grey, as_pixels
 from vages.evaluation.posterior_gap import PosteriorGap, kl_divergence, posterior_gap
@@ -42,6 +43,7 @@ __all__ = [
     "LogPartition",
     "MLPCritic",
     "Moments",
+    "Nearness",
     "PosteriorGap",
     "Probe",
     "Score",
@@ -75,6 +77,7 @@ __all__ = [
     "majority_rate",
     "median_distance",
     "metric_name",
+    "nearness",
     "posterior_gap",
     "reverse_ais",
     "score",

@@ -1,11 +1,12 @@
 """The log-likelihood of a noise-conditional model by its probability-flow ODE, and bits per dimension.
 
-With t² = σ² + σ_d², u = v / t and θ = arctan(σ / σ_d), the ODE dv/dσ = −σ s(v, σ) and the density along it are
+With c the centre of the data, t² = σ² + σ_d², u = (v − c) / t and θ = arctan(σ / σ_d), the ODE dv/dσ = −σ s(v, σ) and
+the density along it are
 
     du/dθ = −(σ / σ_d) (u + t s(v, σ)) = −F(u, σ)          d/dθ log p(u) = ∇_u · F
 
 in which nothing is large or stiff (F is the denoiser's part of unit scale). They are solved upwards from σ_min to
-σ_max, where v is N(0, σ_max² I). The method is the classical one of Runge and Kutta, of fourth order.
+σ_max, where v is N(c, σ_max² I). The method is the classical one of Runge and Kutta, of fourth order.
 """
 
 import math
@@ -75,7 +76,7 @@ def flow_likelihood(
 
     - **Steps.** `steps` of fourth order cost 4 gradients each. For a Gaussian, 25 are off by 2e-4 nats; between the
       modes of a mixture, 25 are off by 0.04 and 50 by 0.002. Look at two numbers of steps.
-    - **Ends.** That v at `sigma_max` is N(0, σ_max² I) is off by the size of the data's mean over `sigma_max`.
+    - **Ends.** That v at `sigma_max` is N(c, σ_max² I) is off by the size of the data's mean, less c, over `sigma_max`.
     - **Divergence.** Exact up to 16 dimensions: one tangent for each. Beyond, or where `probes` is given, Hutchinson's
       estimate from so many random signs for each repeat, the same along the whole path. It is unbiased.
     - **Latents.** Where h is drawn from q(h | v, σ), `samples` for each gradient, its noise is drawn once for each
@@ -152,7 +153,7 @@ def _log_density(
     """log p of each row, at the first of the levels, which ascend."""
     size, dtype, shape = v[0].size, v.dtype, v.shape[1:]
     levels = levels.astype(dtype)
-    angles = jnp.arctan(levels / scale)
+    angles, center = jnp.arctan(levels / scale), getattr(flow.model, "center", 0.0)
 
     def one(key, v, context):
         for_h, for_probes = jax.random.split(key)
@@ -168,7 +169,7 @@ def _log_density(
             t = scale * jnp.sqrt(1 + ratio**2)
 
             def move(u):
-                score, _ = flow.score(for_h, t * u, scale * ratio, h, context)
+                score, _ = flow.score(for_h, center + t * u, scale * ratio, h, context)
                 return -ratio * (u + t * score)
 
             slope, push = jax.linearize(move, u)
@@ -186,7 +187,7 @@ def _log_density(
             return (u, total + width / 6 * (of_first + 2 * of_second + 2 * of_third + of_fourth)), None
 
         t = jnp.hypot(scale, levels)
-        begin = (v / t[0], jnp.zeros((), dtype))
+        begin = ((v - center) / t[0], jnp.zeros((), dtype))
         (u, total), _ = jax.lax.scan(step, begin, (angles[:-1], angles[1:]))
         std = levels[-1] / t[-1]
         last = -0.5 * jnp.sum((u / std) ** 2) - size * (jnp.log(std) + 0.5 * math.log(2 * math.pi))

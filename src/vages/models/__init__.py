@@ -7,6 +7,7 @@ from vages.models.encoding import Encoding, encode, features_of, linearize
 from vages.models.energy import EnergyModel
 from vages.models.enumeration import log_joints, log_marginal
 from vages.models.grbm import GRBM
+from vages.models.in_context import InContext
 from vages.models.linear_gaussian import LinearGaussian
 from vages.models.mixed import Mixed
 from vages.models.noise_conditional import Coupling, NoiseConditionalEBLVM, measure_sigma_data
@@ -19,6 +20,7 @@ __all__ = [
     "DeepEBLVM",
     "Encoding",
     "EnergyModel",
+    "InContext",
     "LinearGaussian",
     "Mixed",
     "NoiseConditionalEBLVM",

@@ -1,11 +1,11 @@
 """The noise-conditional EBLVM: an energy for every noise level, whose gradient is a preconditioned denoiser.
 
-With σ_d the root mean square of the data, t² = σ² + σ_d² and u = v / t, a network gives an array f(u, σ) of v's shape
-and features g(u, σ):
+With c the centre of the data, σ_d the root mean square of their distance from it, t² = σ² + σ_d² and u = (v − c) / t, a
+network gives an array f(u, σ) of v's shape and features g(u, σ):
 
-    log p̃_σ(v, h) = log N(v; 0, t² I) + (σ_d / σ) ⟨u, f⟩ − κ E₁(g, h) + log p(h),      κ = min(1, σ_d / σ)
+    log p̃_σ(v, h) = log N(v; c, t² I) + (σ_d / σ) ⟨u, f⟩ − κ E₁(g, h) + log p(h),      κ = min(1, σ_d / σ)
     F(v, σ)       = ∇_u ⟨u, f⟩ − min(1, σ / σ_d) mean_i ∇_u E₁(g, h_i)                  h_i ~ q(h | v, σ)
-    D(v, σ)       = v + σ² mean_i ∇_v log p̃_σ(v, h_i) = c_skip v + c_out F              the denoiser
+    D(v, σ)       = v + σ² mean_i ∇_v log p̃_σ(v, h_i) = c + c_skip (v − c) + c_out F    the denoiser
 
 with c_skip = σ_d² / t² and c_out = σ σ_d / t, as in EDM (Karras et al. 2022). p(h) is standard normal, or uniform on
 zeros and ones.
@@ -23,11 +23,12 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_kind, check_positive, told
+from vages.checks import check_kind, check_positive, is_finite, told
 from vages.domains import Binary, Empty, Real
 from vages.models.eblvm import EBLVM
 from vages.models.mixed import cast, check_floating, is_narrow
 from vages.nets.conditional import ConditionalMLP, ConditionalNetwork
+from vages.nets.mixer import Mixer
 from vages.nets.network import check_size
 from vages.nets.unet import UNet
 
@@ -41,7 +42,7 @@ def _as_dtype(dtype: DTypeLike | None) -> np.dtype | None:
 class LevelFeatures(NamedTuple):
     """All that log p̃_σ(v, h) needs of v and σ."""
 
-    gaussian: Float[Array, ""]  # log N(v; 0, (σ² + σ_d²) I)
+    gaussian: Float[Array, ""]  # log N(v; c, (σ² + σ_d²) I)
     potential: Float[Array, ""]  # ⟨u, f⟩
     coupled: Float[Array, "g"]  # g, which h is coupled to
     ratio: Float[Array, ""]  # σ / σ_d
@@ -83,10 +84,11 @@ class NoiseConditionalEBLVM(EBLVM):
     - `network`: a `ConditionalNetwork`, `UNet` or `ConditionalMLP` say.
     - `head`: E₁(g, h) of one example, `Coupling` say; None where h is empty. p(h | v, σ) is proper for all parameters
         where E₁ is bounded from below by an affine function of h.
-    - `sigma_data`: the root mean square of the data, see `measure_sigma_data`. Data are best centred at 0.
+    - `sigma_data`: the root mean square of the data about their centre, see `measure_sigma_data`.
     - `v`, `h`: domains; v is `Real`, h is `Real`, `Binary` or `Empty`.
     - `compute_dtype`: what the network computes in, bfloat16 say. All else keeps the dtype of v: a v of 16 bits has no
         noise of low levels left, so that this is not for the learner's `compute_dtype` to do.
+    - `center`: where the data are centred, 0.5 for images in [0, 1] say.
     """
 
     network: ConditionalNetwork
@@ -95,6 +97,7 @@ class NoiseConditionalEBLVM(EBLVM):
     v: Real = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
     h: Real | Binary | Empty = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
     compute_dtype: DTypeLike | None = eqx.field(static=True, default=None, converter=_as_dtype)
+    center: float = eqx.field(static=True, default=0.0, converter=float)
 
     def __check_init__(self):
         check_positive("sigma_data", self.sigma_data, "scale of the data", "take measure_sigma_data(v)")
@@ -110,6 +113,8 @@ class NoiseConditionalEBLVM(EBLVM):
                 f"head: expected {'None' if self.head is not None else 'an energy E₁(g, h)'} for {self.h!r}, got "
                 f"{'None' if self.head is None else type(self.head).__name__}; h=Empty() has no head"
             )
+        if not is_finite(self.center):
+            raise ValueError(f"center: expected a finite number, got {self.center}; take the mean of the data")
         if self.compute_dtype is not None:
             check_floating(self.compute_dtype)
 
@@ -126,6 +131,7 @@ class NoiseConditionalEBLVM(EBLVM):
         head_width: int = 128,
         embedding: int = 64,
         classes: int = 0,
+        center: float = 0.0,
     ) -> "NoiseConditionalEBLVM":
         """With a `ConditionalMLP`, for vectors, or for arrays of any shape, which it flattens."""
         for_network, for_head = jax.random.split(key)
@@ -133,7 +139,7 @@ class NoiseConditionalEBLVM(EBLVM):
             for_network, shape, width=width, depth=depth, out=features, embedding=embedding, classes=classes
         )
         head = _coupling(for_head, features, h, head_width)
-        return NoiseConditionalEBLVM(network, head, sigma_data, Real(*network.in_shape), h)
+        return NoiseConditionalEBLVM(network, head, sigma_data, Real(*network.in_shape), h, center=center)
 
     @staticmethod
     def images(
@@ -150,6 +156,7 @@ class NoiseConditionalEBLVM(EBLVM):
         embedding: int = 256,
         classes: int = 0,
         compute_dtype: DTypeLike | None = None,
+        center: float = 0.0,
     ) -> "NoiseConditionalEBLVM":
         """With a `UNet`, for images (channels, height, width) of any size."""
         for_network, for_head = jax.random.split(key)
@@ -164,7 +171,39 @@ class NoiseConditionalEBLVM(EBLVM):
             classes=classes,
         )
         head = _coupling(for_head, features, h, head_width)
-        return NoiseConditionalEBLVM(network, head, sigma_data, Real(*shape), h, compute_dtype)
+        return NoiseConditionalEBLVM(network, head, sigma_data, Real(*shape), h, compute_dtype, center)
+
+    @staticmethod
+    def patches(
+        key: PRNGKeyArray,
+        shape: tuple[int, int, int],
+        *,
+        sigma_data: float,
+        h: Real | Binary | Empty = Real(16),  # noqa: B008
+        patch: int = 4,
+        width: int = 128,
+        depth: int = 6,
+        features: int = 64,
+        head_width: int = 128,
+        embedding: int = 64,
+        classes: int = 0,
+        compute_dtype: DTypeLike | None = None,
+        center: float = 0.0,
+    ) -> "NoiseConditionalEBLVM":
+        """With a `Mixer`, for images (channels, height, width) on a CPU."""
+        for_network, for_head = jax.random.split(key)
+        network = Mixer(
+            for_network,
+            shape,
+            patch=patch,
+            width=width,
+            depth=depth,
+            out=features,
+            embedding=embedding,
+            classes=classes,
+        )
+        head = _coupling(for_head, features, h, head_width)
+        return NoiseConditionalEBLVM(network, head, sigma_data, Real(*shape), h, compute_dtype, center)
 
     @property
     def sigma_min(self) -> float:
@@ -184,7 +223,7 @@ class NoiseConditionalEBLVM(EBLVM):
         sigma, label = self._conditions(context, v.dtype)
         ratio = sigma / self.sigma_data
         scale = self.sigma_data * jnp.sqrt(1 + ratio**2)
-        u = v / scale
+        u = (v - self.center) / scale
         array, coupled = self._call(u, jnp.log(ratio) / 4, label)
         normalizer = v.size * (jnp.log(scale) + 0.5 * math.log(2 * math.pi))
         return LevelFeatures(-0.5 * jnp.sum(u**2) - normalizer, jnp.sum(u * array), coupled, ratio)
@@ -209,14 +248,15 @@ class NoiseConditionalEBLVM(EBLVM):
         return scale * pullback(slopes._replace(gaussian=jnp.zeros_like(features.gaussian)))[0]
 
     def denoiser(self, v: Array, sigma: Any, h: Array, *, label: Any = None) -> Array:
-        """D(v, σ) = c_skip v + c_out F of one example, from samples h (L, …) of q(h | v, σ).
+        """D(v, σ) = c + c_skip (v − c) + c_out F of one example, from samples h (L, …) of q(h | v, σ).
 
         With the exact posterior and the best parameters it is the mean of the clean example given v.
         """
         context = {"sigma": sigma} if label is None else {"sigma": sigma, "label": label}
         field = self.field(v, context, h)
         ratio = jnp.asarray(sigma, v.dtype) / self.sigma_data
-        return v / (1 + ratio**2) + self.sigma_data * ratio / jnp.sqrt(1 + ratio**2) * field
+        kept = self.center + (v - self.center) / (1 + ratio**2)
+        return kept + self.sigma_data * ratio / jnp.sqrt(1 + ratio**2) * field
 
     def check_context(self, context: Any) -> None:
         """Raise unless a context, of one example or of several, has levels above 0 and labels that are known.
@@ -271,9 +311,9 @@ class NoiseConditionalEBLVM(EBLVM):
         return -0.5 * jnp.sum(h**2) - 0.5 * self.h.size * math.log(2 * math.pi)
 
 
-def measure_sigma_data(v: Array | np.ndarray) -> float:
-    """The root mean square of data, which is their standard deviation where they are centred at 0."""
-    size = float(np.sqrt(np.mean(np.square(np.asarray(v, np.float64)))))
+def measure_sigma_data(v: Array | np.ndarray, center: float = 0.0) -> float:
+    """The root mean square of data about a centre, which is their standard deviation where that is their mean."""
+    size = float(np.sqrt(np.mean(np.square(np.asarray(v, np.float64) - center))))
     check_positive("v", size, "root mean square", "are the data all 0, or not finite?")
     return size
 

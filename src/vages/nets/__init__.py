@@ -2,6 +2,7 @@
 
 from vages.nets.conditional import ConditionalMLP, ConditionalNetwork, Embedding
 from vages.nets.encoder import ConvEncoder
+from vages.nets.mixer import Mixer
 from vages.nets.mlp import ResidualMLP
 from vages.nets.network import Network
 from vages.nets.readout import Quadratic, Readout
@@ -13,6 +14,7 @@ __all__ = [
     "ConditionalNetwork",
     "ConvEncoder",
     "Embedding",
+    "Mixer",
     "Network",
     "Quadratic",
     "Readout",

@@ -1,6 +1,8 @@
 """Heun's method on the probability-flow ODE of a noise-conditional model (Karras et al. 2022).
 
-    dv/dσ = −σ ∇_v log p_σ(v),      from N(0, σ_max² I) down to σ = 0, or upwards from an example to its noise
+    dv/dσ = −σ ∇_v log p_σ(v),      from N(c, σ_max² I) down to σ = 0, or upwards from an example to its noise
+
+with c the centre of the data, 0 for models that have none.
 
 `flow.py` has the score: of h drawn anew for each gradient, or held, with a label's guidance or without.
 """
@@ -190,7 +192,8 @@ def _solve(
 
     for_start, for_churn, for_last, for_steps = jax.random.split(key, 4)
     keys = jax.random.split(for_steps, len(levels) - 1)
-    v = levels[0] * normal(for_start) if start is None else start.astype(dtype)
+    center = getattr(flow.model, "center", 0.0)
+    v = center + levels[0] * normal(for_start) if start is None else start.astype(dtype)
     v, _ = jax.lax.scan(step, v, (keys, levels[:-1], levels[1:]))
     v, sigma = churned(for_churn, v, levels[-1])
     v = holder(jax.random.fold_in(for_churn, 1))(v, sigma)

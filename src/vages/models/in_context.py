@@ -1,0 +1,42 @@
+"""A model given a context, which is then a model without one."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from vages.checks import check_kind
+from vages.domains import Domain
+from vages.models.eblvm import EBLVM
+
+
+class InContext(EBLVM):
+    """p(v, h | context) of `model`, for one context: a noise level, a label.
+
+        InContext(model, {"sigma": 0.1})
+
+    so that whatever is done with a model, chains, Stein tests, posterior gaps, is done with it at this level.
+    """
+
+    model: EBLVM
+    context: dict[str, Any]
+
+    def __init__(self, model: EBLVM, context: Any):
+        check_kind("context", context, dict, "a dict of one example's entries", "write {'sigma': 0.1}, say")
+        if hasattr(model, "check_context"):
+            model.check_context(context)  # pyright: ignore[reportAttributeAccessIssue]
+        self.model, self.context = model, {name: jnp.asarray(value) for name, value in context.items()}
+
+    @property
+    def v(self) -> Domain:
+        return self.model.v
+
+    @property
+    def h(self) -> Domain:
+        return self.model.h
+
+    def features(self, v: Array, context: Any = None) -> Any:
+        return self.model.features(v, self.context | ({} if context is None else context))
+
+    def log_joint(self, features: Any, h: Any) -> Float[Array, ""]:
+        return self.model.log_joint(features, h)

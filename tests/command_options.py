@@ -5,7 +5,7 @@ from typing import get_type_hints
 
 from vages.app.cli.commands import COMMANDS
 from vages.app.cli.training import OwnHow
-from vages.app.settings import DeepSettings, GRBMSettings
+from vages.app.settings import DeepSettings, GRBMSettings, ImageSettings
 
 
 def options_of(name):
@@ -13,7 +13,7 @@ def options_of(name):
     if name != "train":
         return {option: hint for option, hint in get_type_hints(COMMANDS[name].run).items() if option != "return"}
     found = {"start": str | None}
-    for kind in (GRBMSettings, DeepSettings, OwnHow):
+    for kind in (GRBMSettings, ImageSettings, DeepSettings, OwnHow):
         hints = get_type_hints(kind)
         found |= {field.name: hints[field.name] for field in fields(kind)}
     return found

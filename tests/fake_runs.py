@@ -60,7 +60,7 @@ def grbm_run(folder: Path, *, rows=40, seeds=1, **settings) -> Path:
 def deep_run(folder: Path, **settings) -> Path:
     """A deep run with everything that was made of it since: samples, a walk, completions, an embedding, numbers."""
     settings = {"steps": 3000} | settings
-    write(folder, "config.json", with_settings(config_of(as_recipe(DEEP_PRESETS["digits"])), **settings))
+    write(folder, "config.json", with_settings(config_of(as_recipe(DEEP_PRESETS["digits-paper"])), **settings))
     write(folder, "environment.json", ENVIRONMENT)
     write_rows(folder, "metrics.jsonl", metric_rows(30, None))
     chains = {"count": 3, "of": 100}

@@ -63,7 +63,7 @@ Arrays = dict[str, np.ndarray]
 STEPS = 30
 GRBM_RECIPE = replace(CHECKERBOARD, steps=STEPS, batch=20, learning_rate=1e-2, sigma=0.2, bandwidth=0.5, unrolled=2)
 DEEP_RECIPE = replace(
-    DEEP_PRESETS["digits"],
+    DEEP_PRESETS["digits-paper"],
     width=16,
     depth=2,
     latents=4,

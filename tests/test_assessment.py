@@ -23,7 +23,7 @@ from vages.app.recipes import Examples, FIDSelection, as_recipe, train
 from vages.app.report.assessments import assessment_figure
 from vages.app.runs import Run, assessment, config_of, load_run
 from vages.app.runs.assessment import Assessment, Row, Sizes, assess
-from vages.app.settings import CHECKERBOARD, DEEP_PRESETS
+from vages.app.settings import CHECKERBOARD, DIGITS
 from vages.data import Splits
 from vages.evaluation import VariationalScore, posterior_gap
 from vages.files import BadFile
@@ -32,7 +32,7 @@ from vages.training import Checkpoints, RunFolder
 from vages.training.checkpoint import newest_checkpoint, write_checkpoint
 
 KEY = jax.random.key(0)
-SMALL = replace(DEEP_PRESETS["digits"], width=8, depth=1, latents=3, head_width=4, corrector_steps=2, sigma_base=0.2)
+SMALL = replace(DIGITS, width=8, depth=1, latents=3, head_width=4, corrector_steps=2, sigma_base=0.2)
 
 
 def normal(seed, *shape):

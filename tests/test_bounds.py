@@ -34,7 +34,7 @@ from vages.memory import check_memory, memory_limit
 from vages.training import RunFolder
 from vages.training.digests import fingerprint
 
-DIGITS = replace(DEEP_PRESETS["digits"], width=4, depth=1, latents=2, head_width=3, sampling=0.1)
+DIGITS = replace(DEEP_PRESETS["digits-paper"], width=4, depth=1, latents=2, head_width=3, sampling=0.1)
 WHOLE = (-(10**30), -1, 0, 1, 10**9, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63, 2**64, 10**30, 10**400)
 REAL = (-math.inf, -1e308, -1.0, 0.0, 1e-320, 1e-30, 1.0, 1e30, 1e308, math.inf, math.nan)
 TEXTS = ("x" * 5000, "a/" * 3000, "\x1b]0;title\x07\x1b[2J", "no\nsuch\rfile", "[red]name", "\udcff", "/dev/null")
@@ -227,7 +227,7 @@ def in_little_memory(words, out):
 @pytest.mark.parametrize(
     "words",
     [
-        ("train", "digits", "--width", "20000", "--depth", "6"),
+        ("train", "digits-paper", "--width", "20000", "--depth", "6"),
         ("train", "--latents", "1000000", "--seeds", "60"),
         ("train", "--seeds", "20000"),
     ],

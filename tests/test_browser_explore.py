@@ -42,7 +42,7 @@ MISSING = [
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"a browser test needs {', '.join(MISSING)}")
 
 SMALL = replace(
-    DEEP_PRESETS["digits"],
+    DEEP_PRESETS["digits-paper"],
     width=32,
     depth=1,
     latents=3,

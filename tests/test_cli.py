@@ -109,7 +109,7 @@ def test_every_option_is_explained_and_the_same_thing_has_one_name(monkeypatch, 
             kinds.setdefault(option, set()).add(str(hint))
     (tmp_path / "own.py").write_text(OWN)
     explained = {"start"}  # by the text above the options
-    for start in ("checkerboard", "digits", tmp_path / "own.py"):
+    for start in ("checkerboard", "digits", "digits-paper", tmp_path / "own.py"):
         words = " ".join(run(monkeypatch, capsys, "train", start, "--help")[1].replace("│", " ").split())
         for option, after in re.findall(r"--([a-z][a-z-]*) (?:\S*[A-Z{]\S* )?(?!\(default)(\S+)", words):
             explained |= {option.removeprefix("no-").replace("-", "_")} if after else set()
@@ -158,11 +158,11 @@ def test_the_version(monkeypatch, capsys):
         (["sample", "{file}"], "vages: run: .*got .*file"),
         (["train", "--out", "{file}"], "vages: out: .*got .*file"),
         (["train", "--resume", "{file}", "--out", "x"], "vages: out: .*--resume"),
-        (["train", "digits", "--resume", "{file}"], "vages: preset: .*--resume.*got digits"),
-        (["train", "digits", "--bandwidth", "1"], "vages: bandwidth: .*deep"),
+        (["train", "digits-paper", "--resume", "{file}"], "vages: preset: .*--resume.*got digits-paper"),
+        (["train", "digits-paper", "--bandwidth", "1"], "vages: bandwidth: .*deep"),
         (["reproduce"], "vages: name: .*got nothing"),
         (["train", "--seed", "99999999999"], "vages: seed: .*got 99999999999 .*; choose"),
-        (["train", "digits", "--seed", "99999999999"], "vages: seed: .*got 99999999999; choose"),
+        (["train", "digits-paper", "--seed", "99999999999"], "vages: seed: .*got 99999999999; choose"),
         (["evaluate", "nosuch"], "vages: source: .*got 'nosuch'.*; check"),
         (["evaluate", "{file}"], "vages: against: .*{file}.*got none; .*--against"),
         (["reproduce", "fig1", "--out", "{file}"], "vages: .*file"),
@@ -354,10 +354,10 @@ def leaves(tree):
 def test_a_dry_run_says_what_training_would_be(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VAGES_DATA", str(tmp_path))
-    small = ("digits", "--width", "8", "--depth", "1", "--latents", "3", "--head-width", "5", "--batch", "10")
+    small = ("digits-paper", "--width", "8", "--depth", "1", "--latents", "3", "--head-width", "5", "--batch", "10")
     status, out, _ = run(monkeypatch, capsys, "train", *small, "--dry-run", "--json")
     plan = json.loads(out)
-    assert (status, plan["problem"], plan["folder"]) == (0, None, "runs/digits-vages-mdsm-1")
+    assert (status, plan["problem"], plan["folder"]) == (0, None, "runs/digits-paper-vages-mdsm-1")
     recipe = DeepSettings(**plan["settings"])
     assert (recipe.width, recipe.batch, recipe.steps) == (8, 10, 20_000)
     _, state = start_of(recipe, (1, 8, 8))
@@ -372,7 +372,7 @@ def test_a_dry_run_says_what_training_would_be(monkeypatch, capsys, tmp_path):
     assert plan["bytes"] == {name: 3 * size for name, size in one["bytes"].items()}
     assert one["bytes"]["data"] == 4 * 2 * 60_000
 
-    status, out, _ = run(monkeypatch, capsys, "train", "mnist", "--dry-run")
+    status, out, _ = run(monkeypatch, capsys, "train", "mnist-paper", "--dry-run")
     assert status == 2
     assert "state: missing" in out
     assert "vages data --get mnist" in out
@@ -391,7 +391,7 @@ def test_a_dry_run_sees_what_would_stop_training(monkeypatch, capsys, tmp_path):
         (("--devices", "999"), "devices: "),
         (("--cluster", "x"), "cluster: "),
         (("--cluster", "localhost:80,2,2"), "cluster: "),
-        (("digits", "--fid-every", "1", "--steps", "1"), "Inception: "),
+        (("digits-paper", "--fid-every", "1", "--steps", "1"), "Inception: "),
     ):
         status, out, _ = run(monkeypatch, capsys, "train", *words, "--dry-run", "--json")
         assert status == 2

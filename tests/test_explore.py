@@ -25,15 +25,13 @@ from vages.app.recipes import Examples, as_recipe
 from vages.app.runs import Run
 from vages.app.runs.playground import TOGETHER, fitted_image, play_key, playground, principal_directions
 from vages.app.runs.watching import Chain, Snapshot
-from vages.app.settings import DEEP_PRESETS
+from vages.app.settings import DIGITS
 from vages.data import load_digits
 from vages.files import BadFile
 from vages.posteriors import posterior_means
 from vages.samplers import Schedule, program, sample_joint, sample_v
 
-RECIPE = replace(
-    DEEP_PRESETS["digits"], width=8, depth=1, latents=3, head_width=4, sigma_base=0.2, sampling=0.05, corrector_steps=0
-)
+RECIPE = replace(DIGITS, width=8, depth=1, latents=3, head_width=4, sigma_base=0.2, sampling=0.05, corrector_steps=0)
 SHAPE = (1, 8, 8)
 PORT = 4321
 HOST = f"127.0.0.1:{PORT}"

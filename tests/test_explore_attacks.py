@@ -34,9 +34,9 @@ from vages.app.explore.app import serve
 from vages.app.recipes import Examples, as_recipe, example_of
 from vages.app.runs import Run
 from vages.app.runs.playground import playground
-from vages.app.settings import DEEP_PRESETS
+from vages.app.settings import DIGITS
 
-recipe = replace(DEEP_PRESETS["digits"], width=512, depth=2, latents=3, head_width=4, sampling=10.0, corrector_steps=0)
+recipe = replace(DIGITS, width=512, depth=2, latents=3, head_width=4, sampling=10.0, corrector_steps=0)
 recipe = as_recipe(recipe)
 run = Run(Path("run"), recipe, *recipe.make(jax.random.key(0), example_of((1, 8, 8))), 0, "raw")
 run.__dict__["data"] = Examples(*load_digits())

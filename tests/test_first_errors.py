@@ -52,7 +52,7 @@ from vages.app.settings import CHECKERBOARD, DEEP_PRESETS
 from vages.domains import Binary, Real
 from vages.training import Diverged, init_seeds
 
-DIGITS = DEEP_PRESETS["digits"]
+DIGITS = DEEP_PRESETS["digits-paper"]
 KEY = jax.random.key(0)
 IMAGE = (1, 8, 8)
 V_DSM = DSM(0.1, Variational(2))

@@ -46,7 +46,7 @@ from vages.training import RunFolder
 from vages.training.checkpoint import newest_checkpoint, write_checkpoint
 
 SMALL = replace(
-    DEEP_PRESETS["digits"],
+    DEEP_PRESETS["digits-paper"],
     width=8,
     depth=1,
     latents=3,

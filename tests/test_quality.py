@@ -433,7 +433,7 @@ def test_sets_of_too_few_images_are_named(network, tmp_path):
 
 
 RECIPE = replace(
-    DEEP_PRESETS["digits"],
+    DEEP_PRESETS["digits-paper"],
     width=8,
     depth=1,
     latents=3,
@@ -531,7 +531,7 @@ def test_protocols(run, network, monkeypatch):
     monkeypatch.setattr(drawing, "sample_v", given_h)
     monkeypatch.setattr(drawing, "sample_joint", lambda *_, batch: ends(jnp.zeros((20, 3)), 0.6))
     train = run.data.splits.train
-    samples = drawing.Samples(
+    samples = drawing.chain_samples(
         chains_of(as_recipe(RECIPE), run.model), run.model, run.posterior, train, seed=5, grey="replicate"
     )
     pixels = np.concatenate(list(samples.draw(20)))

@@ -573,8 +573,8 @@ RECIPES = [
     *DEEP_PRESETS.values(),
     replace(CHECKERBOARD, method="vages-ksd", seeds=3, learning_rate=3e-7, control_variate=True, sigma=0.123456789),
     replace(FREYFACE, steps=7, data="-odd name's.npz"),
-    replace(DEEP_PRESETS["mnist"], clip=1.0, flips=True, seed=5),
-    replace(DEEP_PRESETS["digits"], ema=None),
+    replace(DEEP_PRESETS["mnist-paper"], clip=1.0, flips=True, seed=5),
+    replace(DEEP_PRESETS["digits-paper"], ema=None),
 ]
 
 

@@ -381,7 +381,7 @@ def test_settings_that_make_another_run_are_refused_by_name(tmp_path, before, ch
 
 def test_more_steps_are_refused_where_they_would_have_made_the_warm_up_longer(tmp_path):
     """It is a tenth of a deep run at most: 2 of 20 iterations, and all 5 of 50 or more."""
-    recipe = replace(DEEP_PRESETS["digits"], decay="constant", warmup=5)
+    recipe = replace(DEEP_PRESETS["digits-paper"], decay="constant", warmup=5)
     for number, (before, now) in enumerate([(20, 100), (20, 30), (100, 20)]):
         started(replace(recipe, steps=before), tmp_path / str(number))
         with pytest.raises(ValueError, match=rf"steps \({before} before, {now} now\)"):
@@ -399,13 +399,13 @@ def test_fewer_steps_are_refused_before_anything_is_written(tmp_path):
 
 
 def test_zero_is_a_setting():
-    _, named = parse("train", ["digits", "--warmup", "0", "--ema", "0.0"])
+    _, named = parse("train", ["digits-paper", "--warmup", "0", "--ema", "0.0"])
     settings = {field.name for field in fields(DeepSettings)}
     assert {name: value for name, value in named.items() if name in settings} == {"warmup": 0, "ema": 0.0}
 
 
 def test_settings_that_no_file_can_keep_are_refused():
-    for recipe in (CHECKERBOARD, DEEP_PRESETS["digits"]):
+    for recipe in (CHECKERBOARD, DEEP_PRESETS["digits-paper"]):
         with refused("clip", got="inf"):
             replace(recipe, clip=float("inf"))
 

@@ -37,7 +37,7 @@ SMALL = replace(
     evaluate_every=4,
 )
 DEEP = replace(
-    DEEP_PRESETS["digits"],
+    DEEP_PRESETS["digits-paper"],
     data="images.npy",
     width=4,
     depth=1,
@@ -311,7 +311,7 @@ def test_images_of_another_set(project):
     assert other.data.splits.train.shape == (8, 1, 8, 8)
     assert other.about_data is not None
     assert (other.data_name, other.about_data["own"], other.about_data["train"]["shape"][0]) == ("few.npy", False, 16)
-    assert samples_of(other, 20, "paper", None, 0, "replicate").train is other.data.splits.train
+    assert samples_of(other, 20, "paper", None, 0, "replicate").given is other.data.splits.train
     np.save("wide.npy", np.zeros((50, 8, 9), np.uint8))
     with pytest.raises(ValueError, match=r"^data: .*\(1, 8, 8\) .*got \(1, 8, 9\)"):
         run.on("wide.npy").data  # noqa: B018

@@ -21,7 +21,7 @@ from vages.training.checkpoint import newest_about, write_checkpoint
 from vages.training.digests import settings_digest
 
 SMALL = replace(CHECKERBOARD, steps=20, evaluate_every=10, posterior_steps=1)
-DIGITS = DEEP_PRESETS["digits"]
+DIGITS = DEEP_PRESETS["digits-paper"]
 pytestmark = pytest.mark.usefixtures("short_chains")
 
 
@@ -194,4 +194,4 @@ def test_flags_of_a_forged_config_are_flags():
 
 def test_a_preset_beside_resume_is_refused(tmp_path):
     with refused("preset", got="digits"):
-        cli.train("digits", resume=tmp_path)
+        cli.train("digits-paper", resume=tmp_path)

@@ -75,7 +75,7 @@ def test_settings_of_a_run_and_what_its_checkpoints_say(monkeypatch, capsys, tmp
     assert clean(told)
     assert HARMLESS in told
 
-    RunFolder(tmp_path / "deep", config_of(as_recipe(DEEP_PRESETS["digits"]))).close()
+    RunFolder(tmp_path / "deep", config_of(as_recipe(DEEP_PRESETS["digits-paper"]))).close()
     body = {"format": HOSTILE}
     digest = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     path = write_checkpoint(tmp_path / "deep" / "checkpoints", 1, {}, {})

@@ -23,7 +23,7 @@ from vages.app.cli.parsing import parse
 from vages.app.cli.training import _NAMES
 from vages.app.recipes import as_recipe, grbm, job_of, train
 from vages.app.runs import run_recipe
-from vages.app.settings import CHECKERBOARD, DEEP_PRESETS, DIGITS, PRESETS, GRBMSettings
+from vages.app.settings import ALL, CHECKERBOARD, DIGITS, GRBMSettings
 from vages.blocks import block_lengths
 from vages.data import Batches
 from vages.training import Diverged, RunFolder, init_seeds, iteration_costs, numbered_folder, seed_keys
@@ -313,8 +313,8 @@ def test_a_diverging_run_stops_with_one_line_and_a_status(tmp_path, monkeypatch,
 
 
 def test_the_command_lines_choices_are_what_there_is():
-    assert set(_NAMES) == {*PRESETS, *DEEP_PRESETS}
-    for name, start in (("checkerboard", CHECKERBOARD), ("digits", DIGITS)):
+    assert set(_NAMES) == set(ALL)
+    for name, start in (("checkerboard", CHECKERBOARD), ("digits-paper", DIGITS)):
         words = {field: get_args(kind) for field, kind in get_type_hints(type(start)).items() if is_choice(kind)}
         assert {"method", "decay"} <= set(words)
         for field, choices in words.items():

@@ -19,6 +19,7 @@ Method = Literal["vages-dsm", "dsm", "bidsm", "vages-ksd", "ksd", "is-ksd", "cd"
 DeepMethod = Literal["vages-mdsm", "bimdsm", "mdsm"]
 Decay = Literal["constant", "cosine"]
 Network = Literal["resnet", "mlp"]
+ConditionalNetwork = Literal["unet", "mixer", "mlp"]
 Gap = Literal["kl", "fisher"]
 Spacing = Literal["linear", "geometric"]
 Precision = Literal["float32", "bfloat16"]
@@ -148,6 +149,46 @@ class DeepSettings:
             )
 
 
+@dataclass(frozen=True)
+class ImageSettings:
+    """Everything that decides a result. The defaults are those for CIFAR10 on a GPU.
+
+    What is None is decided by the images and the device when a run is started, and is then a setting of the run.
+    """
+
+    kind: ClassVar[str] = "a noise-conditional model"
+
+    data: str = "cifar10"  # mnist, cifar10, celeba, digits, or a folder, archive or file of images
+    network: ConditionalNetwork | None = None  # mixer and mlp are quicker on a CPU; None: unet, on a CPU mixer
+    width: Annotated[int | None, Bounds(1, 2**16)] = None  # channels of a unet's first level, or units of a layer
+    depth: Annotated[int | None, Bounds(1, 256)] = None  # blocks at each level of a unet, or in all
+    latents: Annotated[int, Bounds(0, 2**20)] = 64  # latent units; 0: none, a plain EBM
+    samples: Annotated[int, Bounds(1, 2**20)] = 2  # L, samples of the posterior for each of VaES and VaGES
+    posterior_steps: Annotated[int, UNROLLED] = 3  # K, steps of the posterior on each batch
+    labels: bool = False  # learn the images of each class, where they have labels, besides those of all
+    classes: Annotated[int | None, Bounds(0, 10**6)] = None  # how many there are, with labels; None: counted
+    label_dropout: Annotated[float, Bounds(0, 1)] = 0.1  # share of the labels that are left out, for those of all
+    flips: bool = True  # each image also as in a mirror
+    # root mean square of the images, less 0.5; None: measured
+    sigma_data: Annotated[float | None, SCALE] = None
+    steps: Annotated[int, ITERATIONS] = 40_000  # iterations
+    batch: Annotated[int, _BATCH] = 256  # examples an iteration
+    learning_rate: Annotated[float, SCALE] = 6e-3  # of Adam, for the model
+    posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for the posterior
+    decay: Decay = "cosine"  # of the learning rates; a cosine ends at 0
+    warmup: Annotated[int, MAYBE_ITERATIONS] = 400  # iterations over which the learning rates rise to their values
+    clip: Annotated[float | None, SCALE] = 1.0  # the largest norm of the gradients of model and posterior
+    ema: Annotated[float | None, DECAY] = 0.9996  # of the averages of model and posterior, which are then used
+    precision: Precision | None = None  # of the network; energies are float32; None: bfloat16, on a CPU float32
+    seed: Annotated[int, SEED] = 0  # of initial parameters and all noise
+    sampling_steps: Annotated[int, Bounds(2, 10**4)] = 18  # of Heun's method, n for 2 n - 1 gradients a sample
+
+    def __post_init__(self):
+        check_choices(self)
+        check_place(self.data)
+        check_fields(self)
+
+
 def check_plain(settings: Any) -> None:
     """Raise unless every value is one that an option and a file of JSON can give, and of the field's type."""
     hints = get_type_hints(type(settings))
@@ -169,11 +210,20 @@ def check_choices(settings: Any) -> None:
     hints = get_type_hints(type(settings))
     for field in fields(settings):
         value, kind = getattr(settings, field.name), hints[field.name]
-        if get_origin(kind) is Literal and value not in get_args(kind):
-            choices = ", ".join(map(str, get_args(kind)))
+        choices = _choices(kind)
+        if choices and value not in choices:
+            choices = ", ".join(map(str, choices))
             raise ValueError(f"{field.name}: expected one of {choices}, got {shown(repr(value))}; choose one")
         if kind is bool and type(value) is not bool:
             raise ValueError(f"{field.name}: expected true or false, got {shown(value)}; choose one")
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """The values of a choice among words, and None where it may be left open."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    parts = get_args(kind)
+    return (*get_args(parts[0]), None) if parts and get_origin(parts[0]) is Literal else ()
 
 
 def check_place(data: Any) -> None:
@@ -215,4 +265,25 @@ DIGITS = DeepSettings(
     ema=0.999,
     precision="float32",
 )
-DEEP_PRESETS = {"mnist": MNIST, "cifar10": CIFAR10, "celeba": CELEBA, "digits": DIGITS}
+DEEP_PRESETS = {"mnist-paper": MNIST, "cifar10-paper": CIFAR10, "celeba-paper": CELEBA, "digits-paper": DIGITS}
+
+IMAGE_PRESETS = {
+    "cifar10": ImageSettings(),
+    "mnist": ImageSettings(data="mnist", flips=False, steps=20_000),
+    "celeba": ImageSettings(data="celeba", steps=60_000, batch=128),
+    "digits": ImageSettings(
+        data="digits",
+        network="mlp",
+        width=256,
+        depth=4,
+        latents=16,
+        flips=False,
+        steps=10_000,
+        batch=128,
+        learning_rate=1e-3,
+        ema=0.999,
+    ),
+    "images": ImageSettings(data="images", steps=20_000, batch=64, ema=0.999),
+}
+
+ALL = PRESETS | IMAGE_PRESETS | DEEP_PRESETS

@@ -10,7 +10,7 @@ import tyro
 
 from vages.app.cli.options import Shell, choice
 from vages.app.cli.training import OwnHow, Start
-from vages.app.settings import DeepMethod, DeepSettings, GRBMSettings, Method
+from vages.app.settings import DeepMethod, DeepSettings, GRBMSettings, ImageSettings, Method
 
 
 def completion(shell: Annotated[Shell, tyro.conf.Positional, choice(Shell)], /) -> int:
@@ -44,7 +44,7 @@ def completion(shell: Annotated[Shell, tyro.conf.Positional, choice(Shell)], /) 
 def _any_training() -> type:
     """The options of `vages train` for every preset: a shell does not know which is meant."""
     found = {}
-    for kind in (GRBMSettings, DeepSettings, OwnHow):
+    for kind in (GRBMSettings, ImageSettings, DeepSettings, OwnHow):
         hints = get_type_hints(kind, include_extras=True)
         found |= {one.name: (hints[one.name], field(default=one.default)) for one in fields(kind)}
     found["method"] = (Literal[Method, DeepMethod], field(default=GRBMSettings.method))

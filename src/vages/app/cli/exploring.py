@@ -42,6 +42,11 @@ def explore(
     from vages.app.runs.vectors import vectors
 
     with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded:
+        if loaded.recipe.flows:
+            raise ValueError(
+                f"run: expected a GRBM, a deep model or an own recipe, got {loaded.recipe.kind}, which explore does "
+                "not open yet; use vages sample, inpaint or interpolate"
+            )
         if loaded.recipe.parts is None or loaded.recipe.annealed is None:
             with waiting("looking at the data"):
                 ready = vectors(loaded)

@@ -22,7 +22,7 @@ def why_unjudged(source: str, measure: str, grey: str, own: Own = Own()) -> str 
     from vages.evaluation import inception_file
 
     recipe = recipe_of(Path(source), own.recipe, changed=own.changed)
-    if recipe.annealed is None:
+    if not recipe.draws_images:
         return f"{recipe.kind} draws no samples that the network could judge"
     if not inception_file().exists():
         return "the network's weights are not there, see vages inception --help"

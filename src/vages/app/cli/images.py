@@ -22,6 +22,8 @@ def sample(
     count: int = 100,
     latents: Literal["posterior", "joint"] = "posterior",
     sampling: Sampling = None,
+    label: Annotated[int | None, given("INT", "of all classes")] = None,
+    guidance: Annotated[float | None, given("FLOAT", "1")] = None,
     seed: int = 0,
     raw: bool = False,
     data: Data = None,
@@ -32,15 +34,17 @@ def sample(
 ) -> int:
     """Draw examples from a run's model.
 
-    Of a deep model, images by annealed Langevin dynamics; of any other, draws of p(v, h) by `vages.sample`, with R̂ and
-    effective sample size. OUT gets samples.png, samples.npz (v, h, and which chains diverged) and result.json, which
-    says how they were drawn.
+    Of a noise-conditional model, images by Heun's method; of the paper's deep models, images by annealed Langevin
+    dynamics; of any other, draws of p(v, h) by `vages.sample`, with R̂ and effective sample size. OUT gets samples.png,
+    samples.npz (v, h, and which chains diverged) and result.json, which says how they were drawn.
 
     Args:
         run: the folder of a run; its newest whole checkpoint is taken.
         count: how many.
         latents: of the posterior means of random training images, the paper's way, or drawn jointly with the image.
         sampling: length of the schedule; 1 is the paper's 2,700 steps.
+        label: the class to draw from, of a run that was trained with --labels.
+        guidance: how far to follow the label; more than 1 is further from the other classes than the data are.
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
         data: the run's own data, if they were moved; others are refused.
@@ -51,12 +55,18 @@ def sample(
     """
     from vages.app.runs import sample_images
     from vages.app.runs.draws import draw
+    from vages.app.runs.flows import draw_images
 
     with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded, bar() as progress:
         if loaded.recipe.annealed is None:
             _refuse(loaded, sampling=sampling, latents=None if latents == "posterior" else latents)
-            kept = draw(loaded, out, count=count, seed=seed)
+            if loaded.recipe.flows:
+                kept = draw_images(loaded, out, count=count, label=label, guidance=guidance, seed=seed)
+            else:
+                _refuse_labels(loaded, label=label, guidance=guidance)
+                kept = draw(loaded, out, count=count, seed=seed)
         else:
+            _refuse_labels(loaded, label=label, guidance=guidance)
             how: dict[str, Any] = {"latents": latents, "sampling": sampling, "progress": progress}
             kept = sample_images(loaded, out, count=count, seed=seed, **how)
     return _told(kept, json)
@@ -81,9 +91,10 @@ def interpolate(
 ) -> int:
     """Draw examples along a line in the latents of a run's model.
 
-    Of a deep model, h goes from RATIO m to -RATIO m, where m is the posterior mean of a training image. A row of the
-    picture is a chain, a column a moment; all chains have the same start and the same noise, and differ by h alone. Of
-    any other model, h goes from the posterior mean of one training example to that of another. OUT gets
+    Of a noise-conditional model, images on the way between two training images, by the noise that they come from. Of
+    the paper's deep models, h goes from RATIO m to -RATIO m, where m is the posterior mean of a training image. A row
+    of the picture is a chain, a column a moment; all chains have the same start and the same noise, and differ by h
+    alone. Of any other model, h goes from the posterior mean of one training example to that of another. OUT gets
     interpolation.png, interpolation.npz and result.json.
 
     Args:
@@ -104,11 +115,12 @@ def interpolate(
     """
     from vages.app.runs import interpolate
     from vages.app.runs.draws import walk
+    from vages.app.runs.flows import walk_images
 
     with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded, bar() as progress:
         if loaded.recipe.annealed is None:
             _refuse(loaded, image=image, columns=None if columns == 10 else columns, ratio=ratio, sampling=sampling)
-            kept = walk(loaded, out, between=between, rows=rows, seed=seed)
+            kept = (walk_images if loaded.recipe.flows else walk)(loaded, out, between=between, rows=rows, seed=seed)
         else:
             if between is not None:
                 raise ValueError(
@@ -157,12 +169,13 @@ def inpaint(
     """
     from vages.app.runs import inpaint
     from vages.app.runs.draws import complete
+    from vages.app.runs.flows import complete_images
 
     how: dict[str, Any] = {"count": count, "tries": tries, "mask": mask, "seed": seed}
     with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded, bar() as progress:
         if loaded.recipe.annealed is None:
             _refuse(loaded, sampling=sampling)
-            kept = complete(loaded, out, **how)
+            kept = (complete_images if loaded.recipe.flows else complete)(loaded, out, **how)
         else:
             kept = inpaint(loaded, out, **how, sampling=sampling, progress=progress)
     return _told(kept, json)
@@ -219,7 +232,18 @@ def _refuse(run: "Loaded", **options: Any) -> None:
     """Raise for options of the paper's sampler, which this run does not use."""
     for name, value in options.items():
         if value is not None:
-            raise ValueError(f"{name}: expected nothing for {run.recipe.kind}, got {value}; it is for deep models")
+            raise ValueError(
+                f"{name}: expected nothing for {run.recipe.kind}, got {value}; it is for the paper's deep models"
+            )
+
+
+def _refuse_labels(run: "Loaded", **options: Any) -> None:
+    """Raise for a label, which this run knows nothing of."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(
+                f"{name}: expected nothing for {run.recipe.kind}, got {value}; it is for noise-conditional models"
+            )
 
 
 def _told(kept: "Kept", json: bool) -> int:

@@ -15,13 +15,13 @@ from vages.app.cli.exit_status import Status
 from vages.app.cli.options import Policy, given
 from vages.app.cli.supervision import membership
 from vages.app.output.console import print_json, say
-from vages.app.settings import DEEP_PRESETS, PRESETS
+from vages.app.settings import ALL
 
 if TYPE_CHECKING:
     from vages.app.recipes import Recipe
 
 START = "checkerboard"
-_NAMES = (*PRESETS, *DEEP_PRESETS)
+_NAMES = tuple(ALL)
 _Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 Start = Annotated[
     str | None,
@@ -72,15 +72,17 @@ def train(start: str | None = None, /, **options: Any) -> int:
     """Train a model, and draw what it learnt.
 
     The first word is a preset or a file with a recipe of your own. checkerboard and freyface are Gaussian restricted
-    Boltzmann machines, of which the test log-likelihood is printed; mnist, cifar10, celeba and digits are deep models
-    of images. The settings below are those of the preset or the recipe, with its defaults. The run's folder holds
-    config.json, environment.json, metrics.jsonl, events.jsonl, checkpoints, result.json and the pictures. Ctrl-C,
-    SIGTERM and SIGHUP end training early with a checkpoint. A run that was stopped or killed, or is to be longer,
-    continues with --resume RUN, bit for bit; its settings are its own, --steps may be more, and --data says where its
-    data are now, if they were moved.
+    Boltzmann machines, of which the test log-likelihood is printed; cifar10, mnist, celeba and digits are
+    noise-conditional models of images, and so is images, for a folder of your own (--data FOLDER); cifar10-paper and so
+    on are the paper's deep models. The settings below are those of the preset or the recipe, with its defaults. The
+    run's folder holds config.json, environment.json, metrics.jsonl, events.jsonl, checkpoints, result.json and the
+    pictures. Ctrl-C, SIGTERM and SIGHUP end training early with a checkpoint. A run that was stopped or killed, or is
+    to be longer, continues with --resume RUN, bit for bit; its settings are its own, --steps may be more, and --data
+    says where its data are now, if they were moved.
     """
     known = {field.name for field in fields(OwnHow)}
     resume = options.get("resume")
+    start = start or _preset_for(options.get("data")) if resume is None else start
     first = _recipe(start, resume, changed=bool(options.get("recipe_changed")))
     own = first.parts is None
     how = (OwnHow if own else How)(
@@ -96,7 +98,8 @@ def train(start: str | None = None, /, **options: Any) -> int:
 def parse_train(words: list[str], **texts: Any) -> tuple[tuple[str | None], dict[str, Any]]:
     """The arguments of `train`: its options depend on the preset, the recipe's file, or the run that is resumed."""
     start, resume, changed = _first_word(words), _value(words, "--resume"), "--recipe-changed" in words
-    first: Any = {**PRESETS, **DEEP_PRESETS}.get(start or START)
+    start = start or _preset_for(_value(words, "--data")) if resume is None else start
+    first: Any = ALL.get(start or START)
     own = start is not None and start not in _NAMES
     _check_out(resume, _value(words, "--out"))
     if own or resume is not None:  # which needs JAX
@@ -104,7 +107,7 @@ def parse_train(words: list[str], **texts: Any) -> tuple[tuple[str | None], dict
         first = found.settings
         if found.origin is not None:
             texts["description"] = _about(found.origin.about, str(start))
-        own = own or type(first) not in (type(one) for one in (*PRESETS.values(), *DEEP_PRESETS.values()))
+        own = own or type(first) not in (type(one) for one in ALL.values())
     how = OwnHow if own else How
     _check_kind(words, first, how)
     if taken := {one.name for one in fields(first)} & {one.name for one in fields(how)}:
@@ -139,7 +142,7 @@ def _check_out(resume: Any, out: Any) -> None:
 
 def _check_kind(words: list[str], first: Any, how: type[How]) -> None:
     """Raise for a setting of another kind of preset."""
-    presets = {type(one) for one in (*PRESETS.values(), *DEEP_PRESETS.values())}
+    presets = {type(one) for one in ALL.values()}
     settings = {one.name for kind in presets for one in fields(kind)}
     own = {one.name for kind in (type(first), how) for one in fields(kind)}
     for word in words:
@@ -165,9 +168,17 @@ def _first_word(words: list[str]) -> str | None:
     return None
 
 
+def _preset_for(data: str | None) -> str | None:
+    """The preset for data that are given without one: images have theirs."""
+    if data is None or data in _NAMES:
+        return data
+    images = Path(data).is_dir() or data.lower().endswith((".zip", ".tar", ".tgz", ".tar.gz"))
+    return "images" if images else None
+
+
 def _booleans() -> set[str]:
     """The options of presets that take no value."""
-    kinds = {type(one) for one in (*PRESETS.values(), *DEEP_PRESETS.values())}
+    kinds = {type(one) for one in ALL.values()}
     return {f"--{one.name.replace('_', '-')}" for kind in kinds for one in fields(kind) if one.type is bool}
 
 
@@ -254,7 +265,8 @@ def _name(start: str | None, recipe: "Recipe", data: str | None) -> str:
     if recipe.origin is not None:
         file, _, name = recipe.origin.name.partition(":")
         return Path(file).stem if name == "recipe" else f"{Path(file).stem}-{name}"
-    return f"{Path(data).stem if data else start or START}-{getattr(recipe.settings, 'method', 'run')}"
+    name, method = Path(data).stem if data else start or START, getattr(recipe.settings, "method", None)
+    return name if method is None else f"{name}-{method}"
 
 
 @contextmanager

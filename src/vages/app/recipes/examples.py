@@ -62,7 +62,8 @@ class Examples:
         v = np.concatenate([first, *others]) if others else first
         if self.context is None:
             return v
-        return Batch(v, {name: part.train for name, part in self.context.items()})
+        times = len(self.trained)
+        return Batch(v, {name: np.concatenate([part.train] * times) for name, part in self.context.items()})
 
     def of_seed(self, seed: int) -> "Examples":
         """Those of one seed, counted from 0."""

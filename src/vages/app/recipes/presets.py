@@ -3,17 +3,17 @@
 from dataclasses import asdict, fields
 from typing import Any
 
-from vages.app.recipes import deep, grbm
+from vages.app.recipes import deep, grbm, images
 from vages.app.recipes.recipe import Recipe
-from vages.app.settings import DEEP_PRESETS, PRESETS, DeepSettings, GRBMSettings
+from vages.app.settings import ALL, DeepSettings, GRBMSettings, ImageSettings
 
-Settings = GRBMSettings | DeepSettings
-ALL = PRESETS | DEEP_PRESETS
+Settings = GRBMSettings | DeepSettings | ImageSettings
 
 
 def as_recipe(settings: Settings) -> Recipe:
-    """The recipe of a GRBM, or of a deep model."""
-    return {GRBMSettings: grbm.recipe, DeepSettings: deep.recipe}[type(settings)](settings)
+    """The recipe of a GRBM, of a noise-conditional model of images, or of the paper's deep models."""
+    makers = {GRBMSettings: grbm.recipe, DeepSettings: deep.recipe, ImageSettings: images.recipe}
+    return makers[type(settings)](settings)
 
 
 def preset(name: str) -> Recipe:

@@ -21,7 +21,7 @@ from vages.data import Splits
 from vages.models import EBLVM
 from vages.objectives import Objective
 from vages.posteriors import Posterior
-from vages.samplers import Annealed
+from vages.samplers import Annealed, Heun
 from vages.training import Learner
 
 Numbers = Mapping[str, Any]
@@ -58,6 +58,7 @@ class Parts(NamedTuple):
     chunk: int | None = None
     evaluate_every: int | None = None  # iterations, where no setting of this name says it
     free: frozenset[str] = frozenset()  # settings that a resumed run may change
+    settle: Callable[[Examples], Any] | None = None  # the settings with what the data decide
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,16 +199,33 @@ class Recipe:
         check_kind("learner", learner, Learner, "a Learner", "return vages.Learner(objective, optimizer)")
         return learner
 
-    def make_sampler(self) -> Any:
-        """The sampler of these settings, or None."""
+    def make_sampler(self, posterior: Posterior | None = None) -> Any:
+        """The sampler of these settings, or None; one that needs a posterior and has none gets this."""
         made = callable(self.sampler) and not hasattr(self.sampler, "draw")
-        return self.sampler(self.settings) if made else self.sampler
+        sampler = self.sampler(self.settings) if made else self.sampler
+        return replace(sampler, posterior=posterior) if isinstance(sampler, Heun) and not sampler.posterior else sampler
+
+    def settled(self, data: Examples) -> "Recipe":
+        """The recipe with the settings that its data decide."""
+        if self.parts is None or self.parts.settle is None:
+            return self
+        return self.parts.of(self.parts.settle(data))
 
     @property
     def annealed(self) -> Annealed | None:
         """The paper's sampler of images, where the recipe has it."""
         sampler = self.make_sampler()
         return sampler if isinstance(sampler, Annealed) else None
+
+    @property
+    def flows(self) -> bool:
+        """Whether it is of images that are drawn by Heun's method, from noise of the highest level."""
+        return self.draws_images and isinstance(self.make_sampler(), Heun)
+
+    @property
+    def draws_images(self) -> bool:
+        """Whether its samples are images that a network can judge."""
+        return self.parts is not None and self.parts.rank == 3
 
     @property
     def noise_std(self) -> float:

@@ -1,18 +1,21 @@
-"""Samples of a deep model as a stream of images, drawn by a named protocol."""
+"""Samples of a model as a stream of images, drawn by a named protocol."""
 
+import warnings
 from collections.abc import Callable, Iterator
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from vages.app.recipes.sources import Pixels
 from vages.bounds import shown
 from vages.evaluation import Grey, as_pixels
 from vages.models import EBLVM
 from vages.posteriors import Posterior, posterior_means
-from vages.samplers import Schedule, sample_joint, sample_v
+from vages.samplers import Heun, SamplingWarning, Schedule, sample, sample_joint, sample_v
 from vages.training import seed_keys
 
 Protocol = Literal["paper", "unconditional"]
@@ -29,45 +32,84 @@ def check_seed(seed: int) -> None:
         raise ValueError(f"seed: expected a seed from 0 to below 2**32, got {shown(seed)}; choose another")
 
 
+# of a key, the number of the first image and how many: v, and which are lost
+Block = Callable[[PRNGKeyArray, int, int], tuple[Any, Any]]
+
+
 class Samples:
-    """Images drawn from a deep model, a block at a time; `diverged` counts the chains that have none."""
+    """Images drawn from a model, a block at a time; `diverged` counts those that are lost.
+
+    `sampler` says how they are drawn, and `gradients` of the energy are computed for each. `given` are the images that
+    their h come from, if any.
+    """
 
     def __init__(
         self,
-        chains: tuple[EBLVM, Schedule],
-        model: EBLVM,
-        posterior: Posterior | None,
-        train: np.ndarray | None,
+        block: Block,
+        shape: tuple[int, ...],
+        sampler: str,
+        gradients: int,
         *,
+        given: np.ndarray | None = None,
         seed: int = 0,
         grey: Grey = "refuse",
         use: str = "quality",
     ):
         check_seed(seed)
-        as_pixels(np.zeros((1, *model.v.shape), np.uint8), "samples", grey)  # refused here, not after hours of chains
-        self.model, self.posterior, self.train, self.seed = model, posterior, train, seed
+        as_pixels(np.zeros((1, *shape), np.uint8), "samples", grey)  # refused here, not after hours of chains
+        self.block, self.sampler, self.gradients, self.given = block, sampler, gradients, given
         self.grey: Grey = grey
-        self.chained, self.schedule = chains
         self.key, self.diverged = seed_keys((seed,), use)[0], 0
 
     def draw(self, count: int, progress: Callable[[int, int], object] | None = None) -> Iterator[Pixels]:
-        """Given h, the posterior means of random training images, where there are any; else v and h jointly.
+        """So many images, but for those that are lost. Pixels that are a little out of [0, 1] are clipped.
 
-        Denoising takes pixels a little out of [0, 1]; they are clipped. Every block runs as many chains, so that they
-        share a program.
+        Every block has as many, so that they share a program.
         """
-        block, self.diverged = min(count, _BLOCK), 0
-        for begin in range(0, count, block):
-            key = jax.random.fold_in(self.key, begin)
-            if self.train is not None and self.posterior is not None:
-                rows = np.random.default_rng([self.seed, begin]).integers(len(self.train), size=block)
-                means = posterior_means(self.model, self.posterior, self.train[rows])
-                samples = sample_v(key, self.chained, jnp.asarray(means), self.schedule, batch=block)
-            else:
-                samples = sample_joint(key, self.chained, block, self.schedule, batch=block)
-            v, diverged = (np.asarray(x)[: count - begin] for x in (samples.v, samples.diverged))
+        size, self.diverged = min(count, _BLOCK), 0
+        for begin in range(0, count, size):
+            drawn = self.block(jax.random.fold_in(self.key, begin), begin, size)
+            v, diverged = (np.asarray(x)[: count - begin] for x in drawn)
             self.diverged += int(diverged.sum())
             if progress is not None:
-                progress(min(begin + block, count), count)
+                progress(min(begin + size, count), count)
             if not diverged.all():
                 yield as_pixels(np.clip(v[~diverged], 0, 1), "samples", self.grey)
+
+
+def chain_samples(
+    chains: tuple[EBLVM, Schedule],
+    model: EBLVM,
+    posterior: Posterior | None,
+    train: np.ndarray | None,
+    *,
+    seed: int = 0,
+    **how: Any,
+) -> Samples:
+    """By annealed chains: given h, the posterior means of random training images, where there are any; else jointly."""
+    chained, schedule = chains
+
+    def block(key: PRNGKeyArray, begin: int, size: int) -> tuple[Any, Any]:
+        if train is not None and posterior is not None:
+            rows = np.random.default_rng([seed, begin]).integers(len(train), size=size)
+            means = posterior_means(model, posterior, train[rows])
+            samples = sample_v(key, chained, jnp.asarray(means), schedule, batch=size)
+        else:
+            samples = sample_joint(key, chained, size, schedule, batch=size)
+        return samples.v, samples.diverged
+
+    gradients = schedule.steps + (schedule.denoise is not None)
+    told = f"annealed Langevin dynamics, {schedule.steps} steps"
+    return Samples(block, model.v.shape, told, gradients, given=train, seed=seed, **how)
+
+
+def heun_samples(sampler: Heun, model: EBLVM, **how: Any) -> Samples:
+    """By Heun's method, which draws h at each gradient."""
+
+    def block(key: PRNGKeyArray, begin: int, size: int) -> tuple[Any, Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SamplingWarning)  # they are counted
+            v = sample(key, model, size, sampler=replace(sampler, batch=size)).v
+        return v, ~jnp.all(jnp.isfinite(v), axis=tuple(range(1, v.ndim)))
+
+    return Samples(block, model.v.shape, f"Heun's method, {sampler.steps} steps", 2 * sampler.steps - 1, **how)

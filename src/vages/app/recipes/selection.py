@@ -7,7 +7,7 @@ import numpy as np
 
 from vages.app.recipes.examples import Examples
 from vages.app.recipes.reference import check_count, statistics_of
-from vages.app.recipes.samples import Samples
+from vages.app.recipes.samples import chain_samples
 from vages.app.recipes.sources import ImageSet
 from vages.evaluation import Grey, Inception, Statistics, as_pixels, feature_moments, fid, load_inception, metric_name
 from vages.models import EBLVM
@@ -42,7 +42,7 @@ class FIDSelection:
         reference = self._reference = self._reference or self._statistics(train, settings.data)
         given = train if model.h.size > 0 else None
         chains = self._chains(settings, model)
-        drawn = Samples(chains, model, posterior, given, seed=settings.seed, grey=self._grey, use="selection")
+        drawn = chain_samples(chains, model, posterior, given, seed=settings.seed, grey=self._grey, use="selection")
         moments = feature_moments(self._network, drawn.draw(self.count), self.count, kept=0)
         told = {"diverged_chains": drawn.diverged}
         if moments.n < self.count // 2:  # too few to be compared with others

@@ -27,6 +27,7 @@ def train(
     with, in the place of fresh ones.
     """
     data = recipe.load() if data is None else data
+    recipe = recipe.settled(data)
     keys, models, posteriors = make_seeds(recipe.seeds, lambda key: recipe.make(key, data))
     if begin is not None:
         models, posteriors = _taken(begin, (models, posteriors))

@@ -44,7 +44,7 @@ from vages.evaluation import (
     score_matching_loss,
     sliced_score_matching_loss,
 )
-from vages.models import EBLVM, GRBM, TractableEBLVM
+from vages.models import EBLVM, GRBM, InContext, NoiseConditionalEBLVM, TractableEBLVM
 from vages.posteriors import Corrector, ExactPosterior, Posterior
 from vages.samplers import MCMC, Gibbs, SamplingWarning, sample
 from vages.samplers.gibbs import can_gibbs
@@ -139,8 +139,7 @@ def assess(
     if noise is not None:
         check_noise(noise)
     began, sizes = time.perf_counter(), Sizes() if sizes is None else sizes
-    subject = _subject(run)
-    subject = subject if noise is None else subject._replace(noise=float(noise))
+    subject = _subject(run, noise)
     rows = assess_subject(jax.random.key(seed), subject, sizes, progress)
     mixing, trace = mixing_rows(jax.random.key(seed), subject.model)
     rows += mixing
@@ -226,10 +225,14 @@ def _least(trace: Any) -> float:
     return min(float(np.min(x)) for x in ess.values())
 
 
-def _subject(run: Run) -> Subject:
+def _subject(run: Run, noise: float | None) -> Subject:
+    noise = run.recipe.noise_std if noise is None else float(noise)
+    model = run.model
+    if isinstance(model, NoiseConditionalEBLVM):  # which knows the data with any noise on them
+        model = InContext(model, {"sigma": max(noise, model.sigma_min)})
     latents = getattr(run.recipe.objective, "latents", None)
     corrector = getattr(latents, "corrector", None) if run.has_latents else None
-    return Subject(run.model, run.posterior, run.data.splits, run.recipe.noise_std, corrector)
+    return Subject(model, run.posterior, run.data.splits, noise, corrector)
 
 
 def _held_out(key: PRNGKeyArray, splits: Splits, examples: int) -> Array:

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vages.app.recipes.presets import ALL, as_recipe, nearest_preset
+from vages.app.recipes.presets import Settings, as_recipe, nearest_preset
 from vages.app.recipes.recipe import Recipe
-from vages.app.settings import DeepSettings, GRBMSettings, Training
+from vages.app.settings import ALL, DeepSettings, GRBMSettings, Training
 from vages.storage.directory import Directory
 from vages.training import RunFolder
 from vages.training.checkpoint import last_step, newest_about
@@ -161,10 +161,12 @@ def _named(config: dict[str, Any]) -> dict[str, Any]:
     return {"recipe": str(_kind(config))}
 
 
-def _kind(config: dict[str, Any]) -> type[GRBMSettings | DeepSettings] | None:
+def _kind(config: dict[str, Any]) -> type[Settings] | None:
     """The settings of a preset's config."""
     if "format" not in config:
         return _FIRST.get(str(config.get("model")))
+    if "sigma_base" in settings_of(config):  # a paper's model, which once had the preset's short name
+        return DeepSettings
     name = config.get("recipe")
     return type(ALL[name]) if isinstance(name, str) else None
 

@@ -181,7 +181,7 @@ def sampled(key: Any, run: Run, count: int, **given: Any) -> tuple[Samples, list
     """The draws, and what the sampler warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SamplingWarning)
-        drawn = sample(key, run.model, count, sampler=run.recipe.make_sampler(), **given)
+        drawn = sample(key, run.model, count, sampler=run.recipe.make_sampler(run.posterior), **given)
     return drawn, [str(one.message) for one in caught if issubclass(one.category, SamplingWarning)]
 
 

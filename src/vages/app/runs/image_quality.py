@@ -8,7 +8,7 @@ import numpy as np
 
 from vages.app.recipes.chains import chains_of
 from vages.app.recipes.reference import check_count, statistics_of
-from vages.app.recipes.samples import PROTOCOLS, Protocol, Samples, check_seed
+from vages.app.recipes.samples import PROTOCOLS, Protocol, Samples, chain_samples, check_seed, heun_samples
 from vages.app.recipes.sources import ImageSet, pieces, random_rows, split_of
 from vages.app.runs.loaded import Run
 from vages.app.runs.quality import Quality, Real, Sampling
@@ -27,6 +27,7 @@ from vages.evaluation import (
     load_inception,
     metric_name,
 )
+from vages.samplers import Heun
 from vages.terminal import printable
 
 Progress = Callable[[str, int, int], object]  # of what is done, how much of it, and how much in all
@@ -109,8 +110,8 @@ def sample_moments(
         protocol=protocol_of(run, protocol),
         checkpoint=run.step,
         weights=run.weights,
-        sampler=f"annealed Langevin dynamics, {drawn.schedule.steps} steps",
-        evaluations=drawn.schedule.steps + (drawn.schedule.denoise is not None),
+        sampler=drawn.sampler,
+        evaluations=drawn.gradients,
         seed=seed,
         diverged=drawn.diverged,
         of=count,
@@ -120,8 +121,10 @@ def sample_moments(
 
 
 def protocol_of(run: Run, protocol: Protocol) -> str:
-    """The protocol in words; a model without latents has one alone."""
-    return PROTOCOLS[protocol] if run.has_latents else "v alone, the model has no latents"
+    """The protocol in words; a model without latents has one alone, and so has a noise-conditional model."""
+    if not run.has_latents:
+        return "v alone, the model has no latents"
+    return PROTOCOLS[protocol] if run.recipe.annealed is not None else "h from the posterior at each gradient"
 
 
 def samples_of(run: Run, count: int, protocol: Protocol, sampling: float | None, seed: int, grey: Grey) -> Samples:
@@ -129,9 +132,15 @@ def samples_of(run: Run, count: int, protocol: Protocol, sampling: float | None,
     check_count(count)
     if protocol not in PROTOCOLS:
         raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}; choose one")
+    sampler = run.recipe.make_sampler(run.posterior)
+    if isinstance(sampler, Heun):
+        if sampling is not None or protocol != "paper":
+            name = "protocol" if sampling is None else "sampling"
+            raise ValueError(f"{name}: expected nothing for {run.recipe.kind}, got one; it is for the paper's models")
+        return heun_samples(sampler, run.model, seed=seed, grey=grey)
     recipe = run.recipe if sampling is None else run.recipe.with_(sampling=sampling)
     given = run.data.splits.train if run.has_latents and protocol == "paper" else None
-    return Samples(chains_of(recipe, run.model), run.model, run.posterior, given, seed=seed, grey=grey)
+    return chain_samples(chains_of(recipe, run.model), run.model, run.posterior, given, seed=seed, grey=grey)
 
 
 def count_of(images: ImageSet | Statistics, count: int | None) -> int:

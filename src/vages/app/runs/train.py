@@ -47,6 +47,7 @@ def run_recipe(
     if begin is not None:
         how["begin"] = begin.model, begin.posterior
     data, dataset = data_to_train_on(recipe, path, resume=resume, where=where)
+    recipe = recipe.settled(data)
     check_recipe(recipe, data)
     if data.stream is None:
         check_batch(recipe.settings.batch, how.get("mesh"))

@@ -1,0 +1,158 @@
+"""Recipes of the noise-conditional EBLVM of images."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from vages.app.recipes.examples import Examples
+from vages.app.recipes.images_pictures import draw
+from vages.app.recipes.recipe import Parts, Recipe
+from vages.app.recipes.trained import last_loss
+from vages.app.settings import ImageSettings
+from vages.data import IMAGE_SETS, Batches, Splits, load_images
+from vages.domains import Empty, Real
+from vages.models import NoiseConditionalEBLVM, measure_sigma_data
+from vages.objectives import Enumerated, NoiseConditionalDSM, Variational
+from vages.optimizers import adam, learning_rate, normalize_weights, normalized_adam
+from vages.posteriors import ExactPosterior, FeaturePosterior, Posterior
+from vages.samplers import Heun
+from vages.training import Learner
+
+CENTER = 0.5  # of images in [0, 1]
+CHUNK = 20  # iterations between two looks at the numbers
+_WIDEST = 256  # channels of a unet's lower levels, at most
+_LOWEST = 8  # pixels, the side of a unet's lowest level
+
+
+def recipe(settings: ImageSettings) -> Recipe:
+    """A noise-conditional model by these settings."""
+    return Recipe(
+        data=settings.data,
+        build=build,
+        learner=learner,
+        settings=settings,
+        sampler=lambda settings: Heun(steps=settings.sampling_steps),
+        noise=0.1,
+        parts=Parts(
+            of=recipe,
+            rank=3,
+            load=load,
+            named=tuple(IMAGE_SETS),
+            steps_matter=settings.decay != "constant" or settings.warmup > settings.steps // 10,
+            activations=partial(_activations, settings),
+            draw=draw,
+            summary=lambda trained: last_loss(trained.fitted),
+            copies=2 if settings.flips else 1,
+            chunk=CHUNK,
+            free=frozenset({"sampling_steps"}),
+            settle=partial(settle, settings),
+        ),
+    )
+
+
+def settle(settings: ImageSettings, data: Examples) -> ImageSettings:
+    """The settings with what the images and the device decide in the place of None."""
+    channels, height, width = data.shape
+    side, on_cpu = max(height, width), jax.default_backend() == "cpu"
+    network = settings.network or ("mixer" if on_cpu else "unet")
+    own = {
+        "unet": (96 if channels > 1 and side > 16 else 64, 2),
+        "mixer": (128, 6),
+        "mlp": (256, 4),
+    }[network]
+    train, labels = data.splits.train, data.labels
+    if settings.labels and settings.classes is None and labels is None:
+        raise ValueError(f"labels: expected images with labels, got none in {settings.data}; leave --labels out")
+    counted = 0 if not settings.labels or labels is None else int(np.max(labels.train)) + 1
+    return replace(
+        settings,
+        network=network,
+        width=own[0] if settings.width is None else settings.width,
+        depth=own[1] if settings.depth is None else settings.depth,
+        precision=settings.precision or ("float32" if on_cpu else "bfloat16"),
+        sigma_data=measure_sigma_data(train, CENTER) if settings.sigma_data is None else settings.sigma_data,
+        classes=counted if settings.classes is None else settings.classes,
+    )
+
+
+def build(key: PRNGKeyArray, settings: ImageSettings, data: Examples) -> tuple[NoiseConditionalEBLVM, Posterior]:
+    """A fresh model and posterior for images of the data's shape."""
+    channels, height, width = data.shape
+    settings = settle(settings, data)
+    for_model, for_posterior = jax.random.split(key)
+    model = normalize_weights(_build(for_model, settings, (channels, height, width)))
+    return model, FeaturePosterior.init(for_posterior, model) if settings.latents else ExactPosterior()
+
+
+def _build(key: PRNGKeyArray, settings: ImageSettings, shape: tuple[int, int, int]) -> NoiseConditionalEBLVM:
+    assert settings.width is not None
+    assert settings.depth is not None
+    assert settings.sigma_data is not None
+    common = {
+        "sigma_data": settings.sigma_data,
+        "h": Real(settings.latents) if settings.latents else Empty(),
+        "classes": settings.classes or 0,
+        "center": CENTER,
+    }
+    dtype = None if settings.precision == "float32" else jnp.dtype(settings.precision)
+    if settings.network == "unet":
+        widths = tuple(min(settings.width * 2**level, max(settings.width, _WIDEST)) for level in range(_levels(shape)))
+        return NoiseConditionalEBLVM.images(
+            key, shape, widths=widths, blocks=settings.depth, compute_dtype=dtype, **common
+        )
+    if settings.network == "mixer":
+        patch = 4 if min(shape[1:]) >= 12 else 2
+        layers = {"patch": min(patch, *shape[1:]), "width": settings.width, "depth": settings.depth}
+        return NoiseConditionalEBLVM.patches(key, shape, **layers, compute_dtype=dtype, **common)
+    return NoiseConditionalEBLVM.vectors(key, shape, width=settings.width, depth=settings.depth, **common)
+
+
+def _levels(shape: tuple[int, int, int]) -> int:
+    """Levels of a unet: so many that the lowest has sides of about 8 pixels."""
+    levels = 1
+    while min(shape[1:]) >= 2**levels * (_LOWEST - 1):
+        levels += 1
+    return levels
+
+
+def learner(settings: ImageSettings) -> Learner:
+    """Adam on DSM at all noise levels."""
+    sigma_data = 1.0 if settings.sigma_data is None else settings.sigma_data
+    how = {"decay": settings.decay, "steps": settings.steps, "warmup": min(settings.warmup, settings.steps // 10)}
+    rates = (learning_rate(peak, **how) for peak in (settings.learning_rate, settings.posterior_learning_rate))
+    latents = Variational(settings.samples) if settings.latents else Enumerated()
+    model_rate, posterior_rate = rates
+    return Learner(
+        NoiseConditionalDSM(sigma_data, latents, label_dropout=settings.label_dropout if settings.labels else 0.0),
+        adam(model_rate, b2=0.99, clip=settings.clip)
+        if settings.network == "mlp"
+        else normalized_adam(model_rate, clip=settings.clip),
+        adam(posterior_rate, b2=0.99, clip=settings.clip),
+        posterior_steps=settings.posterior_steps if settings.latents else 0,
+        ema=settings.ema,
+    )
+
+
+def load(settings: ImageSettings, check: bool = True) -> Examples:
+    """The images; with flips, their mirror images are trained on too, and with labels, their classes are a context."""
+    images = load_images(settings.data, seed=settings.seed)
+    train = images.splits.train
+    if check:
+        Batches(len(train), settings.batch, settings.seed)
+    context = None
+    if settings.labels and images.labels is not None:
+        context = {"label": Splits(*(np.asarray(part, np.int32) for part in images.labels))}
+    parts = (train, train[..., ::-1]) if settings.flips else ()
+    return Examples(images.splits, images.labels, context, parts)
+
+
+def _activations(settings: ImageSettings, shape: tuple[int, ...]) -> int:
+    _, height, width = shape
+    size = 4 if settings.precision == "float32" else 2
+    units, depth = settings.width or 128, settings.depth or 4
+    places = {"unet": height * width, "mixer": height * width // 16, "mlp": 1}[settings.network or "mixer"]
+    return settings.batch * depth * units * places * size

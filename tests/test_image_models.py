@@ -1,0 +1,258 @@
+"""Noise-conditional models of images: their quick network, their centre, one level of them, and `vages train`."""
+
+import json
+import math
+import runpy
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from errors import refused
+from small_nets import KEY, filled, normal, quick
+from truth import relative_error
+from vages import (
+    Empty,
+    FeaturePosterior,
+    Heun,
+    InContext,
+    NoiseConditionalEBLVM,
+    Real,
+    flow_likelihood,
+    measure_sigma_data,
+    sample,
+)
+from vages.app import cli
+from vages.app.cli.parsing import parse
+from vages.app.recipes import example_of, preset
+from vages.app.runs import assess, load_run
+from vages.app.runs.assessment import Sizes
+from vages.app.settings import ALL
+from vages.evaluation import nearness
+from vages.nets import Mixer
+from vages.storage.directory import Directory
+from vages.training.checkpoint import newest_checkpoint
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SHAPE = (2, 5, 7)  # which no patch divides
+TINY = ("--width", "8", "--depth", "1", "--latents", "2", "--steps", "12", "--batch", "8", "--sampling-steps", "3")
+
+
+def mixer_model(**other):
+    sizes = {"patch": 2, "width": 6, "depth": 2, "features": 5, "head_width": 4, "embedding": 6, "sigma_data": 0.3}
+    h = other.pop("h", Real(3))
+    return filled(lambda key: NoiseConditionalEBLVM.patches(key, SHAPE, h=h, **sizes, **other))
+
+
+def test_patches_are_cut_and_joined_again():
+    network = filled(lambda key: Mixer(key, SHAPE, patch=3, width=4, depth=1, out=2))
+    u = normal(0, *SHAPE)
+    cut = network._cut(u)
+    assert cut.shape == (2 * 3, 2 * 3 * 3)
+    np.testing.assert_array_equal(cut[1].reshape(2, 3, 3), u[:, :3, 3:6])
+    np.testing.assert_array_equal(network._joined(cut), u)
+
+
+def test_every_place_and_every_parameter_of_the_mixer_matters(float64):
+    network = filled(lambda key: Mixer(key, SHAPE, patch=2, width=6, depth=2, out=3, embedding=6, classes=2))
+    u, level, label = normal(0, *SHAPE), jnp.asarray(0.3), jnp.asarray(1)
+
+    def total(network, u):
+        array, features = network(u, level, label)
+        return jnp.sum(array**2) + jnp.sum(features**2)
+
+    of_network, of_u = quick(jax.grad(total, (0, 1)))(network, u)
+    assert np.all(np.abs(of_u) > 1e-9)
+    slopes = {jax.tree_util.keystr(path): x for path, x in jax.tree_util.tree_leaves_with_path(of_network)}
+    assert [name for name, x in slopes.items() if not np.abs(x).max() > 1e-9] == []
+    scaled = jax.tree.map(lambda w: 3 * w if w.ndim == 2 else w, network)
+    for get in (lambda n: n.places, lambda n: n.embedding.labels):  # all others are normalized
+        scaled = eqx.tree_at(get, scaled, get(network))
+    for ours, theirs in zip(network(u, level, label), scaled(u, level, label), strict=True):
+        assert relative_error(theirs, ours) < 1e-6
+
+
+def test_images_that_are_smaller_than_a_patch_are_refused():
+    with refused("shape", (1, 3, 8)):
+        Mixer(KEY, (1, 3, 8), patch=4, width=4, depth=1, out=2)
+
+
+@pytest.mark.parametrize("h", [Real(3), Empty()])
+def test_a_centre_moves_the_model_and_nothing_else(float64, h):
+    plain, moved = mixer_model(h=h), mixer_model(h=h, center=0.5)
+    v, states = normal(1, *SHAPE), normal(2, 2, *h.shape)
+
+    @quick
+    def of(model):
+        """log p̃, the denoiser and the denoiser by the score, at v beside the centre."""
+        at, context = v + model.center, {"sigma": jnp.asarray(0.2)}
+        log_joint = lambda x, h: model.log_joint(model.features(x, context), h)
+        slope = jax.grad(lambda x: jnp.mean(jax.vmap(lambda h: log_joint(x, h))(states)))(at)
+        return log_joint(at, states[0]), model.denoiser(at, 0.2, states) - model.center, v + 0.04 * slope
+
+    (density, denoised, by_score), other = of(plain), of(moved)
+    assert relative_error(other[0], density) < 1e-12
+    assert relative_error(other[1], denoised) < 1e-12
+    assert relative_error(other[2], denoised) < 1e-11
+    assert relative_error(by_score, denoised) < 1e-11
+
+
+def test_draws_move_with_the_centre():
+    posterior = FeaturePosterior.init(KEY, mixer_model(), width=4)
+    one, other = (
+        sample(KEY, mixer_model(center=center), 2, sampler=Heun(posterior, steps=3)).v for center in (0.0, 0.5)
+    )
+    np.testing.assert_allclose(other - one, 0.5, atol=1e-3)  # the largest level is 48
+
+
+def test_the_likelihood_by_the_ode_moves_with_the_centre(float64):
+    v, posterior = normal(1, 1, *SHAPE), FeaturePosterior.init(KEY, mixer_model(), width=4)
+    one, other = (
+        flow_likelihood(KEY, mixer_model(center=center), posterior, v + center, steps=2, probes=1).mean
+        for center in (0.0, 0.5)
+    )
+    assert relative_error(other, one) < 1e-10
+
+
+def test_a_centre_must_be_finite():
+    with refused("center", "nan"):
+        mixer_model(center=float("nan"))
+
+
+def test_the_scale_of_data_is_measured_about_the_centre():
+    assert measure_sigma_data(np.array([0.25, 0.75]), 0.5) == 0.25
+
+
+def test_copies_are_nearer_than_training_examples_are_to_each_other():
+    rng = np.random.default_rng(0)
+    train, fresh = rng.normal(size=(50, 3, 2)), rng.normal(size=(40, 3, 2))
+    apart = np.linalg.norm((train[:, None] - train[None]).reshape(50, 50, -1), axis=2) + np.diag([np.inf] * 50)
+    to_train = np.linalg.norm((fresh[:, None] - train[None]).reshape(40, 50, -1), axis=2)
+    found = nearness(fresh, train)
+    np.testing.assert_allclose(found, (np.median(to_train.min(1)), np.median(apart.min(1))), rtol=1e-10)
+    lost = np.concatenate([train[:5], np.full((3, 3, 2), np.nan)])
+    assert nearness(lost, train).ratio < 1e-6
+    with refused("samples", "0 and 50"):
+        nearness(lost[5:], train)
+
+
+def test_a_model_in_a_context_is_that_of_the_level(float64):
+    model = mixer_model()
+    at = InContext(model, {"sigma": 0.2})
+    v, h = normal(1, *SHAPE), normal(2, 3)
+    assert (at.v, at.h) == (model.v, model.h)
+    ours, theirs = quick(
+        lambda at, model: (at.log_joint(at.features(v), h), model.log_joint(model.features(v, {"sigma": 0.2}), h))
+    )(at, model)
+    assert ours == theirs
+    assert ours != model.log_joint(model.features(v), h)
+    with refused("sigma", -1.0):
+        InContext(model, {"sigma": -1.0})
+    with refused("context", kind=TypeError):
+        InContext(model, 0.2)  # pyright: ignore[reportArgumentType]
+
+
+def run_command(*words):
+    """Run `vages …` here; its exit status."""
+    name, *rest = map(str, words)
+    positional, named = parse(name, rest)
+    return getattr(cli, name)(*positional, **named)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "network", "parameters"),
+    [
+        ("cifar10", (3, 32, 32), {"network": "unet", "precision": "bfloat16"}, 22_084_151),
+        ("celeba", (3, 64, 64), {"network": "unet"}, None),
+        ("mnist", (1, 28, 28), {"network": "unet"}, None),
+        ("images", (3, 16, 16), {}, None),
+    ],
+)
+def test_the_sizes_of_models(name, shape, network, parameters):
+    """Only shapes are computed: nothing of this size is allocated. CIFAR10's is that of the results."""
+    recipe = preset(name).with_(**network)
+    model, posterior = eqx.filter_eval_shape(lambda key: recipe.make(key, example_of(shape)), KEY)
+    assert (model.v.shape, model.center) == (shape, 0.5)
+    count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves((model, posterior)))
+    assert count == parameters if parameters else 1e5 < count < 1e8
+
+
+def test_the_preset_of_digits(tmp_path):
+    """A run says all that was left open; its model is the same when it is loaded, and draws."""
+    run = tmp_path / "run"
+    assert run_command("train", "digits", *TINY, "--labels", "--out", run) == 0
+    settings = json.loads((run / "config.json").read_text())["settings"]
+    assert [name for name, value in settings.items() if value is None] == []
+    assert (settings["network"], settings["precision"], settings["classes"]) == ("mlp", "float32", 10)
+    assert settings["sigma_data"] == measure_sigma_data(preset("digits").load().splits.train, 0.5)
+    model = load_run(run).model
+    assert isinstance(model, NoiseConditionalEBLVM)
+    assert (model.center, model.network.classes, model.sigma_data) == (0.5, 10, settings["sigma_data"])
+    assert {"samples.png", "curve.png", "report.html"} <= {path.name for path in run.iterdir()}
+    few = Sizes(examples=20, critic_steps=2, critic_width=4, samples=4, replicates=10, annealing=2)
+    rows = {row.name: row.value for row in assess(load_run(run), sizes=few).rows}
+    for name in ("denoising score matching loss", "KSD p-value"):
+        assert np.isfinite(np.array(rows[name], np.float64))
+    assert run_command("sample", run, "--count", 2, "--label", 3, "--guidance", 1.5) == 0
+    assert run_command("inpaint", run, "--count", 2, "--tries", 1) == 0
+    assert run_command("interpolate", run, "--rows", 3, "--between", 0, 1) == 0
+    for name, shape in (("samples", (2,)), ("inpainting", (1, 2)), ("interpolation", (3,))):
+        found = arrays_of(run / f"{name}-1" / f"{name}.npz")
+        assert found["v"].shape == (*shape, 1, 8, 8)
+        assert (run / f"{name}-1" / f"{name}.png").is_file()
+    completed = arrays_of(run / "inpainting-1" / "inpainting.npz")
+    shown = ~completed["hidden"]
+    np.testing.assert_allclose(completed["v"][0][:, shown], completed["originals"][:, shown], atol=1e-6)
+    with refused("label", 10):
+        run_command("sample", run, "--label", 10)
+    with refused("guidance", "none"):
+        run_command("sample", run, "--guidance", 2)
+    with refused("run", "a noise-conditional model"):
+        run_command("explore", run, "--no-browser")
+    with refused("sampling", 0.5):
+        run_command("sample", run, "--sampling", 0.5)
+
+
+def test_a_run_of_own_images_goes_on_bit_for_bit(tmp_path):
+    shapes(tmp_path / "own", 60)
+    words = ["train", "--data", tmp_path / "own", *TINY, "--decay", "constant", "--warmup", "0", "--latents", "2"]
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    assert run_command(*words, "--out", whole) == 0
+    assert run_command(*words, "--steps", 4, "--out", part) == 0
+    assert run_command("train", "--resume", part, "--steps", 12) == 0
+    ours, theirs = (newest_checkpoint(Directory(path) / "checkpoints", pytest.fail) for path in (part, whole))
+    assert ours is not None
+    assert theirs is not None
+    assert ours.step == theirs.step == 12
+    for key, array in theirs.arrays.items():
+        np.testing.assert_array_equal(ours.arrays[key], array, err_msg=key)
+    config = json.loads((whole / "config.json").read_text())
+    assert (config["recipe"], config["settings"]["network"]) == ("images", "mixer")
+    assert run_command("sample", whole, "--count", 3) == 0
+    assert arrays_of(whole / "samples-1" / "samples.npz")["v"].shape == (3, 3, 16, 16)
+
+
+def arrays_of(path):
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
+def shapes(folder, count):
+    """Coloured shapes, 16 × 16, as PNG files."""
+    runpy.run_path(str(EXAMPLES / "coloured_shapes.py"))["main"](folder, count)
+
+
+def test_labels_are_refused_where_there_are_none(tmp_path):
+    shapes(tmp_path / "own", 20)
+    with refused("labels", "none"):
+        run_command("train", "--data", tmp_path / "own", *TINY, "--labels", "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_papers_models_have_their_own_names():
+    assert {name for name in ALL if name.endswith("-paper")} == {
+        f"{name}-paper" for name in ("cifar10", "mnist", "celeba", "digits")
+    }

@@ -139,7 +139,7 @@ def assess(
     if noise is not None:
         check_noise(noise)
     began, sizes = time.perf_counter(), Sizes() if sizes is None else sizes
-    subject = _subject(run, noise)
+    subject = subject_of(run, noise)
     rows = assess_subject(jax.random.key(seed), subject, sizes, progress)
     mixing, trace = mixing_rows(jax.random.key(seed), subject.model)
     rows += mixing
@@ -225,7 +225,8 @@ def _least(trace: Any) -> float:
     return min(float(np.min(x)) for x in ess.values())
 
 
-def _subject(run: Run, noise: float | None) -> Subject:
+def subject_of(run: Run, noise: float | None) -> Subject:
+    """What is assessed of a run; of a noise-conditional model, its level that is the noise."""
     noise = run.recipe.noise_std if noise is None else float(noise)
     model = run.model
     if isinstance(model, NoiseConditionalEBLVM):  # which knows the data with any noise on them

@@ -46,6 +46,7 @@ from .evaluation import flow_likelihood as flow_likelihood
 from .evaluation import kid as kid
 from .evaluation import ksd_test as ksd_test
 from .evaluation import learned_stein_test as learned_stein_test
+from .evaluation import level_normalizers as level_normalizers
 from .evaluation import log_density as log_density
 from .evaluation import log_likelihood as log_likelihood
 from .evaluation import log_partition as log_partition
@@ -57,6 +58,7 @@ from .evaluation import sliced_score_matching_loss as sliced_score_matching_loss
 from .models import EBLVM as EBLVM
 from .models import EBM as EBM
 from .models import GRBM as GRBM
+from .models import Along as Along
 from .models import DeepEBLVM as DeepEBLVM
 from .models import EnergyModel as EnergyModel
 from .models import InContext as InContext

@@ -52,12 +52,18 @@ def check_inputs(
             _check_array("weights", weights, (v.shape[0], count), floating=True)
             _check_sums(weights)
     if z is not None:
-        _check_array("z", z, v.shape, floating=True)
-        if z.dtype != v.dtype:
-            raise TypeError(f"z: expected the dtype of v, {v.dtype}, got {z.dtype}; cast one of them")
-    for name, array in (("v", v), ("z", z), ("weights", weights)):
+        check_like("z", z, "v", v)
+    for name, array in (("v", v), ("weights", weights)):
         if array is not None:
             check_finite(name, array)
+
+
+def check_like(name: str, array: Any, other: str, like: Any) -> None:
+    """Raise unless an array has the shape and the dtype of another, and is finite."""
+    _check_array(name, array, like.shape, floating=True)
+    if array.dtype != like.dtype:
+        raise TypeError(f"{name}: expected the dtype of {other}, {like.dtype}, got {array.dtype}; cast one of them")
+    check_finite(name, array)
 
 
 def check_context(context: Any, rows: int | None, *, seeds: int | None = None) -> None:

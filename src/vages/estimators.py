@@ -8,6 +8,10 @@ With h_1 … h_L ~ q(h | v) and log p̃(v, h) = −E(v, h),
 Every function takes a batch: v (batch, …), h (batch, L, …), and a context of as many rows where the model has one.
 Where VaES and VaGES are multiplied, as in every objective of the paper, their h must be independent draws.
 
+∂ log p̃(v) / ∂c of a real entry c of the context, a noise level say, is the same expectation over p(h | v) as the score.
+So both estimators take it along: `vaes(…, along=("sigma",))` gives `Along(score, {"sigma": slopes})`, and a z of this
+kind is a direction in v and σ together.
+
 `weights` (batch, L) turns samples into a support: h_i carries probability weights_i, means become expectations
 and the sample covariance becomes the covariance, so that enumerated states give the exact value. They must sum to 1 for
 each v; where they are known numbers, not traced ones, that is checked.
@@ -21,19 +25,29 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vages.checks import check_inputs
-from vages.models import EBLVM, Encoding, encode, features_of
+from vages.checks import check_inputs, check_like, check_numbers
+from vages.models import EBLVM, Along, Encoding, encode, push_forward
 
 Model = TypeVar("Model", bound=EBLVM)
 
 
-def vaes(model: EBLVM, v: Array | Encoding, h: Any, weights: Array | None = None, *, context: Any = None) -> Array:
+def vaes(
+    model: EBLVM,
+    v: Array | Encoding,
+    h: Any,
+    weights: Array | None = None,
+    *,
+    context: Any = None,
+    along: tuple[str, ...] = (),
+) -> Any:
     """The variational estimate of the score at each v (Eq. 7), shaped like v: one pullback, whatever L is.
 
-    `weights` are probabilities of the h_i, which sum to 1 for each v.
+    `weights` are probabilities of the h_i, which sum to 1 for each v. With names of entries of the context in `along`,
+    it is `Along(score, {name: slopes})`.
     """
     _check(model, v, context, h, weights=weights)
-    encoding = encode(model, v, context)
+    _check_along(context, along)
+    encoding = encode(model, v, context, along)
     return encoding.pullback(cotangents(model, encoding.features, h, weights))[0]
 
 
@@ -63,14 +77,14 @@ def control_variate(log_q: Callable[..., Array], v: Array, h: Any, *context: Any
 
 
 def gradient_estimate(
-    model: Model, v: Array | Encoding, h: Any, z: Array, weights: Array | None = None, *, context: Any = None
+    model: Model, v: Array | Encoding, h: Any, z: Array | Along, weights: Array | None = None, *, context: Any = None
 ) -> Model:
-    """The batch mean of zᵀVaGES(v), as a gradient shaped like the model."""
+    """The batch mean of zᵀVaGES(v), as a gradient shaped like the model. z may be `Along(…)` v and the context."""
     return eqx.filter_grad(surrogate)(model, v, h, z, weights, context=context)
 
 
 def surrogate(
-    model: EBLVM, v: Array | Encoding, h: Any, z: Array, weights: Array | None = None, *, context: Any = None
+    model: EBLVM, v: Array | Encoding, h: Any, z: Array | Along, weights: Array | None = None, *, context: Any = None
 ) -> Float[Array, ""]:
     """A scalar whose gradient in θ is the batch mean of zᵀVaGES; its value is zᵀVaES. h, z and weights are held fixed.
 
@@ -82,7 +96,7 @@ def surrogate(
     _check(model, v, context, h, z, weights, samples=1 if weights is not None else 2)
     v, context = (v.v, v.context) if isinstance(v, Encoding) else (v, context)
     h, z, weights = jax.lax.stop_gradient((h, z, weights))  # q may be made of the model's parameters
-    features, features_dot = jax.jvp(lambda v: features_of(model, v, context), (v,), (z,))
+    features, features_dot = push_forward(model, v, context, z)
     return jnp.mean(slopes(model, features, features_dot, h, weights))
 
 
@@ -136,10 +150,25 @@ def covariance_term(model: Model, v: Array, h: Any, weights: Array | None = None
 
 
 def _check(model: EBLVM, v: Array | Encoding, context: Any, h: Any, z: Any = None, weights: Any = None, *, samples=1):
+    known = v.context if isinstance(v, Encoding) else context
+    if isinstance(z, Along):
+        _check_along(known, tuple(z.context))
+        for name, slope in z.context.items():
+            check_like(f"z.context[{name!r}]", slope, f"context[{name!r}]", known[name])
+        z = z.v
     if isinstance(v, Encoding):
-        check_inputs(model, v.v, h, z, weights, samples=samples, context=v.context, features=v.features)
+        check_inputs(model, v.v, h, z, weights, samples=samples, context=known, features=v.features)
     else:
-        check_inputs(model, v, h, z, weights, samples=samples, context=context)
+        check_inputs(model, v, h, z, weights, samples=samples, context=known)
+
+
+def _check_along(context: Any, along: tuple[str, ...]) -> None:
+    """Raise unless these are entries of the context, of floating numbers."""
+    for name in along:
+        if not isinstance(context, dict) or name not in context:
+            got = sorted(context) if isinstance(context, dict) else context
+            raise ValueError(f"along: expected entries of the context, which has {got}, got {name!r}; mend the name")
+        check_numbers(f"context[{name!r}]", context[name])
 
 
 def _log_joints(model: EBLVM, v: Array, h: Any) -> Float[Array, "samples"]:

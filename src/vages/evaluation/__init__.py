@@ -14,6 +14,7 @@ from vages.evaluation.kernels import IMQ, RBF, median_distance
 from vages.evaluation.learned_stein import learned_stein_test
 from vages.evaluation.likelihood import Likelihood, log_likelihood
 from vages.evaluation.nearest import Nearness, nearness
+from vages.evaluation.normalization import LevelNormalizer, level_normalizers
 from vages.evaluation.partition import LogPartition, log_partition
 from vages.evaluation.pixels import Grey, as_pixels
 from vages.evaluation.posterior_gap import PosteriorGap, kl_divergence, posterior_gap
@@ -38,6 +39,7 @@ __all__ = [
     "Grey",
     "Inception",
     "LatentCritic",
+    "LevelNormalizer",
     "Likelihood",
     "LogEstimate",
     "LogPartition",
@@ -67,6 +69,7 @@ __all__ = [
     "kl_divergence",
     "ksd_test",
     "learned_stein_test",
+    "level_normalizers",
     "linear_probe",
     "load_inception",
     "load_statistics",

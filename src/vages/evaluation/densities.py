@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vages.checks import check_count, check_energy, check_inputs, check_numbers, check_states, shapes_of_one
 from vages.domains import Empty
-from vages.models import EBLVM, TractableEBLVM, log_marginal
+from vages.models import EBLVM, NoiseConditionalEBLVM, TractableEBLVM, log_marginal
 from vages.posteriors import Posterior, check_contract
 
 _NUMBERS = 2**22  # of h that are in memory together
@@ -26,6 +26,7 @@ class Density(NamedTuple):
     error: Float[Array, "..."]
     ess: Float[Array, "..."]
     exact: bool | Bool[Array, ""]
+    normalized: bool | Bool[Array, ""] = False  # whether it is log p(v) itself
 
 
 def has_exact_density(model: EBLVM) -> bool:
@@ -41,8 +42,11 @@ def log_density(
     *,
     samples: int = 1000,
     context: Any = None,
+    normalized: bool = False,
 ) -> Density:
-    """log p̃(v) = log ∫ p̃(v, h) dh of one example or of a batch.
+    """log p̃(v) = log ∫ p̃(v, h) dh of one example or of a batch; log p(v) where the model is normalized.
+
+    With `normalized=True` other models are refused.
 
     Exact where h has at most 2²⁰ states or a closed form; key and posterior may then be None. Elsewhere
     log mean_i p̃(v, h_i) / q(h_i | v) over `samples` draws of the posterior.
@@ -52,10 +56,17 @@ def log_density(
     """
     check_count("samples", samples, 2, "a standard error needs two")
     check_numbers("v", v)
+    if normalized and not model.normalized:
+        raise ValueError(
+            f"model: expected one that is normalized, got {type(model).__name__} whose log Z is not known; train a "
+            "noise-conditional model with level_weight, or take log_likelihood, which estimates log Z"
+        )
+    if isinstance(model, NoiseConditionalEBLVM):
+        model.check_context(context)
     if v.ndim == len(model.v.shape):
         rows = jax.tree.map(lambda x: jnp.asarray(x)[None], context)
         alone = log_density(key, model, posterior, v[None], samples=samples, context=rows)
-        return Density(alone.value[0], alone.error[0], alone.ess[0], alone.exact)
+        return alone._replace(value=alone.value[0], error=alone.error[0], ess=alone.ess[0])
     check_inputs(model, v, context=context)
     check_states("v", v, model.v)
     known = () if context is None else (context,)
@@ -64,7 +75,7 @@ def log_density(
         one = lambda now: exact_log_density(model, *now)
         with jax.default_matmul_precision("float32"):
             value = jax.lax.map(one, (v, *known), batch_size=min(_EXAMPLES, len(v)))
-        return Density(value, jnp.zeros_like(value), jnp.full_like(value, jnp.inf), True)
+        return Density(value, jnp.zeros_like(value), jnp.full_like(value, jnp.inf), True, model.normalized)
     if posterior is None or key is None:
         missing = "posterior" if posterior is None else "key"
         raise TypeError(
@@ -76,7 +87,7 @@ def log_density(
     block = max(1, min(len(v), _NUMBERS // max(1, samples * model.h.size)))
     with jax.default_matmul_precision("float32"):
         value, error, ess = jax.lax.map(estimate, (jax.random.split(key, len(v)), v, *known), batch_size=block)
-    return Density(value, error, ess, False)
+    return Density(value, error, ess, False, model.normalized)
 
 
 def exact_log_density(model: EBLVM, v: Array, context: Any = None) -> Float[Array, ""]:

@@ -47,6 +47,9 @@ class Likelihood(NamedTuple):
         error, count = f"± {self.error:.2g}", len(self.density.value)
         if self.exact:
             return f"Likelihood: {self.mean:.6g} {error} nats, exact but for the choice of {count} examples"
+        if self.density.normalized and not self.log_partition.gap:
+            weights = "" if self.density.exact else f"; ESS of the weights {_median(self.density.ess):.3g} on median"
+            return f"Likelihood: {self.mean:.6g} {error} nats over {count} examples, log Z = 0 as learnt{weights}"
         said = f"Likelihood: {self.forward:.6g} (log Z forward) and {self.reverse:.6g} (reverse), each {error} nats"
         weights = "" if self.density.exact else f", ESS of the weights {_median(self.density.ess):.3g} on median"
         return f"{said}\n  {count} examples, gap of log Z {self.log_partition.gap:.2g}{weights}"
@@ -68,8 +71,9 @@ def log_likelihood(
     """The mean of log p(v), in nats, over a batch of examples of any model with continuous v, or with few states of v.
 
     `samples` of h go into log p̃(v), see `log_density`; `chains` and `temperatures` into log Z, see `log_partition`.
-    Where it is known already, give it as `log_z`. The posterior may be None where log p̃(v) is exact. `context` has one
-    row, or numbers, that all examples share, because log Z depends on it.
+    Where it is known already, give it as `log_z`. A normalized model needs none: it was trained to have log Z = 0. The
+    posterior may be None where log p̃(v) is exact. `context` has one row, or numbers, that all examples share, because
+    log Z depends on it.
     """
     check_call(key, model)
     check_untraced(key, model)
@@ -79,6 +83,8 @@ def log_likelihood(
     check_states("v", v, model.v)
     check_count("samples", samples, 2, "a standard error needs two")
     for_density, for_z = jax.random.split(key)
+    if log_z is None and model.normalized:
+        log_z = LogPartition.known(0.0)
     if log_z is None:
         log_z = log_partition(for_z, model, context=context, chains=chains, temperatures=temperatures)
     check_kind("log_z", log_z, LogPartition, "what log_partition gives", "write LogPartition.known(1.5) for a number")
@@ -95,7 +101,7 @@ def log_likelihood(
     mean, over_examples = Estimate.of(density.value)
     of_density = math.sqrt(float((density.error**2).sum())) / len(v)
     error = math.hypot(over_examples, of_density, max(log_z.forward.error, log_z.reverse.error))
-    exact = bool(density.exact) and log_z.exact
+    exact = bool(density.exact) and log_z.exact and not model.normalized
     return Likelihood(mean - log_z.forward.value, mean - log_z.reverse.value, error, exact, density, log_z)
 
 

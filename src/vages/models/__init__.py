@@ -3,7 +3,7 @@
 from vages.models.deep import DeepEBLVM
 from vages.models.eblvm import EBLVM, TractableEBLVM
 from vages.models.ebm import EBM
-from vages.models.encoding import Encoding, encode, features_of, linearize
+from vages.models.encoding import Along, Encoding, encode, features_of, linearize, push_forward
 from vages.models.energy import EnergyModel
 from vages.models.enumeration import log_joints, log_marginal
 from vages.models.grbm import GRBM
@@ -16,6 +16,7 @@ __all__ = [
     "EBLVM",
     "EBM",
     "GRBM",
+    "Along",
     "Coupling",
     "DeepEBLVM",
     "Encoding",
@@ -31,4 +32,5 @@ __all__ = [
     "log_joints",
     "log_marginal",
     "measure_sigma_data",
+    "push_forward",
 ]

@@ -18,6 +18,8 @@ class EBLVM(eqx.Module):
     not depend on h. Batches are made by `vmap`, never by the model.
     """
 
+    normalized = False  # whether log p̃(v) is log p(v) itself, without a constant that nobody knows
+
     if TYPE_CHECKING:  # properties or fields of a subclass; type checkers take an AbstractVar for a field of `__init__`
 
         @property

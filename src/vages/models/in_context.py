@@ -35,6 +35,10 @@ class InContext(EBLVM):
     def h(self) -> Domain:
         return self.model.h
 
+    @property
+    def normalized(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.model.normalized
+
     def features(self, v: Array, context: Any = None) -> Any:
         return self.model.features(v, self.context | ({} if context is None else context))
 

@@ -9,6 +9,14 @@ network gives an array f(u, σ) of v's shape and features g(u, σ):
 
 with c_skip = σ_d² / t² and c_out = σ σ_d / t, as in EDM (Karras et al. 2022). p(h) is standard normal, or uniform on
 zeros and ones.
+
+A normalized model is one whose slope in ln σ is matched to that of the data's density as well, so that its log p̃_σ is
+log p_σ itself. It has another form,
+
+    log p̃_σ(v, h) = log N(v; c, t² I) + κ (⟨u, f⟩ + e − E₁(g, h)) + log p(h),           κ = σ_d² / t²
+
+with a number e(u, σ), linear in g. It is a Gaussian for large σ by construction, and so there the truth: no constant is
+left that nothing knows. And ⟨u, f⟩ + e is of the size of log p_σ at all levels, not only its gradient.
 """
 
 import math
@@ -27,12 +35,14 @@ from vages.checks import check_kind, check_positive, is_finite, told
 from vages.domains import Binary, Empty, Real
 from vages.models.eblvm import EBLVM
 from vages.models.mixed import cast, check_floating, is_narrow
-from vages.nets.conditional import ConditionalMLP, ConditionalNetwork
+from vages.nets.conditional import ConditionalMLP, ConditionalNetwork, within_ball, zeroed
 from vages.nets.mixer import Mixer
 from vages.nets.network import check_size
+from vages.nets.readout import Readout
 from vages.nets.unet import UNet
 
-_LEAST, _MOST = 0.004, 160  # of σ / σ_d: EDM's 0.002 and 80 for images with σ_d = 0.5
+LEAST, _MOST = 0.004, 160  # of σ / σ_d: EDM's 0.002 and 80 for images with σ_d = 0.5
+HIGHEST = 40.0  # of σ / σ_d, above which a normalized model is a Gaussian
 
 
 def _as_dtype(dtype: DTypeLike | None) -> np.dtype | None:
@@ -43,7 +53,7 @@ class LevelFeatures(NamedTuple):
     """All that log p̃_σ(v, h) needs of v and σ."""
 
     gaussian: Float[Array, ""]  # log N(v; c, (σ² + σ_d²) I)
-    potential: Float[Array, ""]  # ⟨u, f⟩
+    potential: Float[Array, ""]  # ⟨u, f⟩, or ⟨u, f⟩ + e
     coupled: Float[Array, "g"]  # g, which h is coupled to
     ratio: Float[Array, ""]  # σ / σ_d
 
@@ -89,6 +99,7 @@ class NoiseConditionalEBLVM(EBLVM):
     - `compute_dtype`: what the network computes in, bfloat16 say. All else keeps the dtype of v: a v of 16 bits has no
         noise of low levels left, so that this is not for the learner's `compute_dtype` to do.
     - `center`: where the data are centred, 0.5 for images in [0, 1] say.
+    - `offset`: e as a function of g, for a normalized model, which is to be trained with `level_weight`.
     """
 
     network: ConditionalNetwork
@@ -98,6 +109,7 @@ class NoiseConditionalEBLVM(EBLVM):
     h: Real | Binary | Empty = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
     compute_dtype: DTypeLike | None = eqx.field(static=True, default=None, converter=_as_dtype)
     center: float = eqx.field(static=True, default=0.0, converter=float)
+    offset: Readout | None = None
 
     def __check_init__(self):
         check_positive("sigma_data", self.sigma_data, "scale of the data", "take measure_sigma_data(v)")
@@ -132,14 +144,27 @@ class NoiseConditionalEBLVM(EBLVM):
         embedding: int = 64,
         classes: int = 0,
         center: float = 0.0,
+        normalized: bool = False,
+        frequencies: tuple[float, ...] = (),
     ) -> "NoiseConditionalEBLVM":
         """With a `ConditionalMLP`, for vectors, or for arrays of any shape, which it flattens."""
         for_network, for_head = jax.random.split(key)
         network = ConditionalMLP(
-            for_network, shape, width=width, depth=depth, out=features, embedding=embedding, classes=classes
+            for_network,
+            shape,
+            width=width,
+            depth=depth,
+            out=features,
+            embedding=embedding,
+            classes=classes,
+            frequencies=frequencies,
+            levels=(LEAST, HIGHEST) if normalized else (0.01, 20.0),
         )
         head = _coupling(for_head, features, h, head_width)
-        return NoiseConditionalEBLVM(network, head, sigma_data, Real(*network.in_shape), h, center=center)
+        offset = _offset(for_head, features) if normalized else None
+        return NoiseConditionalEBLVM(
+            network, head, sigma_data, Real(*network.in_shape), h, center=center, offset=offset
+        )
 
     @staticmethod
     def images(
@@ -206,14 +231,24 @@ class NoiseConditionalEBLVM(EBLVM):
         return NoiseConditionalEBLVM(network, head, sigma_data, Real(*shape), h, compute_dtype, center)
 
     @property
+    def normalized(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether log p̃_σ(v) is meant to be log p_σ(v), which training with a `level_weight` makes it."""
+        return self.offset is not None
+
+    @property
     def sigma_min(self) -> float:
         """The lowest level that is sampled, and the level where the context has none."""
-        return _LEAST * self.sigma_data
+        return LEAST * self.sigma_data
 
     @property
     def sigma_max(self) -> float:
         """The highest level that is sampled, at which p_σ is nearly N(0, σ² I)."""
         return _MOST * self.sigma_data
+
+    @property
+    def sigma_top(self) -> float:
+        """The highest level that a normalized model is trained at; above, it is nearly N(c, t² I) by construction."""
+        return HIGHEST * self.sigma_data
 
     def features(self, v: Array, context: Any = None) -> LevelFeatures:
         if is_narrow(v):
@@ -226,16 +261,27 @@ class NoiseConditionalEBLVM(EBLVM):
         u = (v - self.center) / scale
         array, coupled = self._call(u, jnp.log(ratio) / 4, label)
         normalizer = v.size * (jnp.log(scale) + 0.5 * math.log(2 * math.pi))
-        return LevelFeatures(-0.5 * jnp.sum(u**2) - normalizer, jnp.sum(u * array), coupled, ratio)
+        if self.offset is None:
+            potential = jnp.sum(u * array)
+        else:
+            potential = jnp.sum(within_ball(u.reshape(-1)).reshape(u.shape) * array) + self.offset(coupled)[0]
+        return LevelFeatures(-0.5 * jnp.sum(u**2) - normalizer, potential, coupled, ratio)
 
     def log_joint(self, features: LevelFeatures, h: Array) -> Float[Array, ""]:
         if jnp.shape(h) != self.h.shape:
             raise ValueError(f"h: expected shape {self.h.shape}, got {jnp.shape(h)}; its domain is {self.h!r}")
-        total = features.gaussian + features.potential / features.ratio
+        divisor, strength = self._scales(features.ratio)
+        total = features.gaussian + features.potential / divisor
         if self.head is None:
             return total
         energy = self.head(features.coupled, h.reshape(-1))
-        return total - jnp.minimum(1, 1 / features.ratio) * energy + self._log_prior(h)
+        return total - strength * energy + self._log_prior(h)
+
+    def _scales(self, ratio: Array) -> tuple[Array, Array]:
+        """What ⟨u, f⟩ is divided by at a level, and what E₁ is multiplied by."""
+        if self.normalized:
+            return 1 + ratio**2, 1 / (1 + ratio**2)
+        return ratio, jnp.minimum(1, 1 / ratio)
 
     def field(self, v: Array, context: Any, h: Array) -> Array:
         """F(v, σ) of one example, the denoiser's part of unit scale, from samples h (L, …) of q(h | v, σ)."""
@@ -272,6 +318,11 @@ class NoiseConditionalEBLVM(EBLVM):
             sigma = np.asarray(context["sigma"])
             if wrong := sigma[~((sigma > 0) & np.isfinite(sigma))].tolist():
                 raise ValueError(f"sigma: expected finite noise levels above 0, got {wrong[0]}; take 0.1, say")
+            if self.normalized and sigma.size and sigma.min() < (1 - 1e-4) * self.sigma_min:
+                raise ValueError(
+                    f"sigma: expected levels of at least {self.sigma_min:.4g}, below which a normalized model is not "
+                    f"trained, got {sigma.min():.4g}; leave sigma out for the lowest"
+                )
         if "label" in context:
             self._check_label(context["label"])
 
@@ -320,3 +371,7 @@ def measure_sigma_data(v: Array | np.ndarray, center: float = 0.0) -> float:
 
 def _coupling(key: PRNGKeyArray, features: int, h: Any, width: int) -> Coupling | None:
     return None if isinstance(h, Empty) else Coupling(key, features, h.size, width)
+
+
+def _offset(key: PRNGKeyArray, features: int) -> Readout:
+    return zeroed(Readout(jax.random.fold_in(key, 1), features, 1))

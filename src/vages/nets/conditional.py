@@ -17,7 +17,7 @@ Layer = TypeVar("Layer", bound=eqx.Module)
 
 _FREQUENCIES = (0.5, 20.0)  # the lowest and the highest, in radians per unit of the level
 _BALL = 2.0  # the largest root mean square of what `ConditionalMLP` reads, and of its features
-_SEEN = (math.log(0.01) / 4, math.log(20) / 4)  # the levels that `ConditionalMLP` tells apart
+_DIRECTIONS = 16  # in which an example is looked at with each frequency
 _SILU = 0.596  # the root mean square of silu(x) for standard normal x
 
 
@@ -100,6 +100,9 @@ class ConditionalMLP(eqx.Module):
     And layers see u, and the energy sees the features, within a ball: x / √(1 + mean(x²) / 4), which at unit scale is
     nearly x. Array and features are thus bounded far from all data. Without that, an energy that is quadratic in the
     features is steeper there than the steps of a sampler allow.
+
+    With `frequencies` the layers also see sines and cosines of u in fixed random directions (random Fourier features),
+    with angles of these sizes: (1.0, 3.0, 8.0) lets a network for points on a plane learn sharp edges.
     """
 
     embedding: Embedding
@@ -110,6 +113,8 @@ class ConditionalMLP(eqx.Module):
     in_shape: tuple[int, ...] = eqx.field(static=True)
     out_size: int = eqx.field(static=True)
     classes: int = eqx.field(static=True)
+    frequencies: tuple[float, ...] = eqx.field(static=True)
+    levels: tuple[float, float] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -121,6 +126,8 @@ class ConditionalMLP(eqx.Module):
         out: int,
         embedding: int = 64,
         classes: int = 0,
+        frequencies: tuple[float, ...] = (),
+        levels: tuple[float, float] = (0.01, 20.0),
     ):
         check_size(width=width, depth=depth, out=out)
         self.in_shape = (shape,) if isinstance(shape, int) else shape
@@ -128,7 +135,8 @@ class ConditionalMLP(eqx.Module):
         check_size(shape=size)
         for_embedding, first, last, readout, *keys = jax.random.split(key, 4 + depth)
         self.embedding = Embedding(for_embedding, embedding, classes)
-        self.first = eqx.nn.Linear(size, width, key=first)
+        self.frequencies, self.levels = frequencies, levels
+        self.first = eqx.nn.Linear(size + 2 * _DIRECTIONS * len(frequencies), width, key=first)
         self.blocks = [ConditionalBlock(key, width, embedding) for key in keys]
         self.last = zeroed(eqx.nn.Linear(width, size, key=last))
         self.readout = Readout(readout, width, out)
@@ -138,13 +146,25 @@ class ConditionalMLP(eqx.Module):
         self, u: Float[Array, "..."], level: Float[Array, ""], label: Array | None = None
     ) -> tuple[Float[Array, "..."], Float[Array, "out"]]:
         """The array and the features of one example."""
-        embedding = self.embedding(jnp.clip(level, *_SEEN), label).astype(u.dtype)
+        low, high = (math.log(ratio) / 4 for ratio in self.levels)
+        embedding = self.embedding(jnp.clip(level, low, high), label).astype(u.dtype)
         first, blocks, last = jax.tree.map(lambda leaf: leaf.astype(u.dtype), (self.first, self.blocks, self.last))
-        x = first(within_ball(u.reshape(-1)))
+        x = within_ball(u.reshape(-1))
+        if self.frequencies:
+            x = jnp.concatenate([x, *_fourier(x, self.frequencies)])
+        x = first(x)
         for block in blocks:
             x = block(x, embedding)
         x = silu(x)
         return last(x).reshape(self.in_shape), within_ball(self.readout(x))
+
+
+def _fourier(u: Float[Array, "size"], frequencies: tuple[float, ...]) -> tuple[Array, Array]:
+    """Sines and cosines of u in directions that are the same for every network."""
+    directions = np.random.default_rng(0).standard_normal((len(frequencies), _DIRECTIONS, u.size))
+    scaled = (directions * np.asarray(frequencies)[:, None, None]).reshape(-1, u.size)
+    angles = jnp.asarray(scaled, u.dtype) @ u
+    return jnp.sin(angles), jnp.cos(angles)
 
 
 def within_ball(x: Float[Array, "size"]) -> Float[Array, "size"]:

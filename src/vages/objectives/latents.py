@@ -20,7 +20,7 @@ from vages.checks import check_count
 from vages.distributions import Distribution
 from vages.domains import MAX_STATES, Binary, Empty
 from vages.estimators import cotangents, slopes, surrogate, vaes
-from vages.models import EBLVM, Encoding, features_of, log_marginal
+from vages.models import EBLVM, Along, Encoding, log_marginal, push_forward
 from vages.posteriors import Corrector
 
 
@@ -30,11 +30,11 @@ class Latents(NamedTuple):
     h: Any
     weights: Array | None = None
 
-    def score(self, model: EBLVM, encoding: Encoding) -> Array:
+    def score(self, model: EBLVM, encoding: Encoding) -> Any:
         """VaES at each v."""
         return vaes(model, encoding, self.h, self.weights)
 
-    def surrogate(self, model: EBLVM, encoding: Encoding, z: Array) -> Float[Array, ""]:
+    def surrogate(self, model: EBLVM, encoding: Encoding, z: Array | Along) -> Float[Array, ""]:
         """A scalar whose gradient in the model is the batch mean of zᵀVaGES."""
         return surrogate(model, encoding, self.h, z, self.weights)
 
@@ -50,15 +50,13 @@ class Latents(NamedTuple):
 class Marginal(NamedTuple):
     """All states of h at once, summed in blocks of bounded memory: no approximation is left."""
 
-    def score(self, model: EBLVM, encoding: Encoding) -> Array:
+    def score(self, model: EBLVM, encoding: Encoding) -> Any:
         """∇_v log p̃(v), exactly."""
         return encoding.pullback(self.cotangents(model, encoding))[0]
 
-    def surrogate(self, model: EBLVM, encoding: Encoding, z: Array) -> Float[Array, ""]:
+    def surrogate(self, model: EBLVM, encoding: Encoding, z: Array | Along) -> Float[Array, ""]:
         """The batch mean of zᵀ∇_v log p̃(v)."""
-        features, features_dot = jax.jvp(
-            lambda v: features_of(model, v, encoding.context), (encoding.v,), (jax.lax.stop_gradient(z),)
-        )
+        features, features_dot = push_forward(model, encoding.v, encoding.context, jax.lax.stop_gradient(z))
         return jnp.mean(self.slopes(model, features, features_dot, encoding.v.dtype))
 
     def cotangents(self, model: EBLVM, encoding: Encoding) -> Any:

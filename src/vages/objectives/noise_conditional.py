@@ -4,6 +4,13 @@ The squared error of the score at level σ is weighted by σ² (σ² + σ_d²) /
 part of unit scale: with v = w + σ ε and D(v, σ) = v + σ² score = c_skip v + c_out F,
 
     loss = mean of (F − (w − c_skip v) / c_out)²        ln(σ / σ_d) ~ N(log_mean, log_std²)
+
+With a weight λ of the level score, the slope in ln σ is matched too (dual score matching, Guth et al. 2025):
+
+    ∂ log p_σ(v) / ∂ ln σ = E[‖ε‖² − d | v]            loss + λ mean of (∂ log p̃_σ(v) / ∂ ln σ − (‖ε‖² − d))² / 2d
+
+The score in v leaves a constant for each level, and is blind to how separated regions weigh against each other. Both
+follow from the slope in σ, as the density at large σ is known.
 """
 
 import math
@@ -16,7 +23,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.checks import check_has_score, check_positive, is_finite, told
 from vages.distributions import Distribution, flat_noise
-from vages.models import EBLVM, Encoding, linearize
+from vages.models import EBLVM, Along, Encoding, linearize
+from vages.models.noise_conditional import HIGHEST, LEAST
 from vages.objectives.dsm import check_source
 from vages.objectives.latents import LatentSource, Variational
 from vages.objectives.noise import Noised, scale
@@ -39,6 +47,9 @@ class NoiseConditionalDSM(Objective):
     - `log_mean`, `log_std`: of ln(σ / σ_d).
     - `label_dropout`: the share of examples whose context["label"] is replaced by −1, which stands for none. The model
         then learns the density without a label too, which guidance needs: 0.1, say.
+    - `level_weight`: λ, above 0 for a normalized model.
+    - `uniform`: the share of examples whose ln σ is uniform over all levels of a normalized model; the others are
+        log-normal.
     """
 
     sigma_data: float
@@ -46,6 +57,8 @@ class NoiseConditionalDSM(Objective):
     log_mean: float = -1.2 + math.log(2)
     log_std: float = 1.2
     label_dropout: float = 0.0
+    level_weight: float = 0.0
+    uniform: float | None = None
 
     def __post_init__(self):
         check_positive("sigma_data", self.sigma_data, "scale of the data", "take measure_sigma_data(v)")
@@ -56,6 +69,10 @@ class NoiseConditionalDSM(Objective):
             raise ValueError(
                 f"label_dropout: expected a share from 0 to below 1, got {told(self.label_dropout)}; 0.1 is usual"
             )
+        if not (is_finite(self.level_weight) and self.level_weight >= 0):
+            raise ValueError(f"level_weight: expected 0 or more, got {told(self.level_weight)}; 1 is usual")
+        if self.uniform is not None and not 0 <= self.uniform <= 1:
+            raise ValueError(f"uniform: expected a share from 0 to 1, got {told(self.uniform)}; leave it out for 1")
         check_source(self.latents)
 
     def check(self, model: EBLVM, q: Distribution) -> None:
@@ -66,13 +83,35 @@ class NoiseConditionalDSM(Objective):
             raise ValueError(
                 f"sigma_data: expected that of the model, {own}, got {self.sigma_data}; write model.sigma_data"
             )
+        if model.normalized and not self.level_weight:
+            raise ValueError(
+                "level_weight: expected a weight above 0 for a normalized model, got 0; its log p̃ would be no log p"
+            )
+        if self.level_weight and not model.normalized:
+            raise ValueError(
+                f"level_weight: expected 0 for a model that is not normalized, got {self.level_weight}; build it with "
+                "normalized=True"
+            )
 
     def levels(self, key: PRNGKeyArray, count: int, dtype: Any = jnp.float32) -> Float[Array, "batch"]:
-        """σ of each example, ascending, by its place in the whole batch."""
+        """σ of each example, by its place in the whole batch; ascending where all are of one kind."""
         place = jnp.arange(count, dtype=dtype) + jax.random.uniform(key, (count,), dtype)
-        share = jnp.clip(place / count, 1e-5, 1 - 1e-5)
-        normal = math.sqrt(2) * jax.lax.erf_inv(2 * share - 1)
-        return self.sigma_data * jnp.exp(self.log_mean + self.log_std * normal)
+        share = place / count
+        uniform = self._uniform
+        if uniform == 1:
+            return self._uniform_levels(share)
+        rest = jnp.clip((share - uniform) / (1 - uniform) if uniform else share, 1e-5, 1 - 1e-5)
+        normal = math.sqrt(2) * jax.lax.erf_inv(2 * rest - 1)
+        levels = self.sigma_data * jnp.exp(self.log_mean + self.log_std * normal)
+        return jnp.where(share < uniform, self._uniform_levels(share / uniform), levels) if uniform else levels
+
+    @property
+    def _uniform(self) -> float:
+        return float(self.level_weight > 0) if self.uniform is None else self.uniform
+
+    def _uniform_levels(self, share: Array) -> Array:
+        low, high = math.log(LEAST), math.log(HIGHEST)
+        return self.sigma_data * jnp.exp(low + (high - low) * share)
 
     def perturb(self, key: PRNGKeyArray, batch: Batch) -> Noised:
         known = {} if batch.context is None else dict(batch.context)
@@ -98,7 +137,7 @@ class NoiseConditionalDSM(Objective):
         return jnp.where(jax.random.bernoulli(key, self.label_dropout, label.shape), jnp.full_like(label, -1), label)
 
     def encode(self, model: EBLVM, points: Any) -> Encoding:
-        return linearize(model, points.v, points.context)
+        return linearize(model, points.v, points.context, ("sigma",) if self.level_weight else ())
 
     def loss(
         self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, given: Given
@@ -108,10 +147,18 @@ class NoiseConditionalDSM(Objective):
             encoding = self.encode(fixed, noised)
         first, second = self.latents(key, fixed, infer(fixed, posterior, encoding), encoding, 2)
 
-        def direction(score):
-            residual = score - noised.target
+        def direction(slope):
+            residual = (slope.v if self.level_weight else slope) - noised.target
             z = scale(noised.loss_weight, residual)
-            return z, 0.5 * jnp.mean(jnp.sum((residual * z).reshape(len(z), -1), axis=1))
+            loss = 0.5 * jnp.mean(jnp.sum((residual * z).reshape(len(z), -1), axis=1))
+            if not self.level_weight:
+                return z, {"loss": loss}
+            sigma, size = noised.context["sigma"], noised.v[0].size
+            epsilon = scale(sigma, noised.target).reshape(len(sigma), -1)
+            gap = sigma * slope.context["sigma"] - (jnp.sum(epsilon**2, axis=1) - size)
+            level_loss = jnp.mean(gap**2) / (2 * size)
+            metrics = {"loss": loss + self.level_weight * level_loss, "score_loss": loss, "level_loss": level_loss}
+            return Along(z, {"sigma": self.level_weight / size * gap * sigma}), metrics
 
-        value, loss = shared_surrogate(model, encoding, first, second, direction)
-        return value, {"loss": loss}, None
+        value, metrics = shared_surrogate(model, encoding, first, second, direction)
+        return value, metrics, None

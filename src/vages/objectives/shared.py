@@ -26,11 +26,12 @@ def shared_surrogate(
     encoding: Encoding,
     first: Source,
     second: Source,
-    direction: Callable[[Array], tuple[Array, Any]],
+    direction: Callable[[Any], tuple[Any, Any]],
 ) -> tuple[Float[Array, ""], Any]:
     """A scalar whose gradient in the model is the batch mean of zᵀVaGES with `second`, and what `direction` says of z.
 
-    `direction` makes (z, anything) of the score with `first`. The encoding is one of `linearize`.
+    `direction` makes (z, anything) of the score with `first`, both `Along(…)` the context where the encoding is. The
+    encoding is one of `linearize`.
     """
     linear = encoding.linear
     assert linear is not None
@@ -39,9 +40,9 @@ def shared_surrogate(
     cotangent = second.cotangents(fixed, encoding)
     (_, score), push_back = jax.linearize(linear.pull, linear.kept, cotangent)
     if isinstance(first, Latents):
-        score = score + _score_gap(fixed, encoding, first, cotangent)
+        score = jax.tree.map(jnp.add, score, _score_gap(fixed, encoding, first, cotangent))
     z, said = direction(score)
-    features_dot, kept_dot = linear.push(z / len(z))
+    features_dot, kept_dot = linear.push(jax.tree.map(lambda x: x / len(x), z))
 
     def total(params, features):
         model = eqx.combine(params, static)
@@ -53,7 +54,7 @@ def shared_surrogate(
     return value + _with_gradient(gradient, eqx.filter(model, eqx.is_inexact_array)), said
 
 
-def _score_gap(model: EBLVM, encoding: Encoding, first: Latents, cotangent: Any) -> Array:
+def _score_gap(model: EBLVM, encoding: Encoding, first: Latents, cotangent: Any) -> Any:
     """The score with `first` less that of which `cotangent` is the one of the features.
 
     Both are alike but for the features that meet h in the energy, so that only these are pulled back.
@@ -70,7 +71,7 @@ def _score_gap(model: EBLVM, encoding: Encoding, first: Latents, cotangent: Any)
     found, _ = jax.linearize(cotangents, first.h)
     chosen = lambda tree: [leaf for leaf, meets in zip(jax.tree.leaves(tree), meet_h, strict=True) if meets]
     gap = jax.tree.map(jnp.subtract, chosen(found), chosen(cotangent))
-    return jax.linear_transpose(lambda v_dot: chosen(linear.push(v_dot)[0]), encoding.v)(gap)[0]
+    return jax.linear_transpose(lambda tangent: chosen(linear.push(tangent)[0]), encoding.point)(gap)[0]
 
 
 def _with_gradient(gradient: Any, params: Any) -> Float[Array, ""]:

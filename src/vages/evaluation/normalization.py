@@ -1,0 +1,123 @@
+"""Is a normalized model normalized? log Z at several noise levels, which is 0 where it is.
+
+In one and two dimensions by quadrature on a grid. Beyond, by importance sampling: examples x_1 … x_K of the data or of
+the model, with noise of level σ on them, have the density
+
+    r_σ(v) = mean_k N(v; x_k, σ² I)                 log Z_σ = log E[p̃_σ(v) / r_σ(v)],   v ~ r_σ
+
+which is nearly that of the model where σ is not below the distances between examples. At lower levels a few draws carry
+all the weight, and `ess` says so. Nothing is seen of mass that the model has far from all examples: a grid sees it.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vages.checks import check_count, check_inputs, check_kind
+from vages.evaluation.densities import log_density
+from vages.models import NoiseConditionalEBLVM
+from vages.posteriors import Posterior
+from vages.samplers.checks import check_call, check_untraced
+
+_SIDE = 200  # cells of a grid along each axis
+_REACH = 5  # standard deviations of the noise that a grid goes beyond the examples
+_LEVELS = 6
+_PAIRS = 2**22  # distances between draws and examples that are in memory together
+
+_log_density = eqx.filter_jit(log_density)
+
+
+class LevelNormalizer(NamedTuple):
+    """log Z at the level `sigma`, its standard error, and the effective number of draws; 0 and ∞ on a grid."""
+
+    sigma: float
+    value: float
+    error: float
+    ess: float
+
+
+@jax.default_matmul_precision("float32")
+def level_normalizers(
+    key: PRNGKeyArray,
+    model: NoiseConditionalEBLVM,
+    posterior: Posterior | None,
+    examples: Array,
+    *,
+    sigmas: Sequence[float] | None = None,
+    draws: int = 2000,
+    samples: int = 64,
+) -> list[LevelNormalizer]:
+    """log Z of a model at noise levels, from examples (n, …) of the data or of the model itself.
+
+    Without `sigmas`, six levels from the lowest that is trained to the highest, by equal factors. `samples` of h go
+    into each log p̃, see `log_density`.
+    """
+    check_call(key, model)
+    check_untraced(key, model)
+    check_kind("model", model, NoiseConditionalEBLVM, "a NoiseConditionalEBLVM", "others have one level")
+    check_inputs(model, examples)
+    check_count("draws", draws, 2, "2000 are usual")
+    levels = np.geomspace(model.sigma_min, model.sigma_top, _LEVELS) if sigmas is None else np.asarray(sigmas)
+    model.check_context({"sigma": levels})
+    found = []
+    for i, sigma in enumerate(levels.tolist()):
+        for_draws, for_density = jax.random.split(jax.random.fold_in(key, i))
+        at = _On(model, posterior, for_density, float(sigma), samples)
+        found.append(_by_grid(at, examples) if model.v.size <= 2 else _by_draws(for_draws, at, examples, draws))
+    return found
+
+
+class _On(NamedTuple):
+    """log p̃_σ of points."""
+
+    model: NoiseConditionalEBLVM
+    posterior: Posterior | None
+    key: PRNGKeyArray
+    sigma: float
+    samples: int
+
+    def __call__(self, v: Array) -> Float[np.ndarray, "n"]:
+        context = {"sigma": jnp.full(len(v), self.sigma, v.dtype)}
+        v = v.reshape(-1, *self.model.v.shape)
+        found = _log_density(self.key, self.model, self.posterior, v, samples=self.samples, context=context)
+        return np.asarray(found.value, np.float64)
+
+
+def _by_grid(at: _On, examples: Array) -> LevelNormalizer:
+    rows = np.asarray(examples, np.float64).reshape(len(examples), -1)
+    low, high = rows.min(0) - _REACH * at.sigma, rows.max(0) + _REACH * at.sigma
+    margin = 0.1 * (high - low)
+    low, high = low - margin, high + margin
+    centres = [a + (b - a) * (np.arange(_SIDE) + 0.5) / _SIDE for a, b in zip(low, high, strict=True)]
+    points = np.stack(np.meshgrid(*centres, indexing="ij"), axis=-1).reshape(-1, len(low))
+    logs = at(jnp.asarray(points, examples.dtype))
+    cell = float(np.sum(np.log((high - low) / _SIDE)))
+    return LevelNormalizer(at.sigma, float(np.logaddexp.reduce(logs)) + cell, 0.0, math.inf)
+
+
+def _by_draws(key: PRNGKeyArray, at: _On, examples: Array, draws: int) -> LevelNormalizer:
+    for_rows, for_noise = jax.random.split(key)
+    centres = examples.reshape(len(examples), -1)
+    chosen = jax.random.randint(for_rows, (draws,), 0, len(centres))
+    v = centres[chosen] + at.sigma * jax.random.normal(for_noise, (draws, centres.shape[1]), centres.dtype)
+    logs = at(v) - np.asarray(_log_mixture(v, centres, at.sigma), np.float64)
+    top = logs.max()
+    weights = np.exp(logs - top)
+    ess = float(weights.sum() ** 2 / np.sum(weights**2))
+    error = float(weights.std(ddof=1) / weights.mean() / math.sqrt(draws))
+    return LevelNormalizer(at.sigma, float(top + np.log(weights.mean())), error, ess)
+
+
+@eqx.filter_jit
+def _log_mixture(v: Array, centres: Array, sigma: Any) -> Float[Array, "draws"]:
+    """log mean_k N(v; x_k, σ² I) of each row."""
+    size = centres.shape[1]
+    constant = math.log(len(centres)) + size * (jnp.log(sigma) + 0.5 * math.log(2 * math.pi))
+    one = lambda v: jax.nn.logsumexp(-0.5 * jnp.sum(((v[None] - centres) / sigma) ** 2, axis=1)) - constant
+    return jax.lax.map(one, v, batch_size=max(1, min(len(v), _PAIRS // max(1, centres.size))))

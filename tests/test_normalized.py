@@ -1,0 +1,349 @@
+"""A normalized noise-conditional EBLVM: slopes along the context, the level score, densities that integrate to 1."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from errors import refused
+from small_nets import filled, normal, quick
+from truth import relative_error
+from vages import (
+    Along,
+    Batch,
+    Binary,
+    Empty,
+    EnergyModel,
+    Enumerated,
+    ExactPosterior,
+    FeaturePosterior,
+    Learner,
+    NoiseConditionalDSM,
+    NoiseConditionalEBLVM,
+    Real,
+    encode,
+    gradient_estimate,
+    infer,
+    level_normalizers,
+    log_density,
+    surrogate,
+    vaes,
+)
+from vages.models import Coupling
+from vages.nets.readout import Readout
+from vages.objectives import Given, Latents, LatentSource
+
+SIGMA_DATA = 0.7
+LEVELS = (0.004, 0.3, 0.7, 5.0, 25.0)
+VARIANCES = (0.04, 0.5, 0.93)  # of Gaussian data, their mean is SIGMA_DATA²
+
+
+def energy(params, v, h, context):
+    """An energy whose context has two real entries and a label."""
+    warm = jnp.tanh(v @ params["w"]) @ h / context["scale"]
+    return 0.5 * v @ v / context["scale"] ** 2 - warm - context["shift"] @ v * jnp.sum(params["b"] * h)
+
+
+def own_model():
+    params = {"w": normal(1, 3, 4), "b": normal(2, 4)}
+    return EnergyModel(energy, params, Real(3), Binary(4))
+
+
+def context_of(rows):
+    return {
+        "scale": 1 + jnp.abs(normal(3, rows)),
+        "shift": normal(4, rows, 3),
+        "label": jnp.arange(rows),
+    }
+
+
+def log_marginals(model, v, context):
+    """log Σ_h p̃(v, h) of each row, by a sum over all states."""
+    states = model.h.states(v.dtype)
+
+    def one(v, context):
+        features = model.features(v, context)
+        return jax.nn.logsumexp(jax.vmap(lambda h: model.log_joint(features, h))(states))
+
+    return jax.vmap(one)(v, context)
+
+
+def all_states(model, v, context):
+    """States of h (batch, all, …) and their posterior probabilities."""
+    states = model.h.states(v.dtype)
+    logs = jax.vmap(lambda v, context: jax.vmap(lambda h: model.log_joint(model.features(v, context), h))(states))(
+        v, context
+    )
+    return jnp.broadcast_to(states, (len(v), *states.shape)), jax.nn.softmax(logs, axis=1)
+
+
+def test_slopes_along_the_context_are_those_of_the_marginal(float64):
+    """VaES and VaGES with all states, against autodiff through the sum over them."""
+    model, v, context = own_model(), normal(0, 5, 3), context_of(5)
+    z = Along(normal(5, 5, 3), {"shift": normal(6, 5, 3), "scale": normal(7, 5)})
+
+    @quick
+    def everything(model, v, context, z):
+        h, weights = all_states(model, v, context)
+        got = vaes(model, v, h, weights, context=context, along=("scale", "shift"))
+        gradient = gradient_estimate(model, v, h, z, weights, context=context)
+
+        def total(v, real):
+            return jnp.sum(log_marginals(model, v, context | real))
+
+        real = {name: context[name] for name in ("scale", "shift")}
+        score, slopes = jax.grad(total, (0, 1))(v, real)
+
+        def along_z(model):
+            of = lambda v, real: log_marginals(model, v, context | real)
+            return jnp.mean(jax.jvp(of, (v, real), (z.v, z.context))[1])
+
+        value = surrogate(model, v, h, z, weights, context=context)
+        return got, Along(score, slopes), gradient, eqx.filter_grad(along_z)(model), value, along_z(model)
+
+    got, expected, gradient, expected_gradient, value, slope = everything(model, v, context, z)
+    assert set(got.context) == {"scale", "shift"}
+    assert relative_error(got, expected) < 1e-12
+    assert relative_error(gradient.params, expected_gradient.params) < 1e-12
+    np.testing.assert_allclose(value, slope, rtol=1e-12)
+
+
+def test_what_is_no_real_entry_of_the_context_is_refused():
+    model, v, context = own_model(), normal(0, 5, 3), context_of(5)
+    h = jnp.zeros((5, 2, 4))
+    for name, kind in (("sigma", ValueError), ("label", TypeError)):
+        with refused("along" if name == "sigma" else "context['label']", kind=kind):
+            vaes(model, v, h, context=context, along=(name,))
+    wrong = {"shift": normal(0, 5), "sigma": normal(0, 5), "scale": jnp.full(5, jnp.nan)}
+    for name, slopes in wrong.items():
+        with refused("along" if name == "sigma" else f"z.context['{name}']"):
+            surrogate(model, v, h, Along(v, {name: slopes}), context=context)
+
+
+def network_model(h, seed=0):
+    """A normalized model of vectors of length 3 with random parameters."""
+    sizes = {"width": 5, "depth": 2, "features": 4, "head_width": 6, "embedding": 6, "frequencies": (1.0,)}
+    make = lambda key: NoiseConditionalEBLVM.vectors(key, 3, sigma_data=SIGMA_DATA, h=h, normalized=True, **sizes)
+    return filled(make, seed=seed)
+
+
+class Weighted(LatentSource):
+    """All states with their posterior probabilities: VaGES without sampling."""
+
+    def __call__(self, key, model, q, encoding, count=1):
+        h, weights = all_states(model, encoding.v, encoding.context)
+        return [Latents(h, weights)] * count
+
+
+class Fixed(LatentSource):
+    """Two sets of samples that are known."""
+
+    def __call__(self, key, model, q, encoding, count=1):
+        return [Latents(normal(seed, len(encoding.v), 3, *model.h.shape)) for seed in (7, 8)]
+
+
+@pytest.mark.parametrize("latents", [Weighted(), Enumerated()])
+def test_the_gradient_is_that_of_both_losses(float64, latents):
+    """Mean of σ² t² / σ_d² ‖∇_v log p̃ + ε / σ‖² / d + λ (∂ log p̃ / ∂ ln σ − ‖ε‖² + d)² / 2d, by autodiff."""
+    model, batch = network_model(Binary(3)), Batch(normal(1, 6, 3))
+    objective = NoiseConditionalDSM(SIGMA_DATA, latents, level_weight=0.7)
+    points = objective.perturb(jax.random.key(0), batch)
+    sigma = points.context["sigma"]
+    epsilon = (points.v - batch.v) / sigma[:, None]
+
+    def loss(model):
+        of = lambda v, log_sigma: log_marginals(model, v, {"sigma": jnp.exp(log_sigma)})
+        score, slope = jax.grad(lambda *at: jnp.sum(of(*at)), (0, 1))(points.v, jnp.log(sigma))
+        weight = sigma**2 * (sigma**2 + SIGMA_DATA**2) / SIGMA_DATA**2
+        first = jnp.mean(weight * jnp.mean((score + epsilon / sigma[:, None]) ** 2, axis=1))
+        return first + 0.7 * jnp.mean((slope - jnp.sum(epsilon**2, axis=1) + 3) ** 2) / 6
+
+    def value(model):
+        given = Given(batch, points, encode(model, points.v, points.context), None, None)
+        value, metrics, _ = objective.loss(jax.random.key(1), model, ExactPosterior(), given)
+        return value, metrics
+
+    both = quick(lambda model: (eqx.filter_value_and_grad(loss)(model), eqx.filter_grad(value, has_aux=True)(model)))
+    (expected, gradient), (got, metrics) = both(model)
+    np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-10)
+    np.testing.assert_allclose(metrics["score_loss"] + 0.7 * metrics["level_loss"], expected, rtol=1e-10)
+    compared = 0
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(gradient), strict=True):
+        if np.linalg.norm(other) > 1e-8:
+            compared += 1
+            assert relative_error(one, other) < 1e-8
+    assert compared > 10
+
+
+def test_slopes_and_gradient_have_samples_of_their_own(float64):
+    """z is of VaES with the first set of h, and VaGES has the second; each by passes of its own."""
+    model, objective = network_model(Real(2)), NoiseConditionalDSM(SIGMA_DATA, Fixed(), level_weight=0.7)
+    batch = Batch(normal(1, 5, 3))
+    points = objective.perturb(jax.random.key(0), batch)
+    posterior = FeaturePosterior.init(jax.random.key(2), model, width=4)
+    first, second = (normal(seed, 5, 3, 2) for seed in (7, 8))
+    sigma = points.context["sigma"]
+
+    @quick
+    def both(model):
+        def value(model):
+            given = Given(batch, points, objective.encode(model, points), None, None)
+            return objective.loss(jax.random.key(1), model, posterior, given)[0]
+
+        def separate(model):
+            assert points.loss_weight is not None
+            slope = jax.lax.stop_gradient(vaes(model, points.v, first, context=points.context, along=("sigma",)))
+            wanted = jnp.sum((sigma[:, None] * points.target) ** 2, axis=1) - 3
+            z = Along(
+                points.loss_weight[:, None] * (slope.v - points.target),
+                {"sigma": 0.7 / 3 * sigma * (sigma * slope.context["sigma"] - wanted)},
+            )
+            return surrogate(model, points.v, second, z, context=points.context)
+
+        return [eqx.filter_value_and_grad(function)(model) for function in (value, separate)]
+
+    (got, got_gradient), (expected, gradient) = both(model)
+    np.testing.assert_allclose(got, expected, rtol=1e-10)
+    for one, other in zip(jax.tree.leaves(got_gradient), jax.tree.leaves(gradient), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-11 * float(np.abs(other).max()) + 1e-14)
+
+
+class GaussianField(eqx.Module):
+    """The network with which the energy is that of Gaussian data where both gains are 1; the last feature makes e."""
+
+    gain: jax.Array
+    in_shape: tuple[int, ...] = eqx.field(static=True, default=(3,))
+    out_size: int = eqx.field(static=True, default=4)
+    classes: int = eqx.field(static=True, default=0)
+
+    def __call__(self, u, level, label=None):
+        ratio = jnp.exp(4 * level)
+        total = 1 + ratio**2
+        shares = (jnp.asarray(VARIANCES, u.dtype) / SIGMA_DATA**2 + ratio**2) / total  # variances over those of u
+        constant = -0.5 * total * jnp.sum(jnp.log(shares))
+        outside_the_ball = jnp.sqrt(1 + jnp.mean(u**2) / 4) * u  # the energy's factor is u within a ball
+        return -0.5 * self.gain * total * (1 / shares - 1) * outside_the_ball, jnp.append(jnp.tanh(u), constant)
+
+
+def gaussian(gain, offset, h=None):
+    """A normalized model of Gaussian data, with a weak coupling to h where there is one."""
+    dtype = jnp.result_type(float)
+    readout = eqx.tree_at(
+        lambda readout: (readout.linear.weight, readout.linear.bias),
+        Readout(jax.random.key(0), 4, 1),
+        (jnp.asarray([[0, 0, 0, offset]], dtype), jnp.zeros(1, dtype)),
+    )
+    head = None if h is None else filled(Coupling, 4, h.size, 4)
+    if head is not None:
+        head = eqx.tree_at(lambda head: head.log_scale, head, jnp.asarray(-6.0, dtype))
+    network = GaussianField(jnp.asarray(gain, dtype))
+    return NoiseConditionalEBLVM(network, head, SIGMA_DATA, Real(3), h or Empty(), offset=readout)
+
+
+def test_log_p_of_gaussian_data_is_exact_at_every_level(float64):
+    model, v = gaussian(1.0, 1.0), normal(0, 7, 3)
+    assert model.normalized
+    for sigma in LEVELS:
+        found = log_density(None, model, None, v, context={"sigma": jnp.full(7, sigma)})
+        expected = stats.norm.logpdf(np.asarray(v), scale=np.sqrt(np.asarray(VARIANCES) + sigma**2)).sum(axis=1)
+        np.testing.assert_allclose(found.value, expected, rtol=1e-11)
+        assert found.normalized
+    assert not log_density(None, own_model(), None, v, context=context_of(7)).normalized
+
+
+@pytest.mark.parametrize("h", [None, Real(2)])
+@pytest.mark.parametrize("level_weight", [1.0, 1e-9])
+def test_the_level_score_finds_the_constants(h, level_weight):
+    """From the score alone nothing moves e, here a constant of each level."""
+    model = gaussian(0.0, 0.0, h)
+    posterior = ExactPosterior() if h is None else FeaturePosterior.init(jax.random.key(1), model, width=8)
+    objective = NoiseConditionalDSM(SIGMA_DATA, level_weight=level_weight)
+    learner = Learner(objective, learning_rate=0.03, posterior_steps=1)
+    state = learner.init(jax.random.key(0), model, posterior, 512)
+    rng = np.random.default_rng(0)
+    step = eqx.filter_jit(learner.step)
+    for i in range(200):
+        v = jnp.asarray(rng.normal(size=(512, 3)) * np.sqrt(VARIANCES), jnp.float32)
+        state, _ = step(jax.random.key(i), state, Batch(v))
+    learnt = state.model
+    assert abs(float(learnt.network.gain) - 1) < 0.1
+    offset = float(learnt.offset.linear.weight[0, 3])
+    assert abs(offset - 1) < 0.1 if level_weight == 1 else abs(offset - 1) > 0.5
+
+
+def test_log_z_of_gaussian_data_is_zero_at_every_level(float64):
+    """By draws in three dimensions, by a grid in one; a constant in e is found; a false alarm once in 10⁵."""
+    rng = np.random.default_rng(0)
+    examples = jnp.asarray(rng.normal(size=(4000, 3)) * np.sqrt(VARIANCES))
+    levels = (0.5, 2.0, 20.0)
+    found = level_normalizers(jax.random.key(0), gaussian(1.0, 1.0), None, examples, sigmas=levels)
+    assert [level.sigma for level in found] == list(levels)
+    for level in found:
+        assert level.ess > 300
+        assert abs(level.value) < 4.4 * level.error + 0.02  # the mixture is of 4,000 examples alone
+    shifted = level_normalizers(jax.random.key(0), gaussian(1.0, 0.0), None, examples, sigmas=(0.5,))[0]
+    shares = (np.asarray(VARIANCES) + 0.25) / (SIGMA_DATA**2 + 0.25)
+    assert abs(shifted.value - 0.5 * np.log(shares).sum()) < 4.4 * shifted.error + 0.02
+
+
+def test_log_z_on_a_grid(float64):
+    make = lambda key: NoiseConditionalEBLVM.vectors(
+        key, 2, sigma_data=SIGMA_DATA, h=Binary(2), normalized=True, width=4, depth=1, features=3, embedding=4
+    )
+    model, examples = filled(make), normal(0, 50, 2)
+    (found,) = level_normalizers(jax.random.key(0), model, None, examples, sigmas=(0.8,))
+    axis = (np.arange(200) + 0.5) / 200 * 24 - 12
+    points = jnp.asarray(np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2))
+    density = log_density(None, model, None, points, context={"sigma": jnp.full(len(points), 0.8)})
+    assert abs(found.value - np.log(np.sum(np.exp(density.value)) * (24 / 200) ** 2)) < 1e-3
+    assert abs(found.value) > 0.01  # it was not trained
+
+
+def test_far_from_the_data_a_normalized_model_is_nearly_gaussian(float64):
+    """Whatever the parameters, the energy has no mass where nothing was seen."""
+    model = jax.tree.map(lambda x: 3 * x, network_model(Empty()))
+    directions = normal(3, 20, 3)
+    for sigma in (0.01, 0.7, 7.0):
+        at = lambda r, sigma=sigma: (
+            log_density(None, model, None, r * directions, context={"sigma": jnp.full(20, sigma)}).value
+        )
+        near, far = np.asarray(at(30.0)), np.asarray(at(60.0))
+        gaussian_fall = 0.5 * (60.0**2 - 30.0**2) * np.sum(np.square(directions), axis=1) / (sigma**2 + SIGMA_DATA**2)
+        assert (near - far > 0.5 * gaussian_fall).all()
+
+
+def test_what_is_not_normalized_is_refused_in_one_line(as_users_have_it):
+    make = lambda key: NoiseConditionalEBLVM.vectors(key, 3, sigma_data=SIGMA_DATA, h=Empty(), width=4, depth=1)
+    plain = filled(make)
+    model, v = network_model(Empty()), normal(0, 4, 3)
+    with refused("model"):
+        log_density(None, plain, None, v, normalized=True)
+    with refused("sigma"):
+        log_density(None, model, None, v, context={"sigma": jnp.full(4, 0.5 * model.sigma_min)})
+    with refused("sigma"):
+        level_normalizers(jax.random.key(0), model, None, v, sigmas=(1e-4,))
+    with refused("model", kind=TypeError):
+        level_normalizers(jax.random.key(0), own_model(), None, v)  # pyright: ignore[reportArgumentType]
+    q = infer(model, ExactPosterior(), v)
+    with refused("level_weight", 0):
+        NoiseConditionalDSM(SIGMA_DATA).check(model, q)
+    with refused("level_weight", 1.0):
+        NoiseConditionalDSM(SIGMA_DATA, level_weight=1.0).check(plain, q)
+    with refused("level_weight", -1.0):
+        NoiseConditionalDSM(SIGMA_DATA, level_weight=-1.0)
+    with refused("uniform", 1.5):
+        NoiseConditionalDSM(SIGMA_DATA, uniform=1.5)
+
+
+def test_levels_may_be_uniform_in_part():
+    """Of 4,000 strata, a quarter is uniform in ln σ from 0.004 to 40 σ_d, the rest log-normal."""
+    objective = NoiseConditionalDSM(0.3, level_weight=1.0, uniform=0.25, log_mean=-1.0, log_std=0.5)
+    logs = np.log(np.asarray(objective.levels(jax.random.key(0), 4000), np.float64) / 0.3)
+    expected = np.log(0.004) + np.log(40 / 0.004) * (np.arange(1000) + 0.5) / 1000
+    np.testing.assert_allclose(logs[:1000], expected, atol=0.006)
+    places = 3000 * stats.norm.cdf((logs[1000:] + 1.0) / 0.5)
+    assert np.abs(places - np.arange(3000) - 0.5).max() < 0.51
+    everything = np.log(np.asarray(NoiseConditionalDSM(0.3, level_weight=1.0).levels(jax.random.key(0), 1000)) / 0.3)
+    np.testing.assert_allclose(everything, expected, atol=0.006)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -65,7 +66,7 @@ def gaussian(gain=1.0, h=None):
     )
 
 
-def network_model(h, seed=0, **sizes):
+def network_model(h, seed=0, **sizes: Any):
     """A model of vectors of length 3 with random parameters, its last layer too."""
     sizes = {"width": 5, "depth": 2, "features": 4, "head_width": 6, "embedding": 6} | sizes
     return filled(lambda key: NoiseConditionalEBLVM.vectors(key, 3, sigma_data=SIGMA_DATA, h=h, **sizes), seed=seed)

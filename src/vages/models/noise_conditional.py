@@ -41,8 +41,9 @@ from vages.nets.network import check_size
 from vages.nets.readout import Readout
 from vages.nets.unet import UNet
 
-LEAST, _MOST = 0.004, 160  # of σ / σ_d: EDM's 0.002 and 80 for images with σ_d = 0.5
-HIGHEST = 40.0  # of σ / σ_d, above which a normalized model is a Gaussian
+_LEAST, _MOST = 0.004, 160  # of σ / σ_d: EDM's 0.002 and 80 for images with σ_d = 0.5
+NORMALIZED = (0.008, 40.0)  # of σ / σ_d: the levels of a normalized model, which is a Gaussian above
+_SMOOTH = 3.0  # the highest frequency of the level that the network of a normalized model sees
 
 
 def _as_dtype(dtype: DTypeLike | None) -> np.dtype | None:
@@ -158,7 +159,7 @@ class NoiseConditionalEBLVM(EBLVM):
             embedding=embedding,
             classes=classes,
             frequencies=frequencies,
-            levels=(LEAST, HIGHEST) if normalized else (0.01, 20.0),
+            **({"levels": NORMALIZED, "level_frequency": _SMOOTH} if normalized else {}),
         )
         head = _coupling(for_head, features, h, head_width)
         offset = _offset(for_head, features) if normalized else None
@@ -238,7 +239,7 @@ class NoiseConditionalEBLVM(EBLVM):
     @property
     def sigma_min(self) -> float:
         """The lowest level that is sampled, and the level where the context has none."""
-        return LEAST * self.sigma_data
+        return (NORMALIZED[0] if self.normalized else _LEAST) * self.sigma_data
 
     @property
     def sigma_max(self) -> float:
@@ -248,7 +249,7 @@ class NoiseConditionalEBLVM(EBLVM):
     @property
     def sigma_top(self) -> float:
         """The highest level that a normalized model is trained at; above, it is nearly N(c, t² I) by construction."""
-        return HIGHEST * self.sigma_data
+        return NORMALIZED[1] * self.sigma_data
 
     def features(self, v: Array, context: Any = None) -> LevelFeatures:
         if is_narrow(v):

@@ -15,7 +15,7 @@ from vages.nets.scaling import UNIT_ENTRIES, normalized_along
 
 Layer = TypeVar("Layer", bound=eqx.Module)
 
-_FREQUENCIES = (0.5, 20.0)  # the lowest and the highest, in radians per unit of the level
+_LOWEST, _HIGHEST = 0.5, 20.0  # frequencies, in radians per unit of the level
 _BALL = 2.0  # the largest root mean square of what `ConditionalMLP` reads, and of its features
 _DIRECTIONS = 16  # in which an example is looked at with each frequency
 _SILU = 0.596  # the root mean square of silu(x) for standard normal x
@@ -53,18 +53,20 @@ class Embedding(eqx.Module):
 
     linear: Float[Array, "size size"] = eqx.field(metadata=normalized_along(0))
     labels: Float[Array, "classes size"] | None = eqx.field(metadata=UNIT_ENTRIES)
+    highest: float = eqx.field(static=True)
 
-    def __init__(self, key: PRNGKeyArray, size: int, classes: int = 0):
+    def __init__(self, key: PRNGKeyArray, size: int, classes: int = 0, highest: float = _HIGHEST):
         check_size(embedding=size)
         if classes < 0:
             raise ValueError(f"classes: expected 0 or more, got {classes}; 0 is for examples without labels")
         linear, labels = jax.random.split(key)
         self.linear = jax.random.normal(linear, (size, size))
         self.labels = jax.random.normal(labels, (classes, size)) if classes else None
+        self.highest = highest
 
     def __call__(self, level: Float[Array, ""], label: Array | None = None) -> Float[Array, "size"]:
         """The vector for one example, in the dtype of `level`."""
-        x = unit(self.linear, level.dtype) @ waves(level, self.linear.shape[1])
+        x = unit(self.linear, level.dtype) @ waves(level, self.linear.shape[1], self.highest)
         if self.labels is not None and label is not None:
             table = self.labels.astype(level.dtype)
             x = blend(x, jax.nn.one_hot(label, len(table), dtype=level.dtype) @ table, 0.5)
@@ -128,13 +130,14 @@ class ConditionalMLP(eqx.Module):
         classes: int = 0,
         frequencies: tuple[float, ...] = (),
         levels: tuple[float, float] = (0.01, 20.0),
+        level_frequency: float = _HIGHEST,
     ):
         check_size(width=width, depth=depth, out=out)
         self.in_shape = (shape,) if isinstance(shape, int) else shape
         size = math.prod(self.in_shape)
         check_size(shape=size)
         for_embedding, first, last, readout, *keys = jax.random.split(key, 4 + depth)
-        self.embedding = Embedding(for_embedding, embedding, classes)
+        self.embedding = Embedding(for_embedding, embedding, classes, level_frequency)
         self.frequencies, self.levels = frequencies, levels
         self.first = eqx.nn.Linear(size + 2 * _DIRECTIONS * len(frequencies), width, key=first)
         self.blocks = [ConditionalBlock(key, width, embedding) for key in keys]
@@ -173,9 +176,9 @@ def within_ball(x: Float[Array, "size"]) -> Float[Array, "size"]:
     return (wide * jax.lax.rsqrt(1 + jnp.mean((wide / _BALL) ** 2))).astype(x.dtype)
 
 
-def waves(level: Float[Array, ""], size: int) -> Float[Array, "size"]:
+def waves(level: Float[Array, ""], size: int, highest: float = _HIGHEST) -> Float[Array, "size"]:
     """Cosines and sines of the level at geometric frequencies, of mean square 1."""
-    half = np.geomspace(*_FREQUENCIES, (size + 1) // 2)
+    half = np.geomspace(_LOWEST, highest, (size + 1) // 2)
     angles = level * jnp.asarray(half, level.dtype)
     return math.sqrt(2) * jnp.concatenate([jnp.cos(angles), jnp.sin(angles)])[:size]
 

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.checks import check_has_score, check_positive, is_finite, told
 from vages.distributions import Distribution, flat_noise
 from vages.models import EBLVM, Along, Encoding, linearize
-from vages.models.noise_conditional import HIGHEST, LEAST
+from vages.models.noise_conditional import NORMALIZED
 from vages.objectives.dsm import check_source
 from vages.objectives.latents import LatentSource, Variational
 from vages.objectives.noise import Noised, scale
@@ -110,7 +110,7 @@ class NoiseConditionalDSM(Objective):
         return float(self.level_weight > 0) if self.uniform is None else self.uniform
 
     def _uniform_levels(self, share: Array) -> Array:
-        low, high = math.log(LEAST), math.log(HIGHEST)
+        low, high = map(math.log, NORMALIZED)
         return self.sigma_data * jnp.exp(low + (high - low) * share)
 
     def perturb(self, key: PRNGKeyArray, batch: Batch) -> Noised:

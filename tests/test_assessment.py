@@ -285,6 +285,6 @@ def test_command(grbm, monkeypatch, capsys):
 def test_a_likelihood_that_is_not_estimated_says_why():
     model = vages.GRBM.init(jax.random.key(0), assessment.LONG + 1, 2)
     v = jnp.zeros((3, assessment.LONG + 1))
-    (row,) = assessment._likelihood_rows(jax.random.key(1), model, vages.ExactPosterior(), v, Sizes())
+    (row,) = assessment.likelihood_rows(jax.random.key(1), model, vages.ExactPosterior(), v, Sizes())
     assert (row.name, row.value) == ("log-likelihood", None)
     assert "not estimated" in row.means

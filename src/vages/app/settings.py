@@ -189,6 +189,42 @@ class ImageSettings:
         check_fields(self)
 
 
+@dataclass(frozen=True)
+class PointSettings:
+    """Everything that decides a result. The defaults are those for the board of 4 × 4 squares.
+
+    What is None is decided by the data when a run is started, and is then a setting of the run.
+    """
+
+    kind: ClassVar[str] = "a normalized model of points"
+
+    data: str = "board"  # a toy (board, rings, ...), or a .npy or .npz file with an example in each row
+    width: Annotated[int, Bounds(1, 2**14)] = 128  # units of a layer
+    depth: Annotated[int, Bounds(1, 256)] = 2  # blocks of the network
+    # the largest angle of the sines of an example that the network sees, for sharp edges; 0: none; None: 8 on a plane
+    detail: Annotated[float | None, Bounds(0, 1e3)] = None
+    latents: Annotated[int, Bounds(0, 2**20)] = 8  # latent units; 0: none, a plain EBM
+    samples: Annotated[int, Bounds(2, 2**20)] = 2  # L, samples of the posterior for each of VaES and VaGES
+    posterior_steps: Annotated[int, UNROLLED] = 3  # K, steps of the posterior on each batch
+    level_weight: Annotated[float, SCALE] = 1.0  # of the score in the noise level, which normalizes the density
+    sigma_data: Annotated[float | None, SCALE] = None  # root mean square of the data, less their mean; None: measured
+    center: float | None = None  # the mean of the data; None: measured
+    steps: Annotated[int, ITERATIONS] = 7000  # iterations
+    batch: Annotated[int, _BATCH] = 128  # examples an iteration
+    learning_rate: Annotated[float, SCALE] = 2e-3  # of Adam, for the model
+    posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for the posterior
+    decay: Decay = "cosine"  # of the learning rates; a cosine ends at 0
+    warmup: Annotated[int, MAYBE_ITERATIONS] = 300  # iterations over which the learning rates rise to their values
+    clip: Annotated[float | None, SCALE] = 1.0  # the largest norm of the gradients of model and posterior
+    ema: Annotated[float | None, DECAY] = 0.999  # of the averages of model and posterior, which are then used
+    seed: Annotated[int, SEED] = 0  # of the data, initial parameters and all noise
+
+    def __post_init__(self):
+        check_choices(self)
+        check_place(self.data)
+        check_fields(self)
+
+
 def check_plain(settings: Any) -> None:
     """Raise unless every value is one that an option and a file of JSON can give, and of the field's type."""
     hints = get_type_hints(type(settings))
@@ -286,4 +322,6 @@ IMAGE_PRESETS = {
     "images": ImageSettings(data="images", steps=20_000, batch=64, ema=0.999),
 }
 
-ALL = PRESETS | IMAGE_PRESETS | DEEP_PRESETS
+POINT_PRESETS = {"board": PointSettings()}
+
+ALL = POINT_PRESETS | PRESETS | IMAGE_PRESETS | DEEP_PRESETS

@@ -63,6 +63,21 @@ def checkerboard_log_density(points: Float[np.ndarray, "n 2"]) -> LogDensity:
     return np.where(inside, np.log(2), -np.inf)
 
 
+def board(generator: np.random.Generator, n: int) -> Points:
+    """A board of 4 × 4 squares on [−1, 1]²: uniform on its eight dark ones. The density is ½ there."""
+    square = generator.integers(8, size=n)
+    row, column = square // 2, 2 * (square % 2) + square // 2 % 2
+    corner = np.stack([column, row], axis=1) / 2 - 1
+    return (corner + generator.uniform(0, 0.5, (n, 2))).astype(np.float32)
+
+
+def board_log_density(points: Float[np.ndarray, "n 2"]) -> LogDensity:
+    """−log 2 on the dark squares, −∞ elsewhere."""
+    column, row = np.floor(2 * (points.astype(np.float64) + 1)).T
+    dark = ((column + row) % 2 == 0) & (np.abs(points) < 1).all(axis=1)
+    return np.where(dark, -np.log(2), -np.inf)
+
+
 def two_moons(generator: np.random.Generator, n: int) -> Points:
     """Two half circles of radius ⅔, each reaching into the other, with Gaussian noise; the origin is between them."""
     moon = np.exp(1j * generator.uniform(0, np.pi, n)) - MOONS_CENTRE
@@ -133,6 +148,7 @@ def _complex(points: np.ndarray) -> np.ndarray:
 _WINDOW = (-1.5, 1.5, -1.5, 1.5)
 TOYS: dict[str, Toy] = {
     "checkerboard": Toy(checkerboard, checkerboard_log_density, (-0.25, 1.25, -0.25, 1.25)),
+    "board": Toy(board, board_log_density, (-1.25, 1.25, -1.25, 1.25)),
     "two_moons": Toy(two_moons, None, _WINDOW),
     "rings": Toy(rings, rings_log_density, _WINDOW),
     "eight_gaussians": Toy(eight_gaussians, eight_gaussians_log_density, _WINDOW),

@@ -13,7 +13,7 @@ from vages.app.recipes.examples import Examples
 from vages.app.recipes.grbm_pictures import draw
 from vages.app.recipes.recipe import Parts, Recipe
 from vages.app.recipes.trained import Trained
-from vages.app.settings import GRBMSettings
+from vages.app.settings import GRBMSettings, PointSettings
 from vages.data import TOYS, Splits, load_freyface, load_splits, load_toy
 from vages.evaluation import Estimate, ais, log_density
 from vages.memory import check_memory
@@ -123,7 +123,7 @@ def load(settings: GRBMSettings, check: bool = True) -> Examples:
     return Examples(Splits(*(np.stack(parts) for parts in zip(*draws, strict=True))), per_seed=True)
 
 
-def load_one(settings: GRBMSettings, seed: int) -> Splits:
+def load_one(settings: GRBMSettings | PointSettings, seed: int) -> Splits:
     """A toy (a fresh draw a seed), Frey face, or a file of the user's; examples as vectors."""
     if settings.data in TOYS:
         return load_toy(settings.data, seed)

@@ -30,7 +30,7 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
         curve = {settings.method: trained.fitted.curve(logged[0])}
         figures["curve"] = curves_figure(curve, logged[0].replace("_", " "), ceiling=ceiling)
     if model.v.shape == (2,):
-        extent = TOYS[settings.data].bounds if settings.data in TOYS else _extent_of(test)
+        extent = TOYS[settings.data].bounds if settings.data in TOYS else extent_of(test)
         if settings.latents <= MAX_ENUMERATED:
             points = grid_points(extent)
             exact = TOYS[settings.data].log_density if settings.data in TOYS else None
@@ -65,7 +65,8 @@ def _density(model: GRBM, points: Array) -> Array:
         return jnp.exp(-jax.vmap(model.free_energy)(points) - model.log_partition())
 
 
-def _extent_of(points: np.ndarray) -> Extent:
+def extent_of(points: np.ndarray) -> Extent:
+    """A window around points."""
     low, high = points.min(0), points.max(0)
     margin = 0.2 * (high - low)
     (left, bottom), (right, top) = (low - margin).tolist(), (high + margin).tolist()

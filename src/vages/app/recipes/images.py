@@ -61,7 +61,7 @@ def settle(settings: ImageSettings, data: Examples) -> ImageSettings:
     network = settings.network or ("mixer" if on_cpu else "unet")
     own = {
         "unet": (96 if channels > 1 and side > 16 else 64, 2),
-        "mixer": (128, 6),
+        "mixer": (64, 4),
         "mlp": (256, 4),
     }[network]
     train, labels = data.splits.train, data.labels

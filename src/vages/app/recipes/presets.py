@@ -3,16 +3,21 @@
 from dataclasses import asdict, fields
 from typing import Any
 
-from vages.app.recipes import deep, grbm, images
+from vages.app.recipes import deep, grbm, images, points
 from vages.app.recipes.recipe import Recipe
-from vages.app.settings import ALL, DeepSettings, GRBMSettings, ImageSettings
+from vages.app.settings import ALL, DeepSettings, GRBMSettings, ImageSettings, PointSettings
 
-Settings = GRBMSettings | DeepSettings | ImageSettings
+Settings = GRBMSettings | DeepSettings | ImageSettings | PointSettings
 
 
 def as_recipe(settings: Settings) -> Recipe:
-    """The recipe of a GRBM, of a noise-conditional model of images, or of the paper's deep models."""
-    makers = {GRBMSettings: grbm.recipe, DeepSettings: deep.recipe, ImageSettings: images.recipe}
+    """The recipe of a GRBM, of a noise-conditional model of images or points, or of the paper's deep models."""
+    makers: dict[type, Any] = {
+        GRBMSettings: grbm.recipe,
+        DeepSettings: deep.recipe,
+        ImageSettings: images.recipe,
+        PointSettings: points.recipe,
+    }
     return makers[type(settings)](settings)
 
 

@@ -37,7 +37,9 @@ from vages.evaluation import (
     SteinTest,
     VariationalScore,
     fisher_divergence,
+    flow_likelihood,
     ksd_test,
+    level_normalizers,
     log_likelihood,
     posterior_gap,
     score_batch,
@@ -54,6 +56,9 @@ from vages.terminal import printable
 
 LONG = 1000  # dimensions, above which traces are estimated
 LOSS = "the Fisher divergence up to a constant of the data"
+_PASSES = 256  # samples of q for each log p(v) of a normalized model
+_ODE = 100  # examples whose likelihood is computed by the ODE as well
+_FEW = 20  # the effective number of draws below which log Z is not told
 
 
 @dataclass(frozen=True)
@@ -178,7 +183,7 @@ def assess_subject(key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: 
     clean = _held_out(keys[0], subject.splits, sizes.examples)
     test = noisy(keys[1], clean)
     train = noisy(keys[2], _some(keys[3], subject.splits.train, 20 * sizes.examples))
-    rows = _likelihood_rows(keys[4], model, posterior, clean, sizes)
+    rows = likelihood_rows(keys[4], model, posterior, clean, sizes)
     if isinstance(model, TractableEBLVM):
         score: Score = model.score
         rows.append(_row("score matching loss", _sm_loss(keys[5], model, clean), f"{LOSS}: lower is better"))
@@ -251,8 +256,10 @@ def _sm_loss(key: PRNGKeyArray, model: TractableEBLVM, v: Array) -> Estimate:
     return sliced_score_matching_loss(key, model.score, v) if long else score_matching_loss(model.score, v)
 
 
-def _likelihood_rows(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Array, sizes: Sizes) -> list[Row]:
+def likelihood_rows(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Array, sizes: Sizes) -> list[Row]:
     """The likelihood, or two of them where log Z is estimated, forward and reverse."""
+    if isinstance(model, InContext) and isinstance(model.model, NoiseConditionalEBLVM) and model.normalized:
+        return _normalized_rows(key, model.model, posterior, v, sizes)
     if model.v.size > LONG:
         said = f"not estimated: AIS takes hours with {model.v.size:,} dimensions, and says little"
         return [Row("log-likelihood", None, None, said)]
@@ -277,6 +284,36 @@ def _likelihood_rows(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: A
             f"of the same examples, with reverse log Z{doubt}",
         ),
     ]
+
+
+def _normalized_rows(
+    key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior: Posterior, v: Array, sizes: Sizes
+) -> list[Row]:
+    """The likelihood in one pass, at the lowest level, and what speaks for it: the ODE's, and log Z at some levels."""
+    keys, few = jax.random.split(key, 3), v[: min(len(v), _ODE)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)  # the rows say it
+        found = log_likelihood(keys[0], model, posterior, v, samples=_PASSES)
+        flow = flow_likelihood(keys[1], model, posterior, few, samples=4)
+    quality = "" if found.density.exact else f"; effective share of q's samples {_share(found.density.ess):.2f}"
+    means = f"the mean of log p(v) of {len(v):,} examples in one pass, noise of {model.sigma_min:.3g}: higher is better"
+    rows = [Row("log-likelihood", found.mean, found.error, f"{means}{quality}")]
+    one_pass = np.asarray(found.density.value[: len(few)], np.float64)
+    first, second = (np.argsort(np.argsort(values)) for values in (flow.value, one_pass))
+    alike = float(np.corrcoef(first, second).min())
+    said = f"of {len(few)} examples, 0 where both are right; rank correlation {alike:.3f}"
+    rows.append(_row("one pass less ODE, nats", Estimate.of(jnp.asarray(one_pass - flow.value)), said))
+    for level in level_normalizers(keys[2], model, posterior, v):
+        how = "on a grid" if math.isinf(level.ess) else f"from draws with an effective number of {level.ess:.0f}"
+        known = math.isinf(level.ess) or level.ess >= _FEW
+        means = f"{how}: 0 where the model is normalized" if known else f"{how}, too few to tell"
+        name = f"log Z at noise of {level.sigma:.3g}"
+        rows.append(Row(name, level.value if known else None, level.error if known else None, means))
+    return rows
+
+
+def _share(ess: Array) -> float:
+    return float(np.median(np.asarray(ess))) / _PASSES
 
 
 def _denoising_loss(key: PRNGKeyArray, score: Score, clean: Array, noisy: Array, noise: float) -> Estimate:

@@ -1,0 +1,130 @@
+"""Recipes of normalized noise-conditional EBLVMs of points: log p(v) in one forward pass."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from vages.app.recipes.examples import Examples
+from vages.app.recipes.grbm import load_one
+from vages.app.recipes.points_pictures import SAMPLES, draw, one_pass
+from vages.app.recipes.recipe import Parts, Recipe
+from vages.app.recipes.trained import Trained
+from vages.app.settings import PointSettings
+from vages.data import TOYS
+from vages.domains import Empty, Real
+from vages.models import NoiseConditionalEBLVM, measure_sigma_data
+from vages.objectives import Enumerated, NoiseConditionalDSM, Variational
+from vages.optimizers import adam, learning_rate
+from vages.posteriors import ExactPosterior, FeaturePosterior, Posterior
+from vages.samplers import Heun
+from vages.training import Learner
+
+LOOKED_AT = 1000  # test points in the curve of a run
+CHUNK = 100  # iterations between two looks at the numbers
+TEST, OWN = "test_log_likelihood", "data_log_likelihood"
+
+
+def recipe(settings: PointSettings) -> Recipe:
+    """A normalized model by these settings, with its test log-likelihood."""
+    return Recipe(
+        data=settings.data,
+        build=build,
+        learner=learner,
+        settings=settings,
+        sampler=lambda settings: Heun(),
+        evaluate=_look,
+        test=_test,
+        noise=lambda settings: 0.1 * (settings.sigma_data or 1.0),
+        parts=Parts(
+            of=recipe,
+            rank=1,
+            load=lambda settings, check=True: Examples(load_one(settings, settings.seed)),
+            named=(*TOYS, "freyface"),
+            steps_matter=settings.decay != "constant" or settings.warmup > settings.steps // 10,
+            activations=lambda shape: 40 * settings.batch * settings.width * settings.depth,
+            draw=draw,
+            summary=_summary,
+            chunk=CHUNK,
+            evaluate_every=max(1, settings.steps // 10),
+            settle=partial(settle, settings),
+        ),
+    )
+
+
+def settle(settings: PointSettings, data: Examples) -> PointSettings:
+    """The settings with what the data decide in the place of None."""
+    train = data.splits.train
+    center = float(np.mean(train, dtype=np.float64)) if settings.center is None else settings.center
+    return replace(
+        settings,
+        center=center,
+        sigma_data=measure_sigma_data(train, center) if settings.sigma_data is None else settings.sigma_data,
+        detail=(8.0 if data.shape == (2,) else 0.0) if settings.detail is None else settings.detail,
+    )
+
+
+def build(key: PRNGKeyArray, settings: PointSettings, data: Examples) -> tuple[NoiseConditionalEBLVM, Posterior]:
+    """A fresh model and posterior for rows of the data's length."""
+    settings = settle(settings, data)
+    assert settings.sigma_data is not None
+    assert settings.center is not None
+    for_model, for_posterior = jax.random.split(key)
+    detail = settings.detail or 0.0
+    model = NoiseConditionalEBLVM.vectors(
+        for_model,
+        data.shape,
+        sigma_data=settings.sigma_data,
+        h=Real(settings.latents) if settings.latents else Empty(),
+        width=settings.width,
+        depth=settings.depth,
+        features=32,
+        head_width=32,
+        embedding=32,
+        center=settings.center,
+        normalized=True,
+        frequencies=(1.0, detail**0.5, detail) if detail else (),
+    )
+    return model, FeaturePosterior.init(for_posterior, model, width=64) if settings.latents else ExactPosterior()
+
+
+def learner(settings: PointSettings) -> Learner:
+    """Adam on both scores, in v and in the noise level."""
+    how = {"decay": settings.decay, "steps": settings.steps, "warmup": min(settings.warmup, settings.steps // 10)}
+    model_rate, posterior_rate = (
+        learning_rate(peak, **how) for peak in (settings.learning_rate, settings.posterior_learning_rate)
+    )
+    latents = Variational(settings.samples) if settings.latents else Enumerated()
+    sigma_data = 1.0 if settings.sigma_data is None else settings.sigma_data
+    return Learner(
+        NoiseConditionalDSM(sigma_data, latents, level_weight=settings.level_weight),
+        adam(model_rate, b2=0.999, clip=settings.clip),
+        adam(posterior_rate, b2=0.999, clip=settings.clip),
+        posterior_steps=settings.posterior_steps if settings.latents else 0,
+        ema=settings.ema,
+    )
+
+
+def _look(key: PRNGKeyArray, settings: Any, model: Any, posterior: Any, data: Examples) -> dict[str, Any]:
+    return {TEST: one_pass(key, model, posterior, data.splits.test[:LOOKED_AT]).value.mean()}
+
+
+def _test(key: PRNGKeyArray, settings: Any, model: Any, posterior: Any, data: Examples) -> dict[str, Any]:
+    """The likelihood in one pass, the effective share of the samples of q, and the data's own where it is known."""
+    found = one_pass(key, model, posterior, data.splits.test)
+    told: dict[str, Any] = {TEST: found.value.mean()}
+    if settings.latents:
+        told["effective share of q's samples"] = jnp.median(found.ess) / SAMPLES
+    if settings.data in TOYS and TOYS[settings.data].log_density is not None:
+        own = TOYS[settings.data].log_density(data.splits.test)  # pyright: ignore[reportOptionalCall]
+        told[OWN] = np.mean(own[np.isfinite(own)])  # a point on an edge may be rounded across it
+    return told
+
+
+def _summary(trained: Trained) -> str:
+    told = f"test log-likelihood (one pass): {float(trained.tested[TEST]):.4f}"
+    return f"{told}; the data's own: {float(trained.tested[OWN]):.4f}" if OWN in trained.tested else told

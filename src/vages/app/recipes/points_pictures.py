@@ -1,0 +1,70 @@
+"""First pictures of a normalized model: on the plane its density beside the data's and a GRBM's, samples, the curve."""
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from vages.app.recipes import grbm
+from vages.app.recipes.grbm_pictures import extent_of, model_density, square
+from vages.app.recipes.trained import Drawn, Trained
+from vages.app.recipes.training import train
+from vages.app.report import curves_figure, density_figure, grid_points, scatter_figure
+from vages.app.settings import CHECKERBOARD
+from vages.data import TOYS
+from vages.evaluation import Density, log_density
+from vages.samplers import SamplingWarning, sample
+from vages.training import seed_keys
+
+SAMPLES = 64  # of q, for each log p(v)
+DRAWN = 5000
+GRBM_STEPS = 10_000  # of the model beside it: there is hardly anything to gain after that
+
+_log_density = eqx.filter_jit(log_density)
+
+
+def one_pass(key: PRNGKeyArray, model: Any, posterior: Any, v: np.ndarray) -> Density:
+    """log p(v) at the lowest level, from the energy alone."""
+    return _log_density(key, model, posterior, jnp.asarray(v), samples=SAMPLES)
+
+
+def draw(trained: Trained, visible: bool = False) -> Drawn:
+    """On the plane: densities, and samples by Heun's method; else the curve alone."""
+    settings, test = trained.settings, trained.data.splits.test
+    key = seed_keys((settings.seed,), "samples")[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)  # the result says it
+        drawn = sample(key, trained.model, DRAWN, sampler=trained.recipe.make_sampler(trained.posterior))
+    told: dict[str, Any] = {"lost samples": {"count": drawn.diverged, "of": DRAWN}}
+    pictures: dict[str, Any] = {}
+    toy = TOYS.get(settings.data)
+    ceiling = None if "data_log_likelihood" not in trained.tested else float(trained.tested["data_log_likelihood"])
+    steps, values = trained.fitted.curve("test_log_likelihood")
+    if len(steps):  # a finished run that goes on without its log has none
+        labelled = None if ceiling is None else ("the data's own", ceiling)
+        pictures["curve"] = curves_figure(
+            {"one pass": (steps, values[:, None])}, "test log likelihood", ceiling=labelled
+        )
+    if trained.model.v.shape == (2,):
+        extent = extent_of(test) if toy is None else toy.bounds
+        points = grid_points(extent)
+        found = one_pass(jax.random.fold_in(key, 1), trained.model, trained.posterior, points)
+        densities = {f"this model: {_nats(trained.tested['test_log_likelihood'])}": square(np.exp(found.value))}
+        if toy is not None and toy.log_density is not None:
+            densities = {f"data: {_nats(ceiling)}": square(np.exp(toy.log_density(points))), **densities}
+            beside = train(grbm.recipe(replace(CHECKERBOARD, data=settings.data, steps=GRBM_STEPS)))
+            likelihood = float(np.mean(beside.tested["test_log_likelihood"]))
+            densities[f"the paper's GRBM: {_nats(likelihood)}"] = model_density(beside.of_seed(0)[0], points)
+            told["test log-likelihood of the paper's GRBM"] = likelihood
+        pictures["density"] = density_figure(densities, extent)
+        pictures["samples"] = scatter_figure({"test data": test[:DRAWN], "samples": np.asarray(drawn.v)}, extent)
+    return Drawn(pictures, told)
+
+
+def _nats(value: Any) -> str:
+    return f"{float(value):.2f} nats"

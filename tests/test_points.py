@@ -1,0 +1,72 @@
+"""The preset of normalized models: trained, drawn, loaded and evaluated, at a size that takes seconds."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vages.app.recipes import as_recipe, points, points_pictures
+from vages.app.runs import assessment, load_run, run_recipe
+from vages.app.runs.assessment import Sizes, likelihood_rows, subject_of
+from vages.app.settings import PointSettings
+from vages.data import TOYS, load_toy
+from vages.evaluation import normalization
+
+SMALL = PointSettings(steps=20, width=8, depth=1, latents=2, batch=16)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("points") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(points_pictures, "GRBM_STEPS", 20)
+        patch.setattr(points_pictures, "DRAWN", 20)
+        patch.setattr(points_pictures, "SAMPLES", 4)
+        patch.setattr(points, "SAMPLES", 4)
+        run_recipe(as_recipe(SMALL), folder)
+    return folder
+
+
+def test_the_run_says_its_likelihood_beside_the_data_s_own_and_a_grbm_s(run):
+    result = json.loads((run / "result.json").read_text())
+    assert result["data_log_likelihood"] == pytest.approx(-np.log(2))
+    assert -4 < result["test_log_likelihood"] < -np.log(2) + 0.1
+    assert 0.5 < result["effective share of q's samples"] <= 1
+    assert np.isfinite(result["test log-likelihood of the paper's GRBM"])
+    assert result["lost samples"] == {"count": 0, "of": 20}
+    assert {path.stem for path in run.glob("*.png")} == {"curve", "density", "samples"}
+
+
+def test_an_evaluation_checks_the_normalization(run, monkeypatch):
+    monkeypatch.setattr(assessment, "_PASSES", 16)
+    monkeypatch.setattr(normalization, "_SIDE", 30)
+    subject = subject_of(load_run(run), None)
+    v = jnp.asarray(subject.splits.test[:5])
+    rows = {row.name: row for row in likelihood_rows(jax.random.key(0), subject.model, subject.posterior, v, Sizes())}
+    levels = [row for name, row in rows.items() if name.startswith("log Z at noise of")]
+    assert len(levels) == 6
+    assert abs(levels[-1].value or 0.0) < 0.01  # a Gaussian by construction
+    assert "one pass" in rows["log-likelihood"].means
+    assert rows["one pass less ODE, nats"].standard_error is not None
+
+
+def test_data_decide_what_is_left_open(tmp_path):
+    rows = np.random.default_rng(0).normal(3, 2, (50, 5)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    recipe = as_recipe(PointSettings(data=str(tmp_path / "rows.npy"), width=4, depth=1, latents=0))
+    settled = recipe.settled(recipe.load()).settings
+    assert settled.center == pytest.approx(3, abs=0.5)
+    assert settled.sigma_data == pytest.approx(2, abs=0.4)
+    assert settled.detail == 0
+    on_a_plane = as_recipe(PointSettings())
+    assert on_a_plane.settled(on_a_plane.load()).settings.detail == 8
+
+
+def test_the_board_is_a_board():
+    points = load_toy("board", 0, 4000, 0, 0).train
+    log_density = TOYS["board"].log_density
+    assert log_density is not None
+    np.testing.assert_allclose(log_density(points), -np.log(2))
+    assert np.isneginf(log_density(points + np.asarray([0.5, 0], np.float32))).all()

@@ -17,8 +17,10 @@ except (ImportError, AttributeError):
 
 # Kernels by the plain emitter, in one piece: a fifth of the time that a CPU's programs wait for the compiler.
 HASTE = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+# For programs that run for seconds: compiled in twice the time, and run in a third of it.
+LONG_RUNS = {"xla_backend_optimization_level": 1}
 
-_hasty = False
+_hasty = _long_runs = False
 _of_thread = threading.local()
 
 
@@ -34,7 +36,7 @@ def known() -> dict[str, Any]:
 
 def _options_in_haste(*args, env_options_overrides=None, **how):
     if _hasty and not env_options_overrides:  # a program with options of its own is left as it is
-        env_options_overrides = known()
+        env_options_overrides = {**known(), **LONG_RUNS} if _long_runs else known()
     return _options(*args, env_options_overrides=env_options_overrides, **how)
 
 
@@ -47,10 +49,10 @@ def _shared_context(*args, **how):
     return _of_thread.context
 
 
-def compile_in_haste(yes: bool = True):
+def compile_in_haste(yes: bool = True, *, long_runs: bool = False):
     """What is compiled from now on is so, or as for users. What was compiled before is forgotten."""
-    global _hasty
-    _hasty = yes
+    global _hasty, _long_runs
+    _hasty, _long_runs = yes, long_runs
     if compiler is not None and mlir is not None:
         compiler.get_compile_options = _options_in_haste
         mlir.make_ir_context = _shared_context

@@ -42,18 +42,22 @@ _compiled_for = None
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "optimised: compiled as for users, which tests of bits and of speed need")
+    config.addinivalue_line(
+        "markers", "long_runs: programs that run for seconds, which takes longer than compiling them"
+    )
     config.addinivalue_line("markers", "in_order: tests of one server, which remembers those before; as in the file")
 
 
-def _optimised(item):
-    return item.get_closest_marker("optimised") is not None
+def _compiled_how(item):
+    """Whether as for users, and whether for long runs."""
+    return tuple(item.get_closest_marker(name) is not None for name in ("optimised", "long_runs"))
 
 
 def pytest_collection_modifyitems(items):
     """pytest-randomly has shuffled the files, and the tests of each. Those that are compiled alike stay together."""
     places = {path: place for place, path in enumerate(dict.fromkeys(item.path for item in items))}
     line = lambda item: item.location[1] if item.get_closest_marker("in_order") else 0
-    items.sort(key=lambda item: (places[item.path], _optimised(item), line(item)))
+    items.sort(key=lambda item: (places[item.path], _compiled_how(item), line(item)))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -63,10 +67,10 @@ def pytest_runtest_setup(item):
     What was compiled otherwise is forgotten; so is what other files needed, or a process would hold thousands.
     """
     global _compiled_for
-    optimised = _optimised(item)
-    if (item.path, optimised) != _compiled_for:
-        _compiled_for = item.path, optimised
-        compile_in_haste(not optimised)
+    optimised, long_runs = _compiled_how(item)
+    if (item.path, optimised, long_runs) != _compiled_for:
+        _compiled_for = item.path, optimised, long_runs
+        compile_in_haste(not optimised, long_runs=long_runs)
 
 
 def pytest_collection_finish():

@@ -42,9 +42,7 @@ _compiled_for = None
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "optimised: compiled as for users, which tests of bits and of speed need")
-    config.addinivalue_line(
-        "markers", "long_runs: programs that run for seconds, which takes longer than compiling them"
-    )
+    config.addinivalue_line("markers", "long_runs: programs that run for seconds, longer than they are compiled")
     config.addinivalue_line("markers", "in_order: tests of one server, which remembers those before; as in the file")
 
 

@@ -57,6 +57,7 @@ def with_idle_latents(model, idle):
     return larger, float(log_partition(model)) + float(np.logaddexp(0, np.asarray(idle, np.float64)).sum())
 
 
+@pytest.mark.long_runs
 def test_annealing_finds_log_z_within_its_error_bar():
     """Few temperatures, so that a wrong transition shows, and many chains, so that the errors are normal.
 

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from errors import refused
+from known_latents import Fixed, Weighted
 from small_nets import filled, normal, quick
 from truth import relative_error
 from vages import (
@@ -35,7 +36,7 @@ from vages import (
 )
 from vages.models import Coupling
 from vages.nets import ConditionalMLP, ConditionalNetwork, UNet
-from vages.objectives import Given, Latents, LatentSource
+from vages.objectives import Given
 from vages.objectives.noise import scale
 from vages.samplers import SamplingWarning
 
@@ -183,16 +184,6 @@ def test_steep_energies_do_not_run_away():
     assert drawn.diverged == 0
 
 
-class Weighted(LatentSource):
-    """All states with their posterior probabilities: VaGES without sampling."""
-
-    def __call__(self, key, model, q, encoding, count=1):
-        states = model.h.states(encoding.v.dtype)
-        logs = jax.vmap(lambda f: jax.vmap(lambda h: model.log_joint(f, h))(states))(encoding.features)
-        h = jnp.broadcast_to(states, (len(logs), *states.shape))
-        return [Latents(h, jax.nn.softmax(logs, axis=1))] * count
-
-
 @pytest.mark.parametrize("latents", [Weighted(), Enumerated()])
 def test_the_gradient_is_that_of_the_denoising_loss(float64, latents):
     """Loss and gradient of mean (F − (w − c_skip v) / c_out)², by autodiff through a sum over the states of h."""
@@ -234,13 +225,6 @@ def test_the_gradient_is_that_of_the_denoising_loss(float64, latents):
             compared += 1
             assert relative_error(one, other) < 1e-8
     assert compared > 10
-
-
-class Fixed(LatentSource):
-    """Two sets of samples that are known."""
-
-    def __call__(self, key, model, q, encoding, count=1):
-        return [Latents(normal(seed, len(encoding.v), 3, *model.h.shape)) for seed in (7, 8)]
 
 
 def test_score_and_gradient_have_samples_of_their_own(float64):

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from errors import refused
+from known_latents import Fixed, Weighted
 from small_nets import filled, normal, quick
 from truth import relative_error
 from vages import (
@@ -31,9 +32,10 @@ from vages import (
     surrogate,
     vaes,
 )
+from vages.app.settings import PointSettings
 from vages.models import Coupling
 from vages.nets.readout import Readout
-from vages.objectives import Given, Latents, LatentSource
+from vages.objectives import Given
 
 SIGMA_DATA = 0.7
 LEVELS = (0.006, 0.3, 0.7, 5.0, 25.0)
@@ -127,21 +129,6 @@ def network_model(h, seed=0):
     sizes = {"width": 5, "depth": 2, "features": 4, "head_width": 6, "embedding": 6, "frequencies": (1.0,)}
     make = lambda key: NoiseConditionalEBLVM.vectors(key, 3, sigma_data=SIGMA_DATA, h=h, normalized=True, **sizes)
     return filled(make, seed=seed)
-
-
-class Weighted(LatentSource):
-    """All states with their posterior probabilities: VaGES without sampling."""
-
-    def __call__(self, key, model, q, encoding, count=1):
-        h, weights = all_states(model, encoding.v, encoding.context)
-        return [Latents(h, weights)] * count
-
-
-class Fixed(LatentSource):
-    """Two sets of samples that are known."""
-
-    def __call__(self, key, model, q, encoding, count=1):
-        return [Latents(normal(seed, len(encoding.v), 3, *model.h.shape)) for seed in (7, 8)]
 
 
 @pytest.mark.parametrize("latents", [Weighted(), Enumerated()])
@@ -323,6 +310,15 @@ def test_what_is_not_normalized_is_refused_in_one_line(as_users_have_it):
         log_density(None, model, None, v, context={"sigma": jnp.full(4, 0.5 * model.sigma_min)})
     with refused("sigma"):
         level_normalizers(jax.random.key(0), model, None, v, sigmas=(1e-4,))
+    for none in ((), 1.0):
+        with refused("sigmas", none):
+            level_normalizers(jax.random.key(0), model, None, v, sigmas=none)  # pyright: ignore[reportArgumentType]
+    with refused("frequencies", -1.0):
+        NoiseConditionalEBLVM.vectors(jax.random.key(0), 3, sigma_data=SIGMA_DATA, frequencies=(-1.0,))
+    with refused("along", "'sigma'", kind=TypeError):
+        vaes(model, v, jnp.zeros((4, 1, 0)), context={"sigma": jnp.ones(4)}, along="sigma")  # pyright: ignore[reportArgumentType]
+    with refused("center", "nan"):
+        PointSettings(center=float("nan"))
     with refused("model", kind=TypeError):
         level_normalizers(jax.random.key(0), own_model(), None, v)  # pyright: ignore[reportArgumentType]
     q = infer(model, ExactPosterior(), v)

@@ -164,6 +164,8 @@ def _check(model: EBLVM, v: Array | Encoding, context: Any, h: Any, z: Any = Non
 
 def _check_along(context: Any, along: tuple[str, ...]) -> None:
     """Raise unless these are entries of the context, of floating numbers."""
+    if isinstance(along, str):
+        raise TypeError(f"along: expected a tuple of names, got {along!r}; write ({along!r},)")
     for name in along:
         if not isinstance(context, dict) or name not in context:
             got = sorted(context) if isinstance(context, dict) else context

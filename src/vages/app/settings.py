@@ -208,7 +208,7 @@ class PointSettings:
     posterior_steps: Annotated[int, UNROLLED] = 3  # K, steps of the posterior on each batch
     level_weight: Annotated[float, SCALE] = 1.0  # of the score in the noise level, which normalizes the density
     sigma_data: Annotated[float | None, SCALE] = None  # root mean square of the data, less their mean; None: measured
-    center: float | None = None  # the mean of the data; None: measured
+    center: Annotated[float | None, Bounds(-1e30, 1e30)] = None  # the mean of the data; None: measured
     steps: Annotated[int, ITERATIONS] = 7000  # iterations
     batch: Annotated[int, _BATCH] = 128  # examples an iteration
     learning_rate: Annotated[float, SCALE] = 2e-3  # of Adam, for the model

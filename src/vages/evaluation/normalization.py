@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_count, check_inputs, check_kind
+from vages.checks import check_count, check_inputs, check_kind, told
 from vages.evaluation.densities import log_density
 from vages.models import NoiseConditionalEBLVM
 from vages.posteriors import Posterior
@@ -64,6 +64,8 @@ def level_normalizers(
     check_inputs(model, examples)
     check_count("draws", draws, 2, "2000 are usual")
     levels = np.geomspace(model.sigma_min, model.sigma_top, _LEVELS) if sigmas is None else np.asarray(sigmas)
+    if levels.ndim != 1 or not len(levels):
+        raise ValueError(f"sigmas: expected one level or more in a sequence, got {told(sigmas)}; give (0.1, 1.0), say")
     model.check_context({"sigma": levels})
     found = []
     for i, sigma in enumerate(levels.tolist()):

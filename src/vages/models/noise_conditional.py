@@ -149,6 +149,8 @@ class NoiseConditionalEBLVM(EBLVM):
         frequencies: tuple[float, ...] = (),
     ) -> "NoiseConditionalEBLVM":
         """With a `ConditionalMLP`, for vectors, or for arrays of any shape, which it flattens."""
+        for frequency in frequencies:
+            check_positive("frequencies", frequency, "frequency", "take (1.0, 3.0, 8.0), say")
         for_network, for_head = jax.random.split(key)
         network = ConditionalMLP(
             for_network,

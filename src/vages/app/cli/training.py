@@ -73,12 +73,12 @@ def train(start: str | None = None, /, **options: Any) -> int:
 
     The first word is a preset or a file with a recipe of your own. checkerboard and freyface are Gaussian restricted
     Boltzmann machines, of which the test log-likelihood is printed; cifar10, mnist, celeba and digits are
-    noise-conditional models of images, and so is images, for a folder of your own (--data FOLDER); cifar10-paper and so
-    on are the paper's deep models. The settings below are those of the preset or the recipe, with its defaults. The
-    run's folder holds config.json, environment.json, metrics.jsonl, events.jsonl, checkpoints, result.json and the
-    pictures. Ctrl-C, SIGTERM and SIGHUP end training early with a checkpoint. A run that was stopped or killed, or is
-    to be longer, continues with --resume RUN, bit for bit; its settings are its own, --steps may be more, and --data
-    says where its data are now, if they were moved.
+    noise-conditional models of images, and so is images, for a folder of your own (--data FOLDER); board is one of
+    points, whose log p(v) is one forward pass; cifar10-paper and so on are the paper's deep models. The settings below
+    are those of the preset or the recipe, with its defaults. The run's folder holds config.json, environment.json,
+    metrics.jsonl, events.jsonl, checkpoints, result.json and the pictures. Ctrl-C, SIGTERM and SIGHUP end training
+    early with a checkpoint. A run that was stopped or killed, or is to be longer, continues with --resume RUN, bit for
+    bit; its settings are its own, --steps may be more, and --data says where its data are now, if they were moved.
     """
     known = {field.name for field in fields(OwnHow)}
     resume = options.get("resume")

@@ -267,7 +267,10 @@ def test_a_context_that_is_not_finite_is_named(value):
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_narrow_data_are_trained_on_in_the_dtype_of_the_parameters(dtype):
-    """As float64 is: the loss had other values, from noise and scores of 16 bits."""
+    """As float64 is: the loss had other values, from noise and scores of 16 bits, 1e-3 off.
+
+    The two are different programs, and on some processors the cast moves a last bit of float32.
+    """
     posterior = GaussianPosterior.linear(KEY, 3, 2, context={"shift": 1})
     model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
     narrow = Batch(normal(2, 20, 3).astype(dtype), {"shift": normal(3, 20, 1).astype(dtype)})
@@ -277,8 +280,8 @@ def test_narrow_data_are_trained_on_in_the_dtype_of_the_parameters(dtype):
         fit_state(learner, learner.init(KEY, model, posterior, 4, data.context), data, steps=4, batch=4)
         for data in (narrow, wide)
     )
-    assert got.history[0]["loss"] == want.history[0]["loss"]
-    np.testing.assert_array_equal(got.state.model.params["w"], want.state.model.params["w"])
+    np.testing.assert_allclose(got.history[0]["loss"], want.history[0]["loss"], rtol=1e-6)
+    np.testing.assert_allclose(got.state.model.params["w"], want.state.model.params["w"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("params", [[1.0, 2.0], jnp.arange(2), {}, None], ids=["list", "integers", "empty", "none"])

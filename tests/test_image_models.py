@@ -81,9 +81,9 @@ def test_images_that_are_smaller_than_a_patch_are_refused():
         Mixer(KEY, (1, 3, 8), patch=4, width=4, depth=1, out=2)
 
 
-@pytest.mark.parametrize("h", [Real(3), Empty()])
-def test_a_centre_moves_the_model_and_nothing_else(float64, h):
-    plain, moved = mixer_model(h=h), mixer_model(h=h, center=0.5)
+@pytest.mark.parametrize(("h", "normalized"), [(Real(3), False), (Real(3), True), (Empty(), False)])
+def test_a_centre_moves_the_model_and_nothing_else(float64, h, normalized):
+    plain, moved = (mixer_model(h=h, normalized=normalized, center=center) for center in (0.0, 0.5))
     v, states = normal(1, *SHAPE), normal(2, 2, *h.shape)
 
     @quick

@@ -1,6 +1,7 @@
 """How good a model is: likelihood, score matching loss, Fisher divergence, Stein tests, the posterior's gap, FID."""
 
 from vages.evaluation.ais import LogEstimate, ais, reverse_ais
+from vages.evaluation.bits import bits_per_dim
 from vages.evaluation.critic import LatentCritic, MLPCritic
 from vages.evaluation.critic_training import CriticTraining
 from vages.evaluation.densities import Density, log_density
@@ -8,7 +9,7 @@ from vages.evaluation.estimate import Estimate
 from vages.evaluation.features import Moments, feature_moments, images_digest
 from vages.evaluation.fid import KID, Extrapolation, extrapolate, extrapolated_fid, fid, kid, metric_name
 from vages.evaluation.fisher import FisherDivergence, fisher_divergence
-from vages.evaluation.flow_likelihood import FlowLikelihood, bits_per_dim, flow_likelihood
+from vages.evaluation.flow_likelihood import FlowLikelihood, flow_likelihood
 from vages.evaluation.inception import Inception, inception_file, install_inception, load_inception
 from vages.evaluation.kernels import IMQ, RBF, median_distance
 from vages.evaluation.learned_stein import learned_stein_test

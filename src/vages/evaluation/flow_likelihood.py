@@ -1,4 +1,4 @@
-"""The log-likelihood of a noise-conditional model by its probability-flow ODE, and bits per dimension.
+"""The log-likelihood of a noise-conditional model by its probability-flow ODE.
 
 With c the centre of the data, t² = σ² + σ_d², u = (v − c) / t and θ = arctan(σ / σ_d), the ODE dv/dσ = −σ s(v, σ) and
 the density along it are
@@ -125,25 +125,6 @@ def flow_likelihood(
         )
     error = values.std(axis=0, ddof=1) / math.sqrt(repeats) if repeats > 1 else np.full(len(v), math.inf)
     return FlowLikelihood(values.mean(axis=0), error)
-
-
-def bits_per_dim(
-    key: PRNGKeyArray, model: EBLVM, posterior: Posterior | None, v: Array, *, width: float, **options: Any
-) -> Estimate:
-    """Bits for each dimension of examples whose entries are multiples of `width`, say 2 / 255 for pixels from −1 to 1.
-
-    Uniform noise of ± `width` / 2 is added to v, so that −log₂ of the density, less log₂ of the width, is on average
-    not below the bits of a code for the examples themselves (Theis et al. 2016). The noise of `sigma_min` is part of
-    the model; it should be well below the width. `options` are those of `flow_likelihood`. The error is over examples.
-    """
-    check_call(key, model)
-    check_inputs(model, v)
-    check_number("width", width, SCALE)
-    for_noise, for_flow = jax.random.split(key)
-    noise = jax.random.uniform(for_noise, v.shape, v.dtype, minval=-0.5, maxval=0.5)
-    found = flow_likelihood(for_flow, model, posterior, v + width * noise, **options)
-    size = math.prod(model.v.shape)
-    return Estimate.of(jnp.asarray(-(found.value / size + math.log(width)) / math.log(2)))
 
 
 @eqx.filter_jit

@@ -13,15 +13,16 @@ zeros and ones.
 A normalized model is one whose slope in ln σ is matched to that of the data's density as well, so that its log p̃_σ is
 log p_σ itself. It has another form,
 
-    log p̃_σ(v, h) = log N(v; c, t² I) + κ (⟨u, f⟩ + e − E₁(g, h)) + log p(h),           κ = σ_d² / t²
+    log p̃_σ(v, h) = log N(v; c, t² I) + κ (s ⟨u, f⟩ + e − E₁(g, h)) + log p(h),         κ = σ_d² / t²
 
 with a number e(u, σ), linear in g. It is a Gaussian for large σ by construction, and so there the truth: no constant is
-left that nothing knows. And ⟨u, f⟩ + e is of the size of log p_σ at all levels, not only its gradient.
+left that nothing knows. With s = 1, for vectors, ⟨u, f⟩ is of the size of log p_σ at all levels. With s = t / σ, for
+images, its gradient is of unit scale at low levels, as above: such networks cannot have steep ones.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -54,7 +55,7 @@ class LevelFeatures(NamedTuple):
     """All that log p̃_σ(v, h) needs of v and σ."""
 
     gaussian: Float[Array, ""]  # log N(v; c, (σ² + σ_d²) I)
-    potential: Float[Array, ""]  # ⟨u, f⟩, or ⟨u, f⟩ + e
+    potential: Float[Array, ""]  # ⟨u, f⟩, or s ⟨u, f⟩ + e
     coupled: Float[Array, "g"]  # g, which h is coupled to
     ratio: Float[Array, ""]  # σ / σ_d
 
@@ -101,6 +102,7 @@ class NoiseConditionalEBLVM(EBLVM):
         noise of low levels left, so that this is not for the learner's `compute_dtype` to do.
     - `center`: where the data are centred, 0.5 for images in [0, 1] say.
     - `offset`: e as a function of g, for a normalized model, which is to be trained with `level_weight`.
+    - `unit`: what ⟨u, f⟩ of a normalized model is on the scale of, the "density" (s = 1) or the "score" (s = t / σ).
     """
 
     network: ConditionalNetwork
@@ -111,6 +113,7 @@ class NoiseConditionalEBLVM(EBLVM):
     compute_dtype: DTypeLike | None = eqx.field(static=True, default=None, converter=_as_dtype)
     center: float = eqx.field(static=True, default=0.0, converter=float)
     offset: Readout | None = None
+    unit: Literal["density", "score"] = eqx.field(static=True, default="density")
 
     def __check_init__(self):
         check_positive("sigma_data", self.sigma_data, "scale of the data", "take measure_sigma_data(v)")
@@ -185,6 +188,7 @@ class NoiseConditionalEBLVM(EBLVM):
         classes: int = 0,
         compute_dtype: DTypeLike | None = None,
         center: float = 0.0,
+        normalized: bool = False,
     ) -> "NoiseConditionalEBLVM":
         """With a `UNet`, for images (channels, height, width) of any size."""
         for_network, for_head = jax.random.split(key)
@@ -197,9 +201,13 @@ class NoiseConditionalEBLVM(EBLVM):
             out=features,
             embedding=embedding,
             classes=classes,
+            **({"level_frequency": _SMOOTH} if normalized else {}),
         )
         head = _coupling(for_head, features, h, head_width)
-        return NoiseConditionalEBLVM(network, head, sigma_data, Real(*shape), h, compute_dtype, center)
+        offset = _offset(for_head, features) if normalized else None
+        return NoiseConditionalEBLVM(
+            network, head, sigma_data, Real(*shape), h, compute_dtype, center, offset, unit="score"
+        )
 
     @staticmethod
     def patches(
@@ -217,6 +225,7 @@ class NoiseConditionalEBLVM(EBLVM):
         classes: int = 0,
         compute_dtype: DTypeLike | None = None,
         center: float = 0.0,
+        normalized: bool = False,
     ) -> "NoiseConditionalEBLVM":
         """With a `Mixer`, for images (channels, height, width) on a CPU."""
         for_network, for_head = jax.random.split(key)
@@ -229,9 +238,13 @@ class NoiseConditionalEBLVM(EBLVM):
             out=features,
             embedding=embedding,
             classes=classes,
+            **({"level_frequency": _SMOOTH} if normalized else {}),
         )
         head = _coupling(for_head, features, h, head_width)
-        return NoiseConditionalEBLVM(network, head, sigma_data, Real(*shape), h, compute_dtype, center)
+        offset = _offset(for_head, features) if normalized else None
+        return NoiseConditionalEBLVM(
+            network, head, sigma_data, Real(*shape), h, compute_dtype, center, offset, unit="score"
+        )
 
     @property
     def normalized(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -267,7 +280,9 @@ class NoiseConditionalEBLVM(EBLVM):
         if self.offset is None:
             potential = jnp.sum(u * array)
         else:
-            potential = jnp.sum(within_ball(u.reshape(-1)).reshape(u.shape) * array) + self.offset(coupled)[0]
+            potential = jnp.sum(within_ball(u.reshape(-1)).reshape(u.shape) * array)
+            steepness = 1 if self.unit == "density" else jnp.sqrt(1 + ratio**2) / ratio
+            potential = steepness * potential + self.offset(coupled)[0]
         return LevelFeatures(-0.5 * jnp.sum(u**2) - normalizer, potential, coupled, ratio)
 
     def log_joint(self, features: LevelFeatures, h: Array) -> Float[Array, ""]:
@@ -281,7 +296,7 @@ class NoiseConditionalEBLVM(EBLVM):
         return total - strength * energy + self._log_prior(h)
 
     def _scales(self, ratio: Array) -> tuple[Array, Array]:
-        """What ⟨u, f⟩ is divided by at a level, and what E₁ is multiplied by."""
+        """What the potential is divided by at a level, and what E₁ is multiplied by."""
         if self.normalized:
             return 1 + ratio**2, 1 / (1 + ratio**2)
         return ratio, jnp.minimum(1, 1 / ratio)

@@ -15,7 +15,7 @@ from vages.nets.scaling import UNIT_ENTRIES, normalized_along
 
 Layer = TypeVar("Layer", bound=eqx.Module)
 
-_LOWEST, _HIGHEST = 0.5, 20.0  # frequencies, in radians per unit of the level
+_LOWEST, HIGHEST = 0.5, 20.0  # frequencies, in radians per unit of the level
 _BALL = 2.0  # the largest root mean square of what `ConditionalMLP` reads, and of its features
 _DIRECTIONS = 16  # in which an example is looked at with each frequency
 _SILU = 0.596  # the root mean square of silu(x) for standard normal x
@@ -55,7 +55,7 @@ class Embedding(eqx.Module):
     labels: Float[Array, "classes size"] | None = eqx.field(metadata=UNIT_ENTRIES)
     highest: float = eqx.field(static=True)
 
-    def __init__(self, key: PRNGKeyArray, size: int, classes: int = 0, highest: float = _HIGHEST):
+    def __init__(self, key: PRNGKeyArray, size: int, classes: int = 0, highest: float = HIGHEST):
         check_size(embedding=size)
         if classes < 0:
             raise ValueError(f"classes: expected 0 or more, got {classes}; 0 is for examples without labels")
@@ -130,7 +130,7 @@ class ConditionalMLP(eqx.Module):
         classes: int = 0,
         frequencies: tuple[float, ...] = (),
         levels: tuple[float, float] = (0.01, 20.0),
-        level_frequency: float = _HIGHEST,
+        level_frequency: float = HIGHEST,
     ):
         check_size(width=width, depth=depth, out=out)
         self.in_shape = (shape,) if isinstance(shape, int) else shape
@@ -176,7 +176,7 @@ def within_ball(x: Float[Array, "size"]) -> Float[Array, "size"]:
     return (wide * jax.lax.rsqrt(1 + jnp.mean((wide / _BALL) ** 2))).astype(x.dtype)
 
 
-def waves(level: Float[Array, ""], size: int, highest: float = _HIGHEST) -> Float[Array, "size"]:
+def waves(level: Float[Array, ""], size: int, highest: float = HIGHEST) -> Float[Array, "size"]:
     """Cosines and sines of the level at geometric frequencies, of mean square 1."""
     half = np.geomspace(_LOWEST, highest, (size + 1) // 2)
     angles = level * jnp.asarray(half, level.dtype)

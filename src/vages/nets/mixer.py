@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.nets.conditional import Embedding, blend, silu, unit
+from vages.nets.conditional import HIGHEST, Embedding, blend, silu, unit
 from vages.nets.network import check_size
 from vages.nets.readout import at_least_float32
 from vages.nets.scaling import UNIT_ENTRIES, normalized_along
@@ -75,6 +75,7 @@ class Mixer(eqx.Module):
         out: int,
         embedding: int = 64,
         classes: int = 0,
+        level_frequency: float = HIGHEST,
     ):
         check_size(patch=patch, width=width, depth=depth, out=out)
         if len(shape) != 3 or min(shape) < 1 or min(shape[1:]) < patch:
@@ -85,7 +86,7 @@ class Mixer(eqx.Module):
         for_embedding, stem, places, last, readout, *keys = jax.random.split(key, 5 + depth)
         self.in_shape, self.out_size, self.classes, self.patch = shape, out, classes, patch
         count, pixels = math.prod(self._grid), shape[0] * patch**2
-        self.embedding = Embedding(for_embedding, embedding, classes)
+        self.embedding = Embedding(for_embedding, embedding, classes, level_frequency)
         self.stem = jax.random.normal(stem, (width, pixels))
         self.places = jax.random.normal(places, (count, width))
         self.blocks = [MixerBlock(key, count, width, embedding) for key in keys]

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.nets.conditional import Embedding, blend, silu, unit
+from vages.nets.conditional import HIGHEST, Embedding, blend, silu, unit
 from vages.nets.network import check_size
 from vages.nets.readout import at_least_float32
 from vages.nets.scaling import normalized_along
@@ -146,12 +146,13 @@ class UNet(eqx.Module):
         out: int,
         embedding: int = 256,
         classes: int = 0,
+        level_frequency: float = HIGHEST,
     ):
         check_size(levels=len(widths), blocks=blocks, out=out, width=min(widths, default=1))
         _check_shape(shape, len(widths))
         for_embedding, stem, last, readout, for_blocks = jax.random.split(key, 5)
         self.in_shape, self.out_size, self.classes, self.levels = shape, out, classes, len(widths)
-        self.embedding = Embedding(for_embedding, embedding, classes)
+        self.embedding = Embedding(for_embedding, embedding, classes, level_frequency)
         self.stem = Conv(stem, shape[0] + 1, widths[0], 3)
         height, width = padded_sides(shape, len(widths))
         attends = [max(height, width) // 2**level <= attention for level in range(len(widths))]

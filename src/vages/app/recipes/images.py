@@ -97,6 +97,7 @@ def _build(key: PRNGKeyArray, settings: ImageSettings, shape: tuple[int, int, in
         "h": Real(settings.latents) if settings.latents else Empty(),
         "classes": settings.classes or 0,
         "center": CENTER,
+        "normalized": settings.normalized,
     }
     dtype = None if settings.precision == "float32" else jnp.dtype(settings.precision)
     if settings.network == "unet":
@@ -126,8 +127,10 @@ def learner(settings: ImageSettings) -> Learner:
     rates = (learning_rate(peak, **how) for peak in (settings.learning_rate, settings.posterior_learning_rate))
     latents = Variational(settings.samples) if settings.latents else Enumerated()
     model_rate, posterior_rate = rates
+    levels = {"level_weight": settings.level_weight, "uniform": settings.level_share} if settings.normalized else {}
+    dropout = settings.label_dropout if settings.labels else 0.0
     return Learner(
-        NoiseConditionalDSM(sigma_data, latents, label_dropout=settings.label_dropout if settings.labels else 0.0),
+        NoiseConditionalDSM(sigma_data, latents, label_dropout=dropout, **levels),
         adam(model_rate, b2=0.99, clip=settings.clip)
         if settings.network == "mlp"
         else normalized_adam(model_rate, clip=settings.clip),

@@ -172,7 +172,8 @@ class ImageSettings:
     # root mean square of the images, less 0.5; None: measured
     sigma_data: Annotated[float | None, SCALE] = None
     normalized: bool = False  # match the score in the noise level too, for a likelihood in one pass
-    level_weight: Annotated[float, SCALE] = 0.1  # of that score, in a normalized model
+    # of that score, in a normalized model; None: 2 / d for d numbers in an image
+    level_weight: Annotated[float | None, SCALE] = None
     level_share: Annotated[float, Bounds(0, 1)] = 0.25  # of images whose noise level is uniform, in a normalized model
     steps: Annotated[int, ITERATIONS] = 40_000  # iterations
     batch: Annotated[int, _BATCH] = 256  # examples an iteration

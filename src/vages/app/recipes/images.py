@@ -1,5 +1,6 @@
 """Recipes of the noise-conditional EBLVM of images."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -76,6 +77,7 @@ def settle(settings: ImageSettings, data: Examples) -> ImageSettings:
         precision=settings.precision or ("float32" if on_cpu else "bfloat16"),
         sigma_data=measure_sigma_data(train, CENTER) if settings.sigma_data is None else settings.sigma_data,
         classes=counted if settings.classes is None else settings.classes,
+        level_weight=2 / math.prod(data.shape) if settings.level_weight is None else settings.level_weight,
     )
 
 
@@ -127,7 +129,8 @@ def learner(settings: ImageSettings) -> Learner:
     rates = (learning_rate(peak, **how) for peak in (settings.learning_rate, settings.posterior_learning_rate))
     latents = Variational(settings.samples) if settings.latents else Enumerated()
     model_rate, posterior_rate = rates
-    levels = {"level_weight": settings.level_weight, "uniform": settings.level_share} if settings.normalized else {}
+    level_weight = 1.0 if settings.level_weight is None else settings.level_weight
+    levels = {"level_weight": level_weight, "uniform": settings.level_share} if settings.normalized else {}
     dropout = settings.label_dropout if settings.labels else 0.0
     return Learner(
         NoiseConditionalDSM(sigma_data, latents, label_dropout=dropout, **levels),

@@ -10,6 +10,7 @@ import pytest
 from vages.app.recipes import as_recipe, points, points_pictures
 from vages.app.runs import assessment, load_run, run_recipe
 from vages.app.runs.assessment import Sizes, likelihood_rows, subject_of
+from vages.app.runs.draws import walk
 from vages.app.settings import PointSettings
 from vages.data import TOYS, load_toy
 from vages.evaluation import normalization
@@ -50,6 +51,14 @@ def test_an_evaluation_checks_the_normalization(run, monkeypatch):
     assert abs(levels[-1].value or 0.0) < 0.01  # a Gaussian by construction
     assert "one pass" in rows["log-likelihood"].means
     assert rows["one pass less ODE, nats"].standard_error is not None
+
+
+def test_a_walk_goes_from_one_example_to_another(run, tmp_path):
+    kept = walk(load_run(run), tmp_path / "walk", between=(3, 7), rows=4)
+    with np.load(kept.folder / "interpolation.npz") as arrays:
+        np.testing.assert_allclose(arrays["v"][[0, -1]], arrays["ends"], atol=0.05)
+        assert arrays["h"].shape == (4, 2)
+    assert "noise" in kept.result["protocol"]
 
 
 def test_data_decide_what_is_left_open(tmp_path):

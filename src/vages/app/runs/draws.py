@@ -6,6 +6,7 @@ The chains are those of p(v, h) at temperature 1, with R̂ and effective sample 
 import math
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from vages.domains import Categorical, Product, Real
 from vages.files import read_npy
 from vages.memory import check_memory
 from vages.posteriors import posterior_means
-from vages.samplers import Held, Samples, SamplingWarning, sample
+from vages.samplers import Held, Heun, Samples, SamplingWarning, interpolate, sample
 from vages.terminal import printable
 from vages.training import seed_keys
 
@@ -92,9 +93,12 @@ def walk(
 ) -> Kept:
     """Draw v given h on the way from the posterior mean of one training example to that of another.
 
-    Latents that are no real numbers go by their nearest states.
+    Latents that are no real numbers go by their nearest states. Of a noise-conditional model, the way is that of the
+    examples' noise, see `vages.interpolate`.
     """
-    if not run.has_latents:
+    heun = run.recipe.make_sampler(run.posterior)
+    flows = isinstance(heun, Heun)
+    if not (run.has_latents or flows):
         raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none to walk in")
     check_bounds(rows=(rows, IMAGES))
     key = _key(run, "interpolation", seed, rows)
@@ -105,15 +109,20 @@ def walk(
             raise ValueError(f"between: expected numbers of training examples, 0 to {len(train) - 1}, got {one}")
     with new_folder(run, "interpolation", out) as folder:
         began = time.perf_counter()
-        along = np.linspace(0, 1, rows, dtype=np.float32)
-        h = latents_between(run, np.asarray(train[list(chosen)]), along)
-        drawn, warned = sampled(key, run, rows, h=h)
-        arrays = _arrays(drawn.v, h) | {"along": along, "ends": np.asarray(train[list(chosen)])}
-        protocol = "v given h on the line between the posterior means of two training examples"
+        along, ends = np.linspace(0, 1, rows, dtype=np.float32), np.asarray(train[list(chosen)])
+        if flows:
+            drawn, warned = watched(lambda: interpolate(key, run.model, jnp.asarray(ends), rows, sampler=heun))
+            h, way = drawn.h, "by the noise that Heun's method takes them to"
+            protocol = f"between two training examples, {way}; h is held"
+        else:
+            h, way = latents_between(run, ends, along), "h between their posterior means"
+            drawn, warned = sampled(key, run, rows, h=h)
+            protocol = "v given h on the line between the posterior means of two training examples"
+        arrays = _arrays(drawn.v, h) | {"along": along, "ends": ends}
         about = _kind(run) | {"training_rows": list(chosen)} | _about(protocol, seed, drawn, warned, began)
         kept = keep(folder, "interpolation", run, arrays, about)
         labels = [f"{share:.2f}" for share in along]
-        title = f"from training row {chosen[0]} (0) to {chosen[1]} (1), h between their posterior means"
+        title = f"from training row {chosen[0]} (0) to {chosen[1]} (1), {way}"
         picture = walk_rows_figure(_flat(arrays["v"]), labels, _flat(np.asarray(train[:2000])), title)
         folder.write_bytes("interpolation.png", figure_png(picture))
         return kept
@@ -179,10 +188,15 @@ def _key(run: Run, use: str, seed: int, count: int) -> Any:
 
 def sampled(key: Any, run: Run, count: int, **given: Any) -> tuple[Samples, list[str]]:
     """The draws, and what the sampler warned of."""
+    return watched(lambda: sample(key, run.model, count, sampler=run.recipe.make_sampler(run.posterior), **given))
+
+
+def watched(draw: Callable[[], Samples]) -> tuple[Samples, list[str]]:
+    """The draws, and what the sampler warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SamplingWarning)
-        drawn = sample(key, run.model, count, sampler=run.recipe.make_sampler(run.posterior), **given)
-    return drawn, [str(one.message) for one in caught if issubclass(one.category, SamplingWarning)]
+        drawn = draw()
+    return drawn, [printable(str(one.message)) for one in caught if issubclass(one.category, SamplingWarning)]
 
 
 def _about(
@@ -199,7 +213,7 @@ def _about(
         "acceptance": drawn.acceptance,
         "diverged moves": drawn.diverged,
         "gradients": drawn.gradients,
-        "warnings": [printable(text) for text in warned],
+        "warnings": warned,
         "seconds": time.perf_counter() - began,
     }
 

@@ -5,8 +5,6 @@ All are drawn by Heun's method, which begins with noise of the highest level and
 
 import math
 import time
-import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,13 @@ import numpy as np
 
 from vages.app.recipes.samples import check_seed
 from vages.app.report import sheet_png
+from vages.app.runs.draws import watched
 from vages.app.runs.gallery import SHOWN, hidden_pixels
 from vages.app.runs.kept import Kept, keep, new_folder
 from vages.app.runs.loaded import Run
 from vages.bounds import IMAGES, check_bounds
 from vages.memory import check_memory
-from vages.samplers import Held, Heun, Samples, SamplingWarning, interpolate, sample
+from vages.samplers import Held, Heun, Samples, interpolate, sample
 from vages.terminal import printable
 from vages.training import seed_keys
 
@@ -42,7 +41,7 @@ def draw_images(
     heun = replace(heun, guidance=guidance)
     with new_folder(run, "samples", out) as folder:
         began = time.perf_counter()
-        drawn, warned = _watched(lambda: sample(key, run.model, count, sampler=heun, context=context))
+        drawn, warned = watched(lambda: sample(key, run.model, count, sampler=heun, context=context))
         told = {"label": label, "guidance": guidance} if label is not None else {}
         protocol = (
             f"Heun's method, {heun.steps} steps{'' if label is None else f', given the label {label}'}{_latents(run)}"
@@ -73,7 +72,7 @@ def complete_images(
         originals = np.asarray(images[rows])
         masked = np.where(hidden, np.float32(0.5), originals)
         held = Held(jnp.asarray(~hidden), jnp.asarray(np.tile(masked, (tries, 1, 1, 1))))
-        drawn, warned = _watched(lambda: sample(key, run.model, count * tries, sampler=heun, held=held))
+        drawn, warned = watched(lambda: sample(key, run.model, count * tries, sampler=heun, held=held))
         arrays = {name: x.reshape(tries, count, *x.shape[1:]) for name, x in _arrays(drawn).items()}
         arrays |= {"originals": originals, "hidden": hidden, f"{source}_rows": rows}
         about = {"mask": printable(mask), "images": source, "tries": tries}
@@ -101,7 +100,7 @@ def walk_images(
     with new_folder(run, "interpolation", out) as folder:
         began = time.perf_counter()
         ends = np.asarray(train[list(chosen)])
-        drawn, warned = _watched(lambda: interpolate(key, run.model, jnp.asarray(ends), rows, sampler=heun))
+        drawn, warned = watched(lambda: interpolate(key, run.model, jnp.asarray(ends), rows, sampler=heun))
         arrays = _arrays(drawn) | {"along": np.linspace(0, 1, rows, dtype=np.float32), "ends": ends}
         protocol = "images between two training images, by the noise that Heun's method takes them to; h is held"
         about = {"training_rows": list(chosen)} | _about(protocol, seed, drawn, warned, began)
@@ -123,14 +122,6 @@ def _prepared(run: Run, use: str, seed: int, count: int) -> tuple[Any, Heun]:
 def _latents(run: Run) -> str:
     """Where h comes from, for a reader."""
     return "; h from the posterior at each gradient" if run.has_latents else ""
-
-
-def _watched(draw: Callable[[], Samples]) -> tuple[Samples, list[str]]:
-    """The draws, and what the sampler warned of."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", SamplingWarning)
-        drawn = draw()
-    return drawn, [printable(str(one.message)) for one in caught if issubclass(one.category, SamplingWarning)]
 
 
 def _arrays(drawn: Samples) -> dict[str, np.ndarray]:

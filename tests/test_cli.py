@@ -372,6 +372,13 @@ def test_a_dry_run_says_what_training_would_be(monkeypatch, capsys, tmp_path):
     assert plan["bytes"] == {name: 3 * size for name, size in one["bytes"].items()}
     assert one["bytes"]["data"] == 4 * 2 * 60_000
 
+    for preset in (
+        ("board",),
+        ("digits", "--labels", "--batch", "10"),
+    ):  # data decide some settings
+        status, out, _ = run(monkeypatch, capsys, "train", *preset, "--dry-run", "--json")
+        assert (status, json.loads(out)["problem"]) == (0, None)
+
     status, out, _ = run(monkeypatch, capsys, "train", "mnist-paper", "--dry-run")
     assert status == 2
     assert "state: missing" in out

@@ -110,7 +110,7 @@ def print_plan(plan: dict[str, Any]) -> None:
 def _data(
     recipe: Recipe, resumed: Path | None, where: str | None
 ) -> tuple[dict[str, Any], Examples | None, str | None]:
-    """What is known of the data, examples or one of zeros, and what is wrong with them.
+    """What is known of the data, examples or some of their shape, and what is wrong with them.
 
     Known sets are not read for a new run. `resumed` is the folder of a run that is resumed: its data are then found,
     and told from others, as `train` does. `where` is their place, if they were moved.
@@ -120,7 +120,8 @@ def _data(
     if recipe.parts is not None and recipe.is_named and where is None:
         (row,) = [row for row in datasets() if row.name == recipe.place]
         about = {"name": row.name, "state": row.state, "where": row.where, "examples": row.counts and row.counts[0]}
-        if resumed is None or _missing(row):
+        counted = getattr(recipe.settings, "labels", False)  # its classes are, which takes the labels themselves
+        if _missing(row) or (resumed is None and not counted):
             return about, example_of(row.shape if recipe.parts.rank == 3 else (prod(row.shape),)), _missing(row)
     try:
         examples = recipe.load() if resumed is None else data_to_train_on(recipe, resumed, resume=True, where=where)[0]

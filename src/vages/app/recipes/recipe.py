@@ -318,6 +318,6 @@ def _recorded(settings: Any) -> tuple[Any, set[str]]:
 
 
 def example_of(shape: tuple[int, ...]) -> Examples:
-    """An example of zeros, for presets, which look at the shape alone."""
-    one = np.broadcast_to(np.float32(0), (1, *shape))
-    return Examples(Splits(one, one, one))
+    """An example of zeros and one of ones, for presets, which look at shape and scale alone."""
+    both = np.broadcast_to(np.arange(2, dtype=np.float32).reshape(2, *[1] * len(shape)), (2, *shape))
+    return Examples(Splits(both, both, both))

@@ -26,6 +26,7 @@ class Sizes(NamedTuple):
 
 def training_sizes(recipe: Recipe, data: Examples, rows: int | None) -> Sizes:
     """The sizes for data like these, of which there may be a number. ValueError where the recipe cannot be."""
+    recipe = recipe.settled(data)
     settings, seeds = recipe.settings, len(recipe.seeds)
     if rows is not None and data.stream is None:
         Batches(rows, settings.batch, settings.seed)

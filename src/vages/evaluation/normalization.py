@@ -47,13 +47,13 @@ def level_normalizers(
     key: PRNGKeyArray,
     model: NoiseConditionalEBLVM,
     posterior: Posterior | None,
-    examples: Array,
+    v: Array,
     *,
     sigmas: Sequence[float] | None = None,
     draws: int = 2000,
     samples: int = 64,
 ) -> list[LevelNormalizer]:
-    """log Z of a model at noise levels, from examples (n, …) of the data or of the model itself.
+    """log Z of a model at noise levels, from examples v (n, …) of the data or of the model itself.
 
     Without `sigmas`, six levels from the lowest that is trained to the highest, by equal factors. `samples` of h go
     into each log p̃, see `log_density`.
@@ -61,7 +61,7 @@ def level_normalizers(
     check_call(key, model)
     check_untraced(key, model)
     check_kind("model", model, NoiseConditionalEBLVM, "a NoiseConditionalEBLVM", "others have one level")
-    check_inputs(model, examples)
+    check_inputs(model, v)
     check_count("draws", draws, 2, "2000 are usual")
     levels = np.geomspace(model.sigma_min, model.sigma_top, _LEVELS) if sigmas is None else np.asarray(sigmas)
     if levels.ndim != 1 or not len(levels):
@@ -71,7 +71,7 @@ def level_normalizers(
     for i, sigma in enumerate(levels.tolist()):
         for_draws, for_density = jax.random.split(jax.random.fold_in(key, i))
         at = _On(model, posterior, for_density, float(sigma), samples)
-        found.append(_by_grid(at, examples) if model.v.size <= 2 else _by_draws(for_draws, at, examples, draws))
+        found.append(_by_grid(at, v) if model.v.size <= 2 else _by_draws(for_draws, at, v, draws))
     return found
 
 

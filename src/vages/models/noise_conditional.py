@@ -383,7 +383,7 @@ class NoiseConditionalEBLVM(EBLVM):
 def measure_sigma_data(v: Array | np.ndarray, center: float = 0.0) -> float:
     """The root mean square of data about a centre, which is their standard deviation where that is their mean."""
     size = float(np.sqrt(np.mean(np.square(np.asarray(v, np.float64) - center))))
-    check_positive("v", size, "root mean square", "are the data all 0, or not finite?")
+    check_positive("v", size, "root mean square", "are the data constant, or not finite?")
     return size
 
 

@@ -17,6 +17,7 @@ import optax
 import pytest
 
 import vages
+from compiling import environment
 from vages.app import cli
 from vages.app.cli.parsing import parse
 from vages.app.recipes.examples import as_examples
@@ -55,9 +56,9 @@ def refused(kind, says, call):
 
 
 def vages_command(*words):
-    """Run `vages …` as a process."""
+    """Run `vages …` as a process that compiles as the tests do."""
     command = [sys.executable, "-c", "from vages.app.cli import main; main()", *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment())
 
 
 def run_command(*words):

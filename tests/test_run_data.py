@@ -13,6 +13,7 @@ import pytest
 
 import vages.app.runs
 from errors import refused
+from small_recipes import first_config
 from vages.app import cli
 from vages.app.recipes import Drawn, as_recipe, train
 from vages.app.runs import Assessment, Sizes, config_of, load_run, run_recipe
@@ -232,17 +233,20 @@ def test_a_run_killed_before_its_first_checkpoint_goes_on_with_its_own_data(proj
         run_recipe(as_recipe(SMALL), run, resume=True)
 
 
-def first_edition(run):
-    """The run as if written before checkpoints had a digest of settings and a record of the data."""
+def first_edition(run, seed=SMALL.seed):
+    """The run as the first edition wrote it: plain settings without a digest, seeds, no record of the data."""
+    config = first_config(SMALL)
+    (run / "config.json").write_text(json.dumps(config))
     for path in checkpoints(run / "checkpoints"):
         found = newest_checkpoint(run / "checkpoints", pytest.fail)
         assert found is not None
-        about = {name: x for name, x in found.about.items() if name not in ("settings_sha256", "dataset")}
+        about = {name: x for name, x in found.about.items() if name not in ("settings_sha256", "dataset", "keys")}
+        arrays = {name.replace("optimizer/", "optimiser/"): array for name, array in found.arrays.items()}
         shutil.rmtree(path)
-        write_checkpoint(run / "checkpoints", found.step, found.arrays, about)
+        write_checkpoint(run / "checkpoints", found.step, arrays, about | {"config": config, "seeds": [seed]})
 
 
-def test_runs_of_the_first_edition_are_checked_by_their_training_data(project, monkeypatch):
+def test_runs_of_the_first_edition_are_checked_by_their_training_data_and_go_on(project, monkeypatch):
     run = project / "runs" / "grbm"
     first_edition(run)
     with pytest.raises(ValueError, match="mine.npy: .*grbm .*trained"):
@@ -255,7 +259,13 @@ def test_runs_of_the_first_edition_are_checked_by_their_training_data(project, m
     with pytest.raises(ValueError, match="config.json: .*got batch 20"):
         load_run(run)
     config.write_text(text)
+    first_edition(run, seed=3)
+    with pytest.raises(ValueError, match=r"resume: .*keys \[\[0, 0\]\] in place of \[\[0, 3\]\]"):
+        run_recipe(as_recipe(replace(SMALL, steps=8)), run, resume=True)
+    first_edition(run)
+    assert "other noise" not in (run / "events.jsonl").read_text()
     run_recipe(as_recipe(replace(SMALL, steps=8)), run, resume=True)
+    assert "other noise" in (run / "events.jsonl").read_text()
     monkeypatch.chdir("/")
     assert load_run(run).data.splits.test.shape == (5, 2)  # it has a record of its data now
 

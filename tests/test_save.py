@@ -1,5 +1,6 @@
 """What `save` writes, `load` restores to the bit; what is not whole, not ours or not like it is refused in one line."""
 
+import inspect
 import json
 import os
 import random
@@ -96,7 +97,15 @@ PAIRS = {
             compute_dtype="bfloat16",
         )
     ),
+    "noise-conditional patches": lambda: _noise_conditional(patches()),
+    "in context": lambda: (vages.InContext(patches(), {"sigma": 0.1}), None),
 }
+
+
+def patches():
+    return vages.NoiseConditionalEBLVM.patches(
+        KEY, (1, 4, 4), sigma_data=0.5, h=Real(2), width=4, depth=1, patch=2, features=3, head_width=2, embedding=4
+    )
 
 
 def _noise_conditional(model):
@@ -384,7 +393,12 @@ def test_what_is_not_an_array_is_compared_too(tmp_path):
         (
             vages.EnergyModel(energy, own_energy().params, Real(2), Binary(3), features=energy),
             "model/visible_part",
-            "{",
+            "the function energy",
+        ),
+        (
+            vages.EnergyModel(energy, {"width": own_energy().params["width"]}, Real(2), Binary(3)),
+            "model/params/shift",
+            "no such part",
         ),
     ):
         with refused("like") as caught:
@@ -396,6 +410,37 @@ def test_what_is_not_an_array_is_compared_too(tmp_path):
     assert "0.1 for posterior/temperature" in str(caught.value)
     with refused("like", '"LinearGaussian"') as caught:
         vages.load(path, (linear_gaussian(), vages.BernoulliPosterior.linear(KEY, 4, 3)))
+
+
+def test_fields_that_were_added_since_take_their_defaults(tmp_path):
+    posterior = lambda *temperature: vages.BernoulliPosterior.linear(KEY, 4, 3, *temperature)
+    path = saved(tmp_path, grbm(), posterior())
+    forge(path, lambda about: drop(about["posterior"]["fields"], "temperature"))
+    for like in (None, (grbm(), posterior())):
+        assert same(vages.load(path, like), (grbm(), posterior()))
+    with refused("like", "0.5") as caught:
+        vages.load(path, (grbm(), posterior(0.5)))
+    assert "0.1 for posterior/temperature" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("field missing", "no 'log_sigma' at 'model'"), ("field more", "'features'")]
+)
+def test_the_first_field_that_differs_is_named(name, said, tmp_path):
+    path = saved(tmp_path, *pair_of("Bernoulli"))
+    forge(path, FORGERIES[name])
+    with refused(str(path), said, kind=BadFile):
+        vages.load(path)
+    with refused("like") as caught:
+        vages.load(path, pair_of("Bernoulli"))
+    assert f"for model/{'log_sigma' if name == 'field missing' else 'features'}, " in str(caught.value)
+
+
+def test_everything_that_the_library_builds_has_a_name_in_the_file():
+    rooms = (vages.models, vages.posteriors, vages.nets)
+    found = {kind for room in rooms for kind in vars(room).values() if isinstance(kind, type)}
+    made = {kind.__name__ for kind in found if issubclass(kind, eqx.Module) and not inspect.isabstract(kind)}
+    assert made - set(structure._CLASSES) == {"Listed"}  # a distribution
 
 
 def test_a_posterior_is_in_both_or_in_neither(tmp_path, as_users_have_it):
@@ -425,6 +470,10 @@ def forge(path, change=lambda about: None, arrays=None):
     path.write_bytes(safetensors.numpy.save(kept, {"vages": json.dumps(about)}))
 
 
+def drop(where, key):
+    del where[key]
+
+
 def network(about):
     return about["posterior"]["fields"]["network"]["fields"]
 
@@ -445,7 +494,7 @@ FORGERIES = {
     "two tags": lambda about: network(about).update(use_bias={"list": [], "tuple": []}),
     "dtype": lambda about: network(about).update(use_bias={"dtype": "O"}),
     "float": lambda about: network(about).update(use_bias={"float": "1e5"}),
-    "field missing": lambda about: about["model"]["fields"].pop("log_sigma"),
+    "field missing": lambda about: drop(about["model"]["fields"], "log_sigma"),
     "field more": lambda about: about["model"]["fields"].update(features=1),
     "field of Python": lambda about: about["model"]["fields"].update(__class__=1),
     "array of another place": lambda about: network(about).update(bias={"array": "model/latent_bias"}),
@@ -463,7 +512,7 @@ FORGERIES = {
     "scalar": lambda about: about["arrays"].update({"model/weight": ["scalar", "float32"]}),
     "key": lambda about: about["arrays"].update({"model/weight": ["key", "threefry2x32"]}),
     "dtype of an array": lambda about: about["arrays"].update({"model/weight": ["jax", "int32"]}),
-    "array not described": lambda about: about["arrays"].pop("model/weight"),
+    "array not described": lambda about: drop(about["arrays"], "model/weight"),
     "array described": lambda about: about["arrays"].update(more=["jax", "float32"]),
     "arrays": lambda about: about.update(arrays=[]),
     "nothing": lambda about: {"format": 1},
@@ -551,7 +600,7 @@ def test_networks_that_do_not_fit_are_refused(tmp_path):
     for change in (
         lambda about: about["model"]["fields"]["network"]["fields"].update(in_shape={"tuple": [1, 8, 8 * 10**9]}),
         lambda about: about["model"]["fields"]["network"]["fields"].update(out_size=4),
-        lambda about: about["model"]["fields"]["network"]["fields"]["blocks"]["list"].pop(),
+        lambda about: drop(about["model"]["fields"]["network"]["fields"]["blocks"]["list"], -1),
         lambda about: stem(about).update(kernel_size={"tuple": [10**9, 10**9]}),
         lambda about: stem(about).update(padding={"tuple": [{"tuple": [10**9, 1]}, {"tuple": [1, 1]}]}),
         lambda about: stem(about).update(groups=0),
@@ -610,7 +659,7 @@ def test_sizes_and_names_of_a_file_are_told_in_short(tmp_path):
     layer = lambda about: about["posterior"]["fields"]["parts"]["dict"][part]["fields"]["network"]["fields"]
     for change in (
         lambda about: layer(about).update(in_features=10**4000),
-        lambda about: layer(about).pop("in_features"),
+        lambda about: drop(layer(about), "in_features"),
         lambda about: layer(about).update(in_features={"new": ["x"] * 1000}),
     ):
         forge(path, change)

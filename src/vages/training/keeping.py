@@ -234,17 +234,28 @@ class Keeper:
 
     def _check(self, found: Checkpoint) -> None:
         """Refuse a checkpoint of another run: other data, batches or seeds would make another result in silence."""
-        differing = [name for name, value in self._about.items() if found.about.get(name) != value and name != "data"]
+        before = _of_first_edition(found.about) or found.about
+        differing = [name for name, value in self._about.items() if before.get(name) != value and name != "data"]
         was = found.about.get("data")
         moving = ("position", "iterator")
         if not isinstance(was, dict) or {k: v for k, v in was.items() if k not in moving} != self._about["data"]:
             differing.append("data")
         if differing:
-            told = "; ".join(f"{name} {self._about[name]} in place of {found.about.get(name)}" for name in differing)
+            told = "; ".join(f"{name} {self._about[name]} in place of {before.get(name)}" for name in differing)
             raise ValueError(f"resume: expected the run as it was, got another {told[:500]}; start a new run")
+        if before is not found.about:
+            self.tell("other noise", step=found.step, why="the first edition of vages drew it in another way")
         was, now = found.about.get("versions"), environment()
         if was != now and isinstance(was, dict):
             changed = {
                 name: [was.get(name), now.get(name)] for name in {**was, **now} if was.get(name) != now.get(name)
             }
             self.tell("other environment", changed=changed)
+
+
+def _of_first_edition(about: dict[str, Any]) -> dict[str, Any] | None:
+    """What a checkpoint of the first edition is about, in today's names: seeds became keys; None for any other."""
+    seeds = about.get("seeds")
+    if "keys" in about or not (isinstance(seeds, list) and all(type(s) is int and 0 <= s < 2**32 for s in seeds)):
+        return None
+    return about | {"keys": [[0, seed] for seed in seeds]}

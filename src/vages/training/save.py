@@ -25,7 +25,7 @@ from vages.storage.directory import Directory
 from vages.storage.errors import BadFile, Unexpected, reading
 from vages.terminal import printable
 from vages.training.devices import is_writer
-from vages.training.structure import build, check_fits, describe, difference, is_array, others
+from vages.training.structure import build, check_fits, completed, describe, difference, is_array, others
 from vages.training.trees import key_bits
 
 FORMAT = 1
@@ -78,7 +78,7 @@ def load(path: str | os.PathLike[str], like: Any = None) -> tuple[EBLVM, Posteri
         from `eqx.filter_eval_shape` do as well. Needed where the file has something of your own, such as the energy of
         an `EnergyModel`. What is not an array is taken from it.
 
-    Every bit is as it was saved.
+    Every bit is as it was saved. Settings that a class has got since take their defaults.
     """
     path = Path(path)
     about, stored = _read(path)
@@ -87,7 +87,7 @@ def load(path: str | os.PathLike[str], like: Any = None) -> tuple[EBLVM, Posteri
         if set(kinds) != set(stored):
             raise Unexpected("other arrays than it describes")
         arrays = {name: _restored(path, name, stored[name], *kind) for name, kind in kinds.items()}
-        parts = {part: about[part] for part in ("model", "posterior")}
+        parts = {part: completed(about[part]) for part in ("model", "posterior")}
     if like is not None:
         return _filled(path, parts, arrays, like)
     missing = [*others(parts["model"], "the model"), *others(parts["posterior"], "the posterior")]
@@ -102,7 +102,7 @@ def load(path: str | os.PathLike[str], like: Any = None) -> tuple[EBLVM, Posteri
         if not isinstance(built["model"], EBLVM) or not isinstance(built["posterior"], Posterior | None):
             raise Unexpected("something else in their places")
         again, used = _described(built)
-        if difference(parts, again, "") is not None or set(used) != set(arrays):
+        if difference(parts, again) is not None or set(used) != set(arrays):
             raise Unexpected("parts that nothing refers to")
     try:
         check_fits(built["model"], built["posterior"])
@@ -215,10 +215,9 @@ def _filled(path: Path, parts: dict[str, Any], arrays: dict[str, Any], like: Any
         f"{found[name].dtype.name}{list(found[name].shape)}" if name in found else "no such array"
     )
     pairs = ((printable(name[:80]), told(arrays, name), told(wanted, name)) for name in {**arrays, **wanted})
-    found = next((pair for pair in pairs if pair[1] != pair[2]), None) or difference(parts, nodes, "")
+    found = next((pair for pair in pairs if pair[1] != pair[2]), None) or difference(parts, nodes)
     if found is not None:
         place, expected, got = found
-        place = place.strip("/")
         raise ValueError(f"like: expected {expected} for {place}, as in {path.name}, got {got}; build the same model")
     name = lambda where: jax.tree_util.keystr(where, simple=True, separator="/")
     replaced = jax.tree_util.tree_map_with_path(lambda at, x: arrays[name(at)] if is_array(x) else x, given)

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import equinox as eqx
@@ -18,20 +18,21 @@ import numpy as np
 
 from vages import models, nets, posteriors
 from vages.domains import Binary, Domain, Empty, Real
-from vages.nets import conditional, unet
+from vages.nets import conditional, mixer, unet
 from vages.nets.resnet import Block
 from vages.posteriors import Conditioned
 from vages.storage.errors import Unexpected
 from vages.terminal import printable
 
 _MODELS = ("GRBM", "LinearGaussian", "DeepEBLVM", "EBM", "Mixed", "EnergyModel", "NoiseConditionalEBLVM", "Coupling")
+_MODELS += ("InContext",)
 _POSTERIORS = ("BernoulliPosterior", "CategoricalPosterior", "GaussianPosterior", "JointPosterior", "ExactPosterior")
 _POSTERIORS += ("MixedPosterior", "Conditioned", "Heads", "Halves", "FeaturePosterior")
-_NETS = ("ConvEncoder", "Quadratic", "Readout", "ResNet", "ResidualMLP", "UNet", "ConditionalMLP")
+_NETS = ("ConvEncoder", "Quadratic", "Readout", "ResNet", "ResidualMLP", "UNet", "ConditionalMLP", "Mixer")
 _LAYERS = ("Linear", "Identity", "Lambda", "Sequential", "MLP", "Conv1d", "Conv2d", "Conv3d", "LayerNorm", "RMSNorm")
 _LAYERS += ("GroupNorm", "PReLU")
 _PARTS = {"Block": Block, "ConditionalBlock": conditional.ConditionalBlock, "Embedding": conditional.Embedding}
-_PARTS |= {"UNetBlock": unet.Block, "Conv": unet.Conv, "Attention": unet.Attention}
+_PARTS |= {"UNetBlock": unet.Block, "Conv": unet.Conv, "Attention": unet.Attention, "MixerBlock": mixer.MixerBlock}
 _CLASSES: dict[str, Any] = _PARTS | {
     prefix + name: getattr(room, name)
     for room, prefix, names in (
@@ -108,18 +109,58 @@ def others(node: Any, name: str) -> Iterator[str]:
                 yield from others(item, name)
 
 
-def difference(saved: Any, given: Any, name: str) -> tuple[str, str, str] | None:
-    """The first place where two descriptions differ, and what they have there. Of others, only arrays are compared."""
+def completed(node: Any) -> Any:
+    """A description of an earlier version: fields that its classes have got since are added, with their defaults."""
+    match node:
+        case {"class": str(known), "fields": dict(parts)} if known in _CLASSES:
+            since = {field.name: _default(field) for field in fields(_CLASSES[known])}
+            added = {key: value for key, value in since.items() if key not in parts and value is not MISSING}
+            return node | {"fields": {key: completed(part) for key, part in parts.items()} | added}
+        case {"dict": dict(parts)}:
+            return node | {"dict": {key: completed(part) for key, part in parts.items()}}
+        case {"list": list(items)} | {"tuple": list(items)}:
+            return node | {next(iter(node)): [completed(item) for item in items]}
+    return node
+
+
+def difference(saved: dict[Any, Any], given: dict[Any, Any], name: str = "") -> tuple[str, str, str] | None:
+    """The first place where descriptions by name differ, and what they have there. Of others, arrays are compared."""
+    for key in {**saved, **given}:
+        place = f"{name}/{key}".lstrip("/")
+        if key not in saved or key not in given:
+            expected, got = (_told(one[key]) if key in one else "no such part" for one in (saved, given))
+            return place, expected, got
+        if (found := _differs(saved[key], given[key], place)) is not None:
+            return found
+    return None
+
+
+def _differs(saved: Any, given: Any, name: str) -> tuple[str, str, str] | None:
     if isinstance(saved, dict) and isinstance(given, dict) and set(saved) == set(given):
-        if "other" in saved:
-            return None
-        pairs = [(saved[key], given[key], name if key in _TAGS else f"{name}/{key}") for key in saved]
-    elif isinstance(saved, list) and isinstance(given, list) and len(saved) == len(given):
-        pairs = [(*pair, f"{name}/{i}") for i, pair in enumerate(zip(saved, given, strict=True))]
-    else:
-        one, other = json.dumps(saved), json.dumps(given)
-        return None if one == other else (name, one[:80], other[:80])
-    return next((found for pair in pairs if (found := difference(*pair)) is not None), None)
+        match saved, given:
+            case {"other": _}, {"other": _}:
+                return None
+            case {"class": one, "fields": dict(mine)}, {"class": other, "fields": dict(theirs)} if one == other:
+                return difference(mine, theirs, name)
+            case {"dict": dict(mine)}, {"dict": dict(theirs)}:
+                return difference(mine, theirs, name)
+            case ({"list": list(mine)}, {"list": list(theirs)}) | ({"tuple": list(mine)}, {"tuple": list(theirs)}):
+                return difference(dict(enumerate(mine)), dict(enumerate(theirs)), name)
+    return None if json.dumps(saved) == json.dumps(given) else (name, _told(saved), _told(given))
+
+
+def _told(node: Any) -> str:
+    """A part of a description, in a word or two."""
+    match node:
+        case {"array": _}:
+            return "an array"
+        case {"list": list(items)} | {"tuple": list(items)} | {"dict": dict(items)}:
+            return f"a {next(iter(node))} of {len(items)}"
+        case {"other": text} | {"float": text}:
+            return printable(str(text)[:80])
+        case {"class": text} | {"function": text} | {"domain": text} | {"dtype": text}:
+            return printable(json.dumps(text)[:80])
+    return printable(json.dumps(node)[:80])
 
 
 def build(node: Any, name: str, arrays: dict[str, Any]) -> Any:
@@ -187,8 +228,12 @@ def _without(tree: Any, lead: int) -> Any:
 
 
 def _made(kind: Any, parts: dict[str, Any], name: str) -> Any:
-    if set(parts) != (wanted := {field.name for field in fields(kind)}):
-        raise Unexpected(f"other fields than {sorted(wanted)} at {name[:80]!r}")
+    wanted = {field.name: None for field in fields(kind)}
+    for key in {**wanted, **parts}:
+        if key not in parts:
+            raise Unexpected(f"no {key!r} at {name[:80]!r}, which {kind.__name__} has")
+        if key not in wanted:
+            raise Unexpected(f"{key[:80]!r} at {name[:80]!r}, which {kind.__name__} of this version does not have")
     made = object.__new__(kind)
     for key, part in parts.items():
         object.__setattr__(made, key, part)
@@ -221,6 +266,13 @@ def _declared(made: Any) -> dict[str, tuple[int, ...]]:
 
 def _named(table: dict[str, Any], value: Any) -> str | None:
     return next((name for name, known in table.items() if known is value), None)
+
+
+def _default(field: Any) -> Any:
+    """The description of a field's default; MISSING where it has none."""
+    if field.default is not MISSING:
+        return describe(field.default, field.name, {})
+    return MISSING if field.default_factory is MISSING else describe(field.default_factory(), field.name, {})
 
 
 def _is_static(field: Any) -> bool:

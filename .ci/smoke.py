@@ -31,7 +31,7 @@ def vages_says(*words: str) -> str:
 
 assert vages_says("--version") == f"vages {vages.__version__}\n" == f"vages {version('vages')}\n"
 assert "train" in vages_says("--help")
-result = json.loads(vages_says("train", "--steps", "200", "--out", str(folder), "--json"))
+result = json.loads(vages_says("train", "checkerboard", "--steps", "200", "--out", str(folder), "--json"))
 assert result["steps"] == 200
 assert math.isfinite(result["test_log_likelihood"]["mean"])
 assert (folder / "density.png").is_file()

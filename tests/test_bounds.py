@@ -228,8 +228,8 @@ def in_little_memory(words, out):
     "words",
     [
         ("train", "digits-paper", "--width", "20000", "--depth", "6"),
-        ("train", "--latents", "1000000", "--seeds", "60"),
-        ("train", "--seeds", "20000"),
+        ("train", "checkerboard", "--latents", "1000000", "--seeds", "60"),
+        ("train", "checkerboard", "--seeds", "20000"),
     ],
     ids=" ".join,
 )

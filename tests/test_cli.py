@@ -153,7 +153,7 @@ def test_the_version(monkeypatch, capsys):
         (["-x"], "vages: .*'-x'; .*vages --help"),
         (["train", "--bogus", "3"], "vages: .*--bogus.*; .*vages train --help"),
         (["train", "--steps", "x"], "vages: .*--steps.*INT.*'x'.*; .*vages train --help"),
-        (["train", "--method", "x"], "vages: .*'x'.*--method.* bidsm, .*vnce; .*vages train --help"),
+        (["train", "checkerboard", "--method", "x"], "vages: .*'x'.*--method.* bidsm, .*vnce; .*vages train --help"),
         (["sample"], "vages: .*RUN.*; .*vages sample --help"),
         (["sample", "{file}"], "vages: run: .*got .*file"),
         (["train", "--out", "{file}"], "vages: out: .*got .*file"),
@@ -161,7 +161,7 @@ def test_the_version(monkeypatch, capsys):
         (["train", "digits-paper", "--resume", "{file}"], "vages: preset: .*--resume.*got digits-paper"),
         (["train", "digits-paper", "--bandwidth", "1"], "vages: bandwidth: .*deep"),
         (["reproduce"], "vages: name: .*got nothing"),
-        (["train", "--seed", "99999999999"], "vages: seed: .*got 99999999999 .*; choose"),
+        (["train", "checkerboard", "--seed", "99999999999"], "vages: seed: .*got 99999999999 .*; choose"),
         (["train", "digits-paper", "--seed", "99999999999"], "vages: seed: .*got 99999999999; choose"),
         (["evaluate", "nosuch"], "vages: source: .*got 'nosuch'.*; check"),
         (["evaluate", "{file}"], "vages: against: .*{file}.*got none; .*--against"),
@@ -366,16 +366,13 @@ def test_a_dry_run_says_what_training_would_be(monkeypatch, capsys, tmp_path):
     assert plan["parameters"]["posterior"] == sum(x.size for x in leaves(state.posterior))
     assert plan["bytes"] == {"state": sum(x.nbytes for x in leaves(state)), "data": 4 * 64 * 1437}
 
-    plan = json.loads(run(monkeypatch, capsys, "train", "--seeds", "3", "--dry-run", "--json")[1])
-    one = json.loads(run(monkeypatch, capsys, "train", "--dry-run", "--json")[1])
+    plan = json.loads(run(monkeypatch, capsys, "train", "checkerboard", "--seeds", "3", "--dry-run", "--json")[1])
+    one = json.loads(run(monkeypatch, capsys, "train", "checkerboard", "--dry-run", "--json")[1])
     assert plan["parameters"]["model"] == sum(x.size for x in leaves(vages.GRBM.init(jax.random.key(0), 2, 4)))
     assert plan["bytes"] == {name: 3 * size for name, size in one["bytes"].items()}
     assert one["bytes"]["data"] == 4 * 2 * 60_000
 
-    for preset in (
-        ("board",),
-        ("digits", "--labels", "--batch", "10"),
-    ):  # data decide some settings
+    for preset in ((), ("digits", "--labels", "--batch", "10")):  # whose data decide some settings
         status, out, _ = run(monkeypatch, capsys, "train", *preset, "--dry-run", "--json")
         assert (status, json.loads(out)["problem"]) == (0, None)
 
@@ -393,7 +390,7 @@ def test_a_dry_run_sees_what_would_stop_training(monkeypatch, capsys, tmp_path):
     np.save("own.npy", np.zeros((40, 3)))
     for words, says in (
         (("--data", "none.npy"), "none.npy"),
-        (("--data", "own.npy", "--batch", "100"), "batch"),
+        (("checkerboard", "--data", "own.npy", "--batch", "100"), "batch"),
         (("--out", "."), "out: "),
         (("--devices", "999"), "devices: "),
         (("--cluster", "x"), "cluster: "),
@@ -408,7 +405,8 @@ def test_a_dry_run_sees_what_would_stop_training(monkeypatch, capsys, tmp_path):
         status, out, _ = run(monkeypatch, capsys, "train", "--data", name, "--dry-run", "--json")
         assert (status, json.loads(out)["data"]["state"]) == (2, state)
     (tmp_path / "text.npy").unlink()
-    status, out, _ = run(monkeypatch, capsys, "train", "--data", "own.npy", "--batch", "10", "--dry-run", "--json")
+    own = ("checkerboard", "--data", "own.npy", "--batch", "10")
+    status, out, _ = run(monkeypatch, capsys, "train", *own, "--dry-run", "--json")
     assert (status, json.loads(out)["data"]["state"]) == (0, "present")
     assert [path.name for path in tmp_path.iterdir()] == ["own.npy"]
 
@@ -447,7 +445,7 @@ def test_events_for_tensorboard(tmp_path):
 def test_training_for_a_program_and_for_tensorboard(monkeypatch, capsys, tmp_path, short_chains):
     folder = tmp_path / "run"
     words = ("--steps", "20", "--posterior-steps", "1", "--seeds", "2", "--json", "--tensorboard")
-    status, out, err = run(monkeypatch, capsys, "train", *words, "--out", folder)
+    status, out, err = run(monkeypatch, capsys, "train", "checkerboard", *words, "--out", folder)
     assert (status, err) == (0, "")
     assert json.loads(out) == {"folder": str(folder), **json.loads((folder / "result.json").read_text())}
     (row,) = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())

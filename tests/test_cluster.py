@@ -206,7 +206,7 @@ def start_members(start, folder, *options):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    base = ["train", "--out", folder, "--batch", 20, "--latents", 2, "--steps", 1000000]
+    base = ["train", "checkerboard", "--out", folder, "--batch", 20, "--latents", 2, "--steps", 1000000]
     variables = {**environment(), "JAX_PLATFORMS": "cpu"}
     command = ["from vages.app.cli import main; main()", *base]
     return [

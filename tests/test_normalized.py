@@ -303,7 +303,7 @@ def test_a_pixel_is_found_again_by_its_noise_and_the_grid():
 
 @pytest.mark.parametrize("width", [0.01, 2.0])
 def test_bits_in_one_pass_are_those_of_the_ode_and_of_the_closed_form(float64, width):
-    """With the noise of the lowest level; a false alarm of the last once in 10⁶. At 2.0 cells are wider than the noise."""
+    """With noise of a level; a false alarm of the last once in 10⁶. At 2.0 cells are wider than the noise."""
     model, sigma, rng = gaussian(1.0, 1.0), 0.5, np.random.default_rng(1)
     v = width * np.round(rng.normal(size=(400, 3)) * np.sqrt(VARIANCES) / width)
     how = {"width": width, "noise": "gaussian", "sigma_min": sigma, "batch": 200}

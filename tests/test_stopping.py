@@ -34,7 +34,7 @@ from vages.training.signals import STOPPING, StopSignals
 
 STATUSES = {signal.SIGTERM: 143, signal.SIGHUP: 129}
 pytestmark = pytest.mark.usefixtures("short_chains")
-TINY = ("train", "--posterior-steps", "1", "--latents", "2", "--batch", "10")
+TINY = ("train", "checkerboard", "--posterior-steps", "1", "--latents", "2", "--batch", "10")
 
 
 def fitted_until_stopped(path, number):

@@ -46,7 +46,7 @@ def test_errors_and_tracebacks(monkeypatch, capsys, tmp_path):
     for words in (
         ("sample", HOSTILE),
         ("train", "--data", f"{HOSTILE}.npy"),
-        ("train", "--sigma", HOSTILE),
+        ("train", "checkerboard", "--sigma", HOSTILE),
         (HOSTILE,),
     ):
         status, err = main(monkeypatch, capsys, *words)

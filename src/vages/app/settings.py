@@ -213,8 +213,8 @@ class PointSettings:
     level_weight: Annotated[float, SCALE] = 1.0  # of the score in the noise level, which normalizes the density
     sigma_data: Annotated[float | None, SCALE] = None  # root mean square of the data, less their mean; None: measured
     center: Annotated[float | None, Bounds(-1e30, 1e30)] = None  # the mean of the data; None: measured
-    steps: Annotated[int, ITERATIONS] = 7000  # iterations
-    batch: Annotated[int, _BATCH] = 128  # examples an iteration
+    steps: Annotated[int, ITERATIONS] = 4500  # iterations
+    batch: Annotated[int, _BATCH] = 256  # examples an iteration
     learning_rate: Annotated[float, SCALE] = 2e-3  # of Adam, for the model
     posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for the posterior
     decay: Decay = "cosine"  # of the learning rates; a cosine ends at 0

@@ -20,7 +20,7 @@ from vages.app.settings import ALL
 if TYPE_CHECKING:
     from vages.app.recipes import Recipe
 
-START = "checkerboard"
+START = "board"
 _NAMES = tuple(ALL)
 _Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 Start = Annotated[

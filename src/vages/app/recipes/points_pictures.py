@@ -22,15 +22,16 @@ from vages.samplers import SamplingWarning, sample
 from vages.training import seed_keys
 
 SAMPLES = 64  # of q, for each log p(v)
+PICTURED = 16  # for those of a picture
 DRAWN = 5000
 GRBM_STEPS = 10_000  # of the model beside it: there is hardly anything to gain after that
 
 _log_density = eqx.filter_jit(log_density)
 
 
-def one_pass(key: PRNGKeyArray, model: Any, posterior: Any, v: np.ndarray) -> Density:
+def one_pass(key: PRNGKeyArray, model: Any, posterior: Any, v: np.ndarray, samples: int = 0) -> Density:
     """log p(v) at the lowest level, from the energy alone."""
-    return _log_density(key, model, posterior, jnp.asarray(v), samples=SAMPLES)
+    return _log_density(key, model, posterior, jnp.asarray(v), samples=samples or SAMPLES)
 
 
 def draw(trained: Trained, visible: bool = False) -> Drawn:
@@ -53,7 +54,7 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
     if trained.model.v.shape == (2,):
         extent = extent_of(test) if toy is None else toy.bounds
         points = grid_points(extent)
-        found = one_pass(jax.random.fold_in(key, 1), trained.model, trained.posterior, points)
+        found = one_pass(jax.random.fold_in(key, 1), trained.model, trained.posterior, points, PICTURED)
         densities = {f"this model: {_nats(trained.tested['test_log_likelihood'])}": square(np.exp(found.value))}
         if toy is not None and toy.log_density is not None:
             densities = {f"data: {_nats(ceiling)}": square(np.exp(toy.log_density(points))), **densities}

@@ -17,6 +17,7 @@ from small_nets import KEY, filled, normal, quick
 from truth import relative_error
 from vages import (
     Empty,
+    ExactPosterior,
     FeaturePosterior,
     Heun,
     InContext,
@@ -30,7 +31,7 @@ from vages.app import cli
 from vages.app.cli.parsing import parse
 from vages.app.recipes import example_of, preset
 from vages.app.runs import load_run
-from vages.app.runs.assessment import subject_of
+from vages.app.runs.assessment import Sizes, likelihood_rows, subject_of
 from vages.app.settings import ALL
 from vages.evaluation import nearness
 from vages.nets import Mixer
@@ -99,6 +100,23 @@ def test_a_centre_moves_the_model_and_nothing_else(float64, h, normalized):
     assert relative_error(other[1], denoised) < 1e-12
     assert relative_error(other[2], denoised) < 1e-11
     assert relative_error(by_score, denoised) < 1e-11
+
+
+def test_an_evaluation_of_a_normalized_model_of_images_counts_bits():
+    """An untrained one is N(c, t² I): the bits of a Gaussian."""
+    make = lambda key: NoiseConditionalEBLVM.patches(
+        key, (1, 2, 2), h=Empty(), patch=2, width=4, depth=1, features=2, sigma_data=0.3, center=0.5, normalized=True
+    )
+    model = jax.tree.map(jnp.zeros_like, filled(make))
+    v = jnp.round(255 * (0.5 + 0.3 * normal(0, 400, 1, 2, 2))) / 255
+    subject = InContext(model, {"sigma": jnp.asarray(0.1)})
+    rows = {row.name: row for row in likelihood_rows(KEY, subject, ExactPosterior(), v, Sizes())}
+    expected = np.log2(255 * 0.3 * np.sqrt(2 * np.pi * np.e))  # cells are narrow beside the spread
+    row = rows["bits per dimension"]
+    assert row.value is not None
+    assert row.standard_error is not None
+    assert abs(row.value - expected) < 4.9 * row.standard_error + 0.02
+    assert len(rows) == 9
 
 
 def test_draws_move_with_the_centre():

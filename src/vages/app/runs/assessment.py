@@ -36,6 +36,7 @@ from vages.evaluation import (
     Score,
     SteinTest,
     VariationalScore,
+    bits_per_dim,
     fisher_divergence,
     flow_likelihood,
     ksd_test,
@@ -289,8 +290,14 @@ def likelihood_rows(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Ar
 def _normalized_rows(
     key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior: Posterior, v: Array, sizes: Sizes
 ) -> list[Row]:
-    """The likelihood in one pass, at the lowest level, and what speaks for it: the ODE's, and log Z at some levels."""
-    keys, few = jax.random.split(key, 3), v[: min(len(v), _ODE)]
+    """The likelihood in one pass, at the lowest level, and what speaks for it: the ODE's, and log Z at some levels.
+
+    Images have the noise of that level on them, which is not small beside a grey level, and their bits beside it.
+    """
+    keys, clean = jax.random.split(key, 4), v
+    if len(model.v.shape) == 3:
+        v = v + model.sigma_min * jax.random.normal(keys[3], v.shape, v.dtype)
+    few = v[: min(len(v), _ODE)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)  # the rows say it
         found = log_likelihood(keys[0], model, posterior, v, samples=_PASSES)
@@ -298,6 +305,10 @@ def _normalized_rows(
     quality = "" if found.density.exact else f"; effective share of q's samples {_share(found.density.ess):.2f}"
     means = f"the mean of log p(v) of {len(v):,} examples in one pass, noise of {model.sigma_min:.3g}: higher is better"
     rows = [Row("log-likelihood", found.mean, found.error, f"{means}{quality}")]
+    if v is not clean:
+        how = {"width": 1 / 255, "noise": "gaussian", "one_pass": True, "samples": _PASSES}
+        bits = bits_per_dim(keys[3], model, posterior, clean, **how)
+        rows.append(_row("bits per dimension", bits, "of grey levels of 1 / 255, in one pass: lower is better"))
     one_pass = np.asarray(found.density.value[: len(few)], np.float64)
     first, second = (np.argsort(np.argsort(values)) for values in (flow.value, one_pass))
     alike = float(np.corrcoef(first, second).min())

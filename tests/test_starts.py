@@ -76,7 +76,7 @@ def test_the_command_chooses_and_makes_its_folder_in_one(tmp_path, monkeypatch, 
             cli.train(steps=5)
 
     at_once(4, one)
-    assert sorted(chosen) == [Path("runs") / f"checkerboard-vages-dsm-{number}" for number in range(1, 5)]
+    assert sorted(chosen) == [Path("runs") / f"board-{number}" for number in range(1, 5)]
 
 
 def test_a_command_that_fails_leaves_no_folder(tmp_path, monkeypatch):

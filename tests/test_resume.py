@@ -367,7 +367,11 @@ def started(recipe, path):
             r"method \(vages-dsm before, dsm now\), learning_rate \(0.001 before, 0.5 now\)",
         ),
         ({}, {"decay": "cosine"}, r"decay \(constant before, cosine now\)"),
-        ({"decay": "cosine"}, {"decay": "cosine", "steps": 40}, r"steps \(20 before, 40 now\)"),
+        (
+            {"decay": "cosine"},
+            {"decay": "cosine", "steps": 40},
+            r"steps \(20 before, 40 now\), where the learning rate decays over all",
+        ),
     ],
 )
 def test_settings_that_make_another_run_are_refused_by_name(tmp_path, before, change, says):

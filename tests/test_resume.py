@@ -430,7 +430,8 @@ def test_the_command_resumes_and_extends(tmp_path, monkeypatch, capsys):
     cli.train(steps=20, posterior_steps=1, out=Path("run"))
     cli.train(resume=Path("run"), steps=40)
     cli.train(steps=40, posterior_steps=1, out=Path("straight"))
-    assert bars == [(steps, {"visible": True, "done": done}) for steps, done in ((20, 0), (40, 20), (40, 0))]
+    how = {"visible": True, "lines": True}
+    assert bars == [(steps, how | {"done": done}) for steps, done in ((20, 0), (40, 20), (40, 0))]
     results = [json.loads(Path(name, "result.json").read_text()) for name in ("run", "straight")]
     assert results[0]["test_log_likelihood"] == results[1]["test_log_likelihood"]
     assert json.loads(Path("run", "config.json").read_text())["settings"]["steps"] == 40

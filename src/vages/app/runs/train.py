@@ -63,7 +63,7 @@ def run_recipe(
     if folder is None:
         return in_memory(recipe, data, **how)
     with reported(folder, steps):
-        with ProgressBar(steps, visible=progress, done=saved_step(path) if resume else 0) as bar:
+        with ProgressBar(steps, visible=progress, done=saved_step(path) if resume else 0, lines=True) as bar:
             watch = Watch(folder, recipe)
             trained = in_memory(recipe, data, folder=folder, callbacks=[*callbacks, bar, watch], **how)
         drawn = _drawn(trained, progress)

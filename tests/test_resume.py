@@ -367,7 +367,11 @@ def started(recipe, path):
             r"method \(vages-dsm before, dsm now\), learning_rate \(0.001 before, 0.5 now\)",
         ),
         ({}, {"decay": "cosine"}, r"decay \(constant before, cosine now\)"),
-        ({"decay": "cosine"}, {"decay": "cosine", "steps": 40}, r"steps \(20 before, 40 now\)"),
+        (
+            {"decay": "cosine"},
+            {"decay": "cosine", "steps": 40},
+            r"steps \(20 before, 40 now\), where the learning rate decays over all",
+        ),
     ],
 )
 def test_settings_that_make_another_run_are_refused_by_name(tmp_path, before, change, says):
@@ -426,7 +430,8 @@ def test_the_command_resumes_and_extends(tmp_path, monkeypatch, capsys):
     cli.train(steps=20, posterior_steps=1, out=Path("run"))
     cli.train(resume=Path("run"), steps=40)
     cli.train(steps=40, posterior_steps=1, out=Path("straight"))
-    assert bars == [(steps, {"visible": True, "done": done}) for steps, done in ((20, 0), (40, 20), (40, 0))]
+    how = {"visible": True, "lines": True}
+    assert bars == [(steps, how | {"done": done}) for steps, done in ((20, 0), (40, 20), (40, 0))]
     results = [json.loads(Path(name, "result.json").read_text()) for name in ("run", "straight")]
     assert results[0]["test_log_likelihood"] == results[1]["test_log_likelihood"]
     assert json.loads(Path("run", "config.json").read_text())["settings"]["steps"] == 40

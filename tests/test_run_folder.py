@@ -523,3 +523,14 @@ def test_no_room_above_has_another_way_to_files():
         ("app/runs/kept.py", "np.savez"),  # to a file that is open
         ("training/fit.py", "keeper.open"),
     }
+
+
+def test_a_folder_may_be_named_by_a_text(tmp_path):
+    name = str(tmp_path / "run")
+    folder = RunFolder(name, {"steps": 3})
+    folder.close()
+    assert folder.path == tmp_path / "run"
+    RunFolder.reopen(name).close()
+    assert RunFolder.peek(name) == {"steps": 3}
+    assert [event["event"] for event in RunFolder.events(name)] == ["started"]
+    assert RunFolder.metrics(name) == []

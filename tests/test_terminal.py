@@ -14,7 +14,7 @@ from test_resume import server  # noqa: F401
 from test_stopping import main, reading
 from vages.app import cli
 from vages.app.cli.exit_status import line_of
-from vages.app.output import console
+from vages.app.output import console, progress
 from vages.app.output.progress import ProgressBar
 from vages.app.recipes import as_recipe
 from vages.app.runs import config_of
@@ -224,3 +224,30 @@ def test_a_progress_bar_is_silent_where_there_is_no_terminal(monkeypatch):
     with ProgressBar(30) as bar:
         bar({"step": 30, "seconds": 1.0})
     assert plain.getvalue() == ""
+
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with ProgressBar(40, lines=True) as bar:
+        assert capsys.readouterr().err == "0/40  compiling…\n"
+        for step, seconds in ((10, 100.0), (20, 110.0), (30, 135.0), (40, 136.0)):
+            now[0] = seconds
+            bar({"step": step, "seconds": seconds, "loss": step / 10})
+    assert capsys.readouterr().err.splitlines() == [
+        "10/40  loss 1",
+        "30/40  0.40 it/s  about 25 s left  loss 3",
+        "40/40  10 it/s  loss 4",
+    ]
+    with ProgressBar(40, visible=False, lines=True) as bar:
+        bar({"step": 40, "seconds": 1.0})
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bar_says_that_it_waits_for_the_compiler(monkeypatch):
+    terminal = terminal_of(monkeypatch)
+    with ProgressBar(30) as bar:
+        assert "compiling…" in terminal.getvalue()
+        terminal.truncate(0)
+        bar({"step": 10, "seconds": 1.0, "loss": 2.0})
+    assert "compiling…" not in terminal.getvalue().rpartition("loss")[2]

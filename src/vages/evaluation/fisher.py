@@ -51,6 +51,11 @@ class FisherDivergence(NamedTuple):
     critic: Any
     posterior: Any
 
+    @property
+    def informative(self) -> bool:
+        """Whether a critic found anything: if not, `best` says nothing of the model, which need not be right."""
+        return self.best_step > 0
+
 
 def fisher_divergence(
     key: PRNGKeyArray,

@@ -22,6 +22,7 @@ class ContrastiveDivergence(Objective):
     steps: int = 1
     persistent: bool = False
     closed_form = True
+    falls = False  # it is 0 on average wherever the chains are
 
     def __post_init__(self):
         check_count("steps", self.steps, 1, "one is usual")

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.checks import check_positive
 from vages.distributions import flat_noise
-from vages.objectives.objective import Batch
+from vages.objectives.objective import Batch, Objective
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,21 @@ def perturb(w: Array, epsilon: Array, sigma: float | NoiseRange) -> Noised:
     levels = sigma.levels(len(w), w.dtype)
     shift = scale(levels, epsilon)
     return Noised(w + shift, -shift / sigma.base**2, 1 / levels, 1 / levels**2)
+
+
+def zero_score_loss(key: PRNGKeyArray, objective: Any, batch: Batch) -> float | None:
+    """The loss of a score of 0, which knows nothing; None where the objective does not add noise.
+
+    Where the score in the noise level is matched as well, its loss is 1 on average, as ‖ε‖² has the variance 2 d.
+    """
+    if not isinstance(objective, Objective):
+        return None
+    points = objective.perturb(key, batch)
+    if not isinstance(points, Noised):
+        return None
+    each = jnp.sum((points.target**2).reshape(len(points.v), -1), axis=1)
+    loss = 0.5 * jnp.mean(each if points.loss_weight is None else points.loss_weight * each)
+    return float(loss) + getattr(objective, "level_weight", 0.0)
 
 
 def scale(weight: Float[Array, "batch"] | None, x: Array) -> Array:

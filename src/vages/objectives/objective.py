@@ -72,6 +72,7 @@ class Objective(ABC):
 
     unrolled = 0  # posterior steps through which the loss is differentiated, as bi-level score matching does
     closed_form = False  # whether it asks the model for closed forms
+    falls = True  # whether its metric "loss" is meant to fall
 
     def check(self, model: EBLVM, q: Distribution) -> None:  # noqa: B027
         """Raise unless the model fits; q is asked for no numbers."""
@@ -100,6 +101,7 @@ class _Plain(Objective):
     """A function (key, model, posterior, batch) -> (scalar, metrics)."""
 
     function: Callable[..., Any]
+    falls = False  # its scalar may be anything whose gradient is right
 
     def loss(self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, given: Given) -> tuple[Any, Metrics, Any]:
         out = self.function(key, model, posterior, given.batch)

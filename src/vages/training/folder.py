@@ -30,7 +30,8 @@ class RunFolder:
     repeat it.
     """
 
-    def __init__(self, path: Path, config: dict[str, Any], dataset: dict[str, Any] | None = None):
+    def __init__(self, path: Path | str, config: dict[str, Any], dataset: dict[str, Any] | None = None):
+        path = Path(path)
         check_new(path)
         self._open(path, config)
         self.dataset = dataset
@@ -53,9 +54,9 @@ class RunFolder:
             raise
 
     @classmethod
-    def reopen(cls, path: Path) -> "RunFolder":
+    def reopen(cls, path: Path | str) -> "RunFolder":
         """The folder of a run that began earlier; nothing in it changes before `begin`."""
-        folder = cls.__new__(cls)
+        folder, path = cls.__new__(cls), Path(path)
         folder._open(path, cls.peek(path))
         folder._check()
         folder._hold(create=False)
@@ -63,8 +64,9 @@ class RunFolder:
         return folder
 
     @staticmethod
-    def peek(path: Path) -> dict[str, Any]:
+    def peek(path: Path | str) -> dict[str, Any]:
         """The config of a run, whoever may be writing it."""
+        path = Path(path)
         if not is_run(path):
             raise ValueError(f"run: expected the folder of a run, got {path}, which holds no config.json; check it")
         return read_object(path, "config.json")
@@ -78,9 +80,9 @@ class RunFolder:
         self._reconfigured = False
 
     @staticmethod
-    def events(path: Path) -> list[dict[str, Any]]:
+    def events(path: Path | str) -> list[dict[str, Any]]:
         """The events of a run, oldest first; lines that cannot be read are left out."""
-        with Directory(path) as directory:
+        with Directory(Path(path)) as directory:
             there = directory.check_file("events.jsonl")
             content = directory.read_bytes("events.jsonl", _LARGEST) if there else b""
         rows = []
@@ -90,9 +92,9 @@ class RunFolder:
         return [row for row in rows if isinstance(row, dict)]
 
     @staticmethod
-    def metrics(path: Path) -> list[dict[str, Any]]:
+    def metrics(path: Path | str) -> list[dict[str, Any]]:
         """What a run has logged, oldest first; lines that cannot be read are left out."""
-        with Directory(path) as directory:
+        with Directory(Path(path)) as directory:
             there = directory.check_file("metrics.jsonl")
             content = directory.read_bytes("metrics.jsonl", _LARGEST) if there else b""
         shapes: dict[str, Any] = {}

@@ -359,8 +359,19 @@ def _told(fitted: Any, recipe: "Recipe", folder: Path, json: bool, line: str) ->
         told = saved_progress(folder, recipe.settings.steps)[1]
         say(f"vages: stopped by {by}; {told}; {_resume(recipe, folder)} goes on")
     say(line)
+    _say_health(read_object(folder, "result.json"), finished=not fitted.interrupted)
     say(f"{fitted.step} iterations in {fitted.seconds:.1f} s; results and pictures in {folder}")
     return status
+
+
+def _say_health(result: dict[str, Any], *, finished: bool) -> None:
+    """Whether a run is well, and what is not."""
+    warnings, notices = (result["health"][name] for name in ("warnings", "notices"))
+    if finished:
+        say("finished, with warnings" if warnings else "finished, healthy")
+    for kind, lines in (("warning", warnings), ("notice", notices)):
+        for line in lines:
+            say(f"{kind}: {line}")
 
 
 def _check_start(devices: int, cluster: str | None, timeout: int, batch: int, tensorboard: bool) -> None:

@@ -24,7 +24,8 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
     if len(steps):  # a finished run that goes on without its log has none
         curve = {trained.settings.method: (steps, np.log10(loss)[:, None])}
         pictures["curve"] = curves_figure(curve, "loss, log10")
-    return Drawn(pictures, {"diverged chains": {"count": int(np.sum(samples.diverged)), "of": GRID}})
+    told = {"diverged chains": {"count": int(np.sum(samples.diverged)), "of": GRID}}
+    return Drawn(pictures, told, np.asarray(samples.v))
 
 
 def first_look(trained: Trained, count: int = GRID, *, visible: bool = False) -> LangevinSamples:

@@ -22,6 +22,7 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
     model, _ = trained.of_seed(0)
     settings, test = trained.settings, trained.data.of_seed(0).splits.test
     figures: dict = {}
+    samples = None
     logged = [
         name for name in CURVES if any(name in row for row in trained.fitted.history)
     ]  # nothing, if it was stopped at once
@@ -40,12 +41,13 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
         panels = {"test data": test[:5000], f"samples of {settings.method}": samples}
         figures["samples"] = scatter_figure(panels, extent)
     elif settings.data == "freyface":
-        h = gibbs_sample(jax.random.key(settings.seed), model, 100).h
-        means = np.asarray(jax.vmap(lambda h: model.conditional(h).mean)(h))
+        drawn = gibbs_sample(jax.random.key(settings.seed), model, 100)
+        samples = np.asarray(drawn.v)
+        means = np.asarray(jax.vmap(lambda h: model.conditional(h).mean)(drawn.h))
         figures["samples"] = image_grid(
             {"test data": test[:100].reshape(-1, *SHAPE), "samples, E[v | h]": means.reshape(-1, *SHAPE)}
         )
-    return Drawn(figures)
+    return Drawn(figures, samples=samples)
 
 
 def model_density(model: GRBM, points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "y x"]:

@@ -27,4 +27,4 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
     if drawn.diverged < GRID:
         near = nearness(np.asarray(drawn.v), trained.data.splits.train)
         told["distance to the nearest training image"] = {**near._asdict(), "ratio": near.ratio}
-    return Drawn(pictures, told)
+    return Drawn(pictures, told, np.asarray(drawn.v))

@@ -64,7 +64,7 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
             told["test log-likelihood of the paper's GRBM"] = likelihood
         pictures["density"] = density_figure(densities, extent)
         pictures["samples"] = scatter_figure({"test data": test[:DRAWN], "samples": np.asarray(drawn.v)}, extent)
-    return Drawn(pictures, told)
+    return Drawn(pictures, told, np.asarray(drawn.v))
 
 
 def _nats(value: Any) -> str:

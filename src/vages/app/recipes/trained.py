@@ -49,7 +49,8 @@ class Trained(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Pictures by name, figures or PNG files, and what result.json says of them."""
+    """Pictures by name, figures or PNG files, what result.json says of them, and the samples that were drawn."""
 
     pictures: dict[str, Any]
     result: dict[str, Any] = {}  # noqa: RUF012
+    samples: np.ndarray | None = None

@@ -31,6 +31,7 @@ from vages.environment import environment
 from vages.evaluation import (
     CriticTraining,
     Estimate,
+    FisherDivergence,
     MLPCritic,
     PosteriorGap,
     Score,
@@ -196,14 +197,8 @@ def assess_subject(key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: 
             loss = _denoising_loss(keys[5], score, clean, test, subject.noise)
             rows.append(_row("denoising score matching loss", loss, means))
     found = _fisher(keys[6], score, train, test, sizes, progress)
-    rows.append(
-        _row(
-            "Fisher divergence",
-            found,
-            "½ E ‖∇ log p − ∇ log p_D‖² as far as a critic sees it, a lower bound: 0 where the model is right",
-        )
-    )
-    rows += _ksd_rows(ksd_test(keys[7], score, test, replicates=sizes.replicates))
+    rows.append(_fisher_row(found, len(train)))
+    rows += _ksd_rows(ksd_test(keys[7], score, test, replicates=sizes.replicates), found)
     if latents:
         gap = posterior_gap(keys[8], model, posterior, test, samples=max(4, sizes.samples), corrector=subject.corrector)
         rows += _gap_rows(gap)
@@ -336,7 +331,7 @@ def _denoising_loss(key: PRNGKeyArray, score: Score, clean: Array, noisy: Array,
 
 def _fisher(
     key: PRNGKeyArray, score: Score, train: Array, test: Array, sizes: Sizes, progress: Progress | None
-) -> Estimate:
+) -> FisherDivergence:
     """The critic that is best on a tenth of the training examples; q stays as the run left it."""
     for_critic, for_training = jax.random.split(key)
     held = max(10, len(train) // 10)
@@ -350,15 +345,39 @@ def _fisher(
     critic = MLPCritic(for_critic, train.shape[1:], width=sizes.critic_width)
     return fisher_divergence(
         for_training, score, train[held:], train[:held], test, critic=critic, how=how, progress=progress
-    ).best
+    )
 
 
-def _ksd_rows(test: SteinTest) -> list[Row]:
+def _fisher_row(found: FisherDivergence, examples: int) -> Row:
+    """The divergence; none where no critic was above 0, which says as little of a wrong model as of a right one."""
+    if not found.informative:
+        said = f"not informative: a critic trained on {examples:,} examples found nothing; give more with --examples"
+        return Row("Fisher divergence", None, None, said)
+    means = "½ E ‖∇ log p − ∇ log p_D‖² as far as a critic sees it, a lower bound: 0 where the model is right"
+    return _row("Fisher divergence", found.best, means)
+
+
+def _disagreement(test: SteinTest, found: FisherDivergence) -> str:
+    """What to make of a test and a divergence that say different things."""
+    if test.p_value <= 0.05 and not found.informative:
+        return "; the critic of the Fisher divergence found nothing, but this test did: believe the test"
+    if test.p_value > 0.05 and found.informative and found.best.mean > 3 * found.best.error:
+        return "; the Fisher divergence disagrees, and is well above 0: believe that"
+    return ""
+
+
+def _ksd_rows(test: SteinTest, found: FisherDivergence) -> list[Row]:
     kernel = f"{test.kernel} kernel of bandwidth {test.bandwidth:.3g}"
+    differ = _disagreement(test, found)
     verdict = "the data speak against the model" if test.p_value <= 0.05 else "the data do not speak against the model"
     return [
         Row("KSD", test.statistic, test.standard_error, f"kernelised Stein discrepancy, {kernel}: 0 where it is right"),
-        Row("KSD p-value", test.p_value, None, f"of a model that is right, from {test.n} examples: {verdict} at 5 %"),
+        Row(
+            "KSD p-value",
+            test.p_value,
+            None,
+            f"of a model that is right, from {test.n} examples: {verdict} at 5 %{differ}",
+        ),
     ]
 
 

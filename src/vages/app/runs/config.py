@@ -190,7 +190,12 @@ def check_resumable(recipe: Recipe, path: Path) -> list[str]:
     changed = [name for name in before | now if before.get(name) != now.get(name)]
     if refused := [name for name in changed if name not in free]:
         told = ", ".join(f"{name} ({before.get(name)} before, {now.get(name)} now)" for name in refused)
-        raise ValueError(f"resume: expected the settings that {path} was started with, got another {told}; start anew")
+        decays = getattr(earlier.settings, "decay", "constant") != "constant"
+        reason = "the learning rate decays over all iterations" if decays else "training depends on their number"
+        why = f", where {reason}" if "steps" in refused and earlier.steps_matter else ""
+        raise ValueError(
+            f"resume: expected the settings that {path} was started with, got another {told}{why}; start anew"
+        )
     done = last_step(Directory(path) / "checkpoints")
     if recipe.settings.steps < done:
         raise ValueError(f"steps: expected at least the {done} already made, got {recipe.settings.steps}; ask for more")

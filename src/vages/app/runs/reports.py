@@ -14,7 +14,7 @@ from vages.app.report.page.embedded import figure
 from vages.app.report.page.markup import Markup, as_float, duration, element, is_number, joined, number
 from vages.app.report.page.metrics import measured_panels, metric_panels
 from vages.app.report.page.reading import Reader
-from vages.app.report.page.summaries import run_figures, run_status
+from vages.app.report.page.summaries import findings, run_figures, run_status, zero_score
 from vages.app.report.page.svg_curves import Panel, curve_figure
 from vages.app.report.page.tables import claims_list, events_list, key_figures, records_table, settings_table
 from vages.app.runs.commands import reproduce_command, train_command
@@ -30,7 +30,7 @@ from vages.training.checkpoint import last_step, newest_about
 from vages.training.digests import canonical
 
 NAME = "report.html"
-ALARMING = frozenset({"checkpoint refused", "recovered", "diverged", "interrupted", "log incomplete"})
+ALARMING = frozenset({"warning", "checkpoint refused", "recovered", "diverged", "interrupted", "log incomplete"})
 _PICTURES = {  # titles and alternative texts of the pictures that training draws
     "density": ("Density", "The density of the model on the plane, beside that of the data where it is known"),
     "samples": ("Samples", "Samples of the model, beside test data where they were drawn together"),
@@ -107,14 +107,23 @@ def _run_page(reader: Reader) -> str:
     events, rows = reader.rows("events.jsonl"), reader.rows("metrics.jsonl")
     settings, kind = settings_of(config), kind_in(config)
     bound = {"test_log_likelihood": ("log 2, the data's own", float(np.log(2)))}  # of nothing but the checkerboard
-    panels = metric_panels(rows, bound if settings.get("data") == "checkerboard" else {})
-    sections = [_curves(panels)] if panels else []
+    bound = bound if settings.get("data") == "checkerboard" else {}
+    if (loss := zero_score(result)) is not None:
+        bound["loss"] = ("a score of 0", loss)
+    panels = metric_panels(rows, bound)
+    warnings, notices = findings(result)
+    found = [*(f"Warning: {one}." for one in warnings or []), *(f"Notice: {one}." for one in notices)]
+    health = element("ul", *(element("li", one) for one in found), class_="health")
+    sections = [Section("Health", health)] if found else []
+    sections += [_curves(panels)] if panels else []
     sections += _pictures(reader, "Pictures", pixels=kind == "a deep model")
     sections += gallery_sections(reader)
     if events:
         sections.append(Section("Events", events_list(events, ALARMING)))
     status = run_status(events, result, rows)
-    sections.append(Section("Run it again", _commands(reader.folder, config, finished=status[0] == "finished")))
+    sections.append(
+        Section("Run it again", _commands(reader.folder, config, finished=status[0].startswith("finished")))
+    )
     sections += _folded({"Result": result, "Settings": _told_settings(config), "Environment": environment})
     data, method = (str(settings.get(name, "")) for name in ("data", "method"))
     named = (str(config["recipe"]),) if is_own(config) else (Path(data).name, method)

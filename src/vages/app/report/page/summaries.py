@@ -26,8 +26,28 @@ def run_status(events: list[Record], result: Record, rows: list[Record]) -> tupl
         told = f"Logged up to iteration {written(last_logged(rows, 'step'), 9)}; " if rows else "Nothing is logged; "
         return "not finished", "bad", told + "it is still being written, or ended without a word."
     tone, told = _ENDS[last]
+    if last == "finished":
+        warnings, _ = findings(result)
+        health = None if warnings is None else "with warnings" if warnings else "healthy"
+        return (last if health is None else f"{last}, {health}"), "bad" if warnings else tone, told
     problem = course[-1].get("problem") if course and last == "diverged" else None
     return last, tone, f"Training diverged: {str(problem)[:500]}." if problem else told
+
+
+def findings(result: Record) -> tuple[list[str] | None, list[str]]:
+    """Warnings and notices of a run's health, as result.json has them; None where it has none of either kind."""
+    health = result.get("health")
+    if not isinstance(health, dict):
+        return None, []
+    lines = lambda name: [str(one)[:500] for one in found] if isinstance(found := health.get(name), list) else []
+    return lines("warnings"), lines("notices")
+
+
+def zero_score(result: Record) -> float | None:
+    """The loss of a score of 0, where it is known."""
+    health = result.get("health")
+    found = health.get("loss of a score of 0") if isinstance(health, dict) else None
+    return as_float(found) if is_number(found) and np.isfinite(as_float(found)) else None
 
 
 def run_figures(config: Record, result: Record, rows: list[Record], events: list[Record]) -> dict[str, object]:
@@ -42,7 +62,9 @@ def run_figures(config: Record, result: Record, rows: list[Record], events: list
         if len(seeds) > 1:
             figures["seeds"] = number(len(seeds))
     if is_number(result.get("loss")):
-        figures["last loss"] = number(result["loss"])
+        baseline = zero_score(result)
+        beside = "" if baseline is None else f" (of a score of 0: {written(baseline, 4)})"
+        figures["last loss"] = joined([number(result["loss"]), element("small", beside)])
     steps = as_float(result.get("steps"))
     steps = steps if np.isfinite(steps) else last_logged(rows, "step")
     if np.isfinite(steps):

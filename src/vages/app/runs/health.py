@@ -1,0 +1,115 @@
+"""Whether a run is well: looked at while it trains, and told when it has ended."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from vages.app.recipes import Recipe, Trained
+from vages.domains import Real
+from vages.models import EBLVM, InContext, NoiseConditionalEBLVM, features_of
+from vages.objectives import Batch, Enumerated, as_objective
+from vages.objectives.noise import zero_score_loss
+from vages.posteriors import Posterior, fisher, has_parameters, infer
+from vages.training import RunFolder, seed_keys
+from vages.training.health import (
+    Finding,
+    look_at_averages,
+    look_at_data,
+    look_at_history,
+    look_at_latents,
+    look_at_samples,
+    look_far_out,
+)
+
+_ROWS = 1000  # examples that a baseline is computed of, and that samples are held against
+_PAIRS = {16: 1000, 1000: 250}  # examples whose latents are exchanged, by the size of v up to which so many are
+_RARELY = 10  # chunks between two looks
+_FAR = 30.0  # times as far from the mean as the examples
+
+
+class Watch:
+    """A callback that writes an event when something is wrong, once for each part of a run."""
+
+    def __init__(self, folder: RunFolder, recipe: Recipe):
+        self._folder, self._how, self._history, self._told = folder, _how(recipe), [], set[str]()
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        """Look at the log so far; a rise is left to the end, which may not be one then."""
+        self._history.append(record)
+        if len(self._history) % _RARELY:
+            return
+        for finding in look_at_history(self._history, ended=False, **self._how):
+            if finding.of not in self._told:
+                self._told.add(finding.of)
+                self._folder.tell("warning", step=record["step"], problem=finding.told)
+
+
+def health_of(trained: Trained, samples: np.ndarray | None) -> dict[str, Any]:
+    """Findings of the log, of samples where some were drawn, of averages and of latents; and the loss of no model."""
+    baseline = _baseline(trained)
+    exact = isinstance(getattr(trained.recipe.objective, "latents", None), Enumerated)  # else VaES adds its variance
+    judged = baseline if exact else None
+    found = look_at_history(trained.fitted.history, baseline=judged, **_how(trained.recipe))
+    state, stream = trained.fitted.state, trained.data.stream is not None
+    if state.averages is not None:
+        found += look_at_averages(_leaves(state.model), _leaves(state.averages.model))
+    if not stream:
+        data = trained.data.of_seed(0).splits.train[:_ROWS]
+        found += look_at_data(data) or ([] if samples is None else look_at_samples(samples, data))
+    if not stream and trained.data.context is None:
+        found += _of_model(trained)
+    told = lambda level: [finding.told for finding in found if finding.level == level]
+    return {"warnings": told("warning"), "notices": told("notice"), "loss of a score of 0": baseline}
+
+
+def _how(recipe: Recipe) -> dict[str, bool]:
+    learner = recipe.make_learner()
+    return {"falls": as_objective(learner.objective).falls, "divergence": learner.divergence is fisher}
+
+
+def _baseline(trained: Trained) -> float | None:
+    """The loss of a score of 0 at training examples."""
+    data = trained.data.of_seed(0)
+    if data.stream is not None:
+        return None
+    key = seed_keys(trained.recipe.seeds[:1], "baseline")[0]
+    context = data.context and {name: jnp.asarray(part.train[:_ROWS]) for name, part in data.context.items()}
+    loss = zero_score_loss(key, trained.recipe.objective, Batch(jnp.asarray(data.splits.train[:_ROWS]), context))
+    return loss if loss is not None and math.isfinite(loss) else None
+
+
+def _leaves(tree: Any) -> list[np.ndarray]:
+    return [np.asarray(x) for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))]
+
+
+def _of_model(trained: Trained) -> list[Finding]:
+    """What log p̃(v, h) says: of the latents of examples; and, of a model that draws no samples, far from the data."""
+    recipe = trained.recipe
+    model, posterior = trained.of_seed(0)
+    if isinstance(model, NoiseConditionalEBLVM):
+        model = InContext(model, {"sigma": max(recipe.noise_std, model.sigma_min)})
+    count = next((count for size, count in _PAIRS.items() if model.v.size <= size), 64)
+    v = jnp.asarray(trained.data.of_seed(0).splits.train[:count])
+    key = seed_keys(recipe.seeds[:1], "health")[0]
+    joint, far = (np.asarray(x) for x in _joints(key, model, posterior, v))
+    found = look_at_latents(joint, learnt=has_parameters(posterior)) if model.h.size else []
+    if recipe.parts is None and isinstance(model.v, Real):
+        found += look_far_out(np.diag(joint), far)
+    return found
+
+
+@eqx.filter_jit
+def _joints(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Array) -> tuple[Array, Array]:
+    """log p̃(v_i, h_j) with h_j drawn for the example j, and log p̃ far out with each example's own h."""
+    drawn = infer(model, posterior, v).hard().sample(key, 1)
+    h = jax.tree.map(lambda x: x[:, 0], drawn)
+    mean = jnp.mean(v, axis=0, keepdims=True)
+    far = mean + _FAR * (v - mean)
+    near, out = (features_of(model, x) for x in (v, far))
+    joint = jax.lax.map(lambda f: jax.vmap(lambda h: model.log_joint(f, h))(h), near)
+    return joint, jax.vmap(model.log_joint)(out, h)

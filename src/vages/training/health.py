@@ -1,0 +1,214 @@
+"""Is a run well? What its curves, its samples and its latents say; functions of numbers alone.
+
+A warning says that something is wrong. A notice says what a model can be well without.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+FEWEST = 12  # points of a curve that are judged
+_SURE = 6.0  # standard errors
+_PAIRS = 500  # samples that are compared with each other
+
+
+class Finding(NamedTuple):
+    """What was seen, in a line: of which part of a run, and whether something is wrong with it."""
+
+    of: Literal["data", "loss", "posterior", "gradient", "samples", "averages", "latents"]
+    level: Literal["warning", "notice"]
+    told: str
+
+
+def look_at_loss(values: np.ndarray, baseline: float | None = None, *, ended: bool = True) -> list[Finding]:
+    """Of a loss that is meant to fall, at the ends of chunks: whether it did, and, once it has ended, is not rising.
+
+    `baseline` is the loss of a model that has learnt nothing: a score of 0.
+    """
+    if len(values) < FEWEST:
+        return []
+    start, end = _window(values[: max(1, len(values) // 20)]), _window(values[-len(values) // 3 :])
+    least = 0.01 * max(abs(start.median), abs(end.median))  # a change that counts
+    if end.median - start.median > max(_SURE * _error(values, start, end), least):
+        return [_loss(f"is above its start: {end.median:.4g} over the last third, {start.median:.4g} at first")]
+    if baseline is not None and end.median > 1.02 * baseline + _SURE * end.spread / math.sqrt(end.size):
+        return [_loss(f"is above that of a score of 0: {end.median:.4g} over the last third, not {baseline:.4g}")]
+    return _rising(values, start.median) if ended else []
+
+
+def _rising(values: np.ndarray, start: float) -> list[Finding]:
+    third = values[-len(values) // 3 :]
+    parts = [_window(part) for part in np.array_split(third, 4)]
+    before, after = parts[0], parts[-1]
+    lowest = min(one.median for one in map(_window, np.array_split(values, 12)))
+    rise, gained = after.median - before.median, max(start - lowest, 0.0)
+    least = max(0.1 * gained, 0.002 * abs(after.median))
+    grows = all(one.median < other.median for one, other in pairwise(parts))
+    if grows and rise > max(_SURE * _error(third, before, after), least):
+        return [_loss(f"rises over the last third, from {before.median:.4g} to {after.median:.4g}")]
+    return []
+
+
+def _loss(told: str) -> Finding:
+    return Finding("loss", "warning", f"the loss {told}; try a smaller learning rate")
+
+
+class _Window(NamedTuple):
+    median: float
+    spread: float
+    size: int
+
+
+def _window(values: np.ndarray) -> _Window:
+    """The median of a stretch, and the noise of a point: of the differences of neighbours, which no trend touches."""
+    steps = np.abs(np.diff(values))
+    spread = float(np.median(steps)) / 0.954 if len(steps) else 0.0  # |N(0, 2)| has the median 0.954
+    return _Window(float(np.median(values)), spread, len(values))
+
+
+def _error(values: np.ndarray, one: _Window, other: _Window) -> float:
+    """The standard error of the difference of two medians, where the noise is that of all the values."""
+    noise = max(_window(values).spread, one.spread, other.spread)
+    return 1.2533 * noise * math.sqrt(1 / one.size + 1 / other.size)
+
+
+def look_at_gradient(values: np.ndarray) -> list[Finding]:
+    """Of the norms of the gradient: whether they grew thirtyfold after the first third."""
+    if len(values) < FEWEST:
+        return []
+    before, after = np.median(values[: len(values) // 3]), np.median(values[-max(1, len(values) // 10) :])
+    if not after > 30 * before:
+        return []
+    told = f"the gradient's norm has grown from {before:.3g} to {after:.3g}; clip it, or lower the learning rate"
+    return [Finding("gradient", "warning", told)]
+
+
+def look_at_divergence(values: np.ndarray) -> list[Finding]:
+    """Of a divergence of q that has no unknown constant: whether it tripled since the second third."""
+    if len(values) < FEWEST:
+        return []
+    third = len(values) // 3
+    before, after = np.median(values[third : 2 * third]), np.median(values[-max(1, third // 2) :])
+    if not after > 3 * max(before, 1e-3):
+        return []
+    told = f"the posterior lags: its divergence has grown from {before:.3g} to {after:.3g}; take more steps of it"
+    return [Finding("posterior", "warning", told)]
+
+
+def look_at_data(data: np.ndarray) -> list[Finding]:
+    """Of examples, a row each: whether they differ."""
+    return [Finding("data", "warning", "the data are constant: every example is the same")] * _is_constant(data)
+
+
+def _is_constant(rows: np.ndarray) -> bool:
+    return bool(np.all(rows == rows[:1]))
+
+
+def look_at_samples(samples: np.ndarray, data: np.ndarray) -> list[Finding]:
+    """Of samples beside data, a row each: whether they are finite, where the data are, as wide, and differ."""
+    warn = lambda told: [Finding("samples", "warning", told)]
+    samples, data = (np.asarray(x, np.float64).reshape(len(x), -1) for x in (samples, data))
+    finite = np.isfinite(samples).all(axis=1)
+    if not finite.all():
+        return warn(f"{np.sum(~finite)} of {len(samples)} samples are not finite")
+    low, high = data.min(), data.max()
+    width = high - low
+    outside = float(np.mean((samples < low - width) | (samples > high + width)))
+    ranges = f"from {samples.min():.3g} to {samples.max():.3g}, where the data go from {low:.3g} to {high:.3g}"
+    if outside > 0.01:
+        return warn(f"samples lie outside the data: {100 * outside:.0f} % of their values, which go {ranges}")
+    own, theirs = _spread(samples), _spread(data)
+    if own < 0.05 * theirs:
+        return warn(f"samples are constant: their standard deviation is {own:.2g}, that of the data {theirs:.2g}")
+    near, usual = (_nearest(rows[: min(len(samples), len(data), _PAIRS)]) for rows in (samples, data))
+    if near < 0.05 * usual:
+        return warn(f"samples are duplicates: the nearest of another is {near:.2g} away, of the data {usual:.2g}")
+    if not 0.5 * theirs < own < 2 * theirs:
+        how = "narrower" if own < theirs else "wider"
+        return warn(f"samples are {how} than the data: a standard deviation of {own:.3g}, not {theirs:.3g}")
+    return []
+
+
+def _spread(rows: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(rows.var(axis=0))))
+
+
+def _nearest(rows: np.ndarray) -> float:
+    """The median distance to the nearest other row."""
+    squares = np.sum(rows**2, axis=1)
+    distances = squares[:, None] + squares - 2 * rows @ rows.T
+    np.fill_diagonal(distances, np.inf)
+    return float(np.sqrt(np.median(np.maximum(distances.min(axis=1), 0))))
+
+
+def look_at_averages(raw: Sequence[np.ndarray], averages: Sequence[np.ndarray]) -> list[Finding]:
+    """Of parameters and their averages: whether they are further apart than half of the averages' size."""
+    size = lambda arrays: math.sqrt(sum(float(np.sum(np.square(x, dtype=np.float64))) for x in arrays))
+    apart = size([a - b for a, b in zip(raw, averages, strict=True)]) / max(size(averages), 1e-30)
+    if apart <= 0.5:
+        return []
+    told = f"weights and their averages are far apart, by {100 * apart:.0f} % of their size; train for longer"
+    return [Finding("averages", "warning", told)]
+
+
+def look_at_latents(joint: np.ndarray, *, learnt: bool = True) -> list[Finding]:
+    """Of log p̃(v_i, h_j), h_j drawn from q for the example j: whether h matters, and a q that is learnt follows v.
+
+    Let s be the standard deviation of what i and j do together to log p̃. With h of the posterior, the mean of i = j
+    is about s² above the others', and its error s / √n: it is judged where that is eight errors or more.
+    """
+    n = len(joint)
+    joint = np.asarray(joint, np.float64)
+    if not np.isfinite(joint).all():
+        return [Finding("latents", "warning", "log p̃(v, h) is not finite for examples with latents of others")]
+    centred = joint - joint.mean(0) - joint.mean(1)[:, None] + joint.mean()
+    matters = float(np.sqrt(np.mean(centred**2)))
+    if matters < 0.05:
+        told = f"latents are unused: which example they are of changes log p̃(v, h) by {matters:.1g} nats"
+        return [Finding("latents", "notice", told)]
+    own = np.diag(centred) * n / (n - 1)  # each example's log p̃ with its own h, less that with others
+    error = float(own.std(ddof=1) / math.sqrt(n))
+    if not learnt or matters < 8 / math.sqrt(n) or own.mean() > 3 * error:
+        return []
+    told = "the posterior lags: h of an example fits it no better than h of others"
+    return [Finding("posterior", "warning", f"{told} ({own.mean():.2g} ± {error:.1g} nats); take more steps of it")]
+
+
+def look_far_out(near: np.ndarray, far: np.ndarray) -> list[Finding]:
+    """Of log p̃ at examples, and thirty times as far from their mean: whether it falls, by a nat or more."""
+    share = float(np.mean(~(far < near - 1)))
+    if share <= 0.25:
+        return []
+    told = f"log p̃ does not fall far from the data, for {100 * share:.0f} % of the examples: it has no normalizer"
+    return [Finding("samples", "warning", f"{told}; add a term to the energy that grows")]
+
+
+def look_at_history(
+    history: list[dict[str, Any]],
+    *,
+    falls: bool,
+    divergence: bool = False,
+    baseline: float | None = None,
+    ended: bool = True,
+) -> list[Finding]:
+    """Of the log of a run, whose values may have an axis of seeds: what is found of each curve, of the first such seed.
+
+    `falls` says that the loss is meant to, and `divergence` that that of q has no unknown constant.
+    """
+    found: list[Finding] = []
+    looks = {
+        "loss": lambda values: look_at_loss(values, baseline, ended=ended) if falls else [],
+        "gradient_norm": look_at_gradient,
+        "divergence": lambda values: look_at_divergence(values) if divergence else [],
+    }
+    for name, look in looks.items():
+        rows = [np.reshape(row[name], (-1,)) for row in history if name in row]
+        seeds = np.stack(rows, axis=1).astype(np.float64) if rows else np.zeros((0, 0))
+        each = [(i, finding) for i, values in enumerate(seeds) for finding in look(values)]
+        if each:
+            of = "" if len(seeds) == 1 else f" (seed {each[0][0] + 1} of {len(seeds)}, {len(each)} like it)"
+            found.append(each[0][1]._replace(told=each[0][1].told + of))
+    return found

@@ -1,0 +1,163 @@
+"""What is said of a run's health: curves, samples and latents that are well or sick by construction; a run's page."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from vages import DSM, EnergyModel, Enumerated, Learner, Real, Training
+from vages.app.recipes import Recipe
+from vages.app.runs.train import run_recipe
+from vages.objectives import Batch, NoiseConditionalDSM
+from vages.objectives.noise import NoiseRange, zero_score_loss
+from vages.posteriors import ExactPosterior
+from vages.training.folder import RunFolder, read_object
+from vages.training.health import (
+    look_at_averages,
+    look_at_data,
+    look_at_divergence,
+    look_at_gradient,
+    look_at_history,
+    look_at_latents,
+    look_at_loss,
+    look_at_samples,
+    look_far_out,
+)
+
+RNG = np.random.default_rng(0)
+STEPS = np.arange(200)
+
+
+def told(findings):
+    return [f"{one.level} {one.told}" for one in findings]
+
+
+def noisy(curve, noise=0.3):
+    return curve + noise * RNG.normal(size=len(curve))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01, 1.0])
+def test_losses_that_fall_or_stay_are_well(noise):
+    """Of 200 curves of noise alone none is called sick: with 6 errors of a median, the rate is far below 1e-6."""
+    for curve in (5 + 20 * np.exp(-STEPS / 30), np.full(200, 400.0), 1000.0 / (1 + STEPS)):
+        for _ in range(60):
+            assert look_at_loss(noisy(curve, noise), baseline=1e4) == []
+    assert look_at_loss(np.linspace(1, 100, 11)) == []  # too few to tell
+
+
+def test_losses_that_rise_are_told():
+    (found,) = look_at_loss(noisy(np.linspace(148, 4650, 200), 20))
+    assert (found.of, found.level) == ("loss", "warning")
+    assert "above its start" in found.told
+    curve = np.where(STEPS < 130, 100 * np.exp(-STEPS / 20) + 5, 5 + 0.3 * (STEPS - 130))
+    (found,) = look_at_loss(noisy(curve))
+    assert "rises over the last third" in found.told
+    assert look_at_loss(noisy(curve), ended=False) == []
+    (found,) = look_at_loss(noisy(np.linspace(50, 30, 200)), baseline=20.0)
+    assert "a score of 0" in found.told
+    assert "not 20" in found.told
+
+
+def test_gradients_and_divergences_that_grow_are_told():
+    growing = np.geomspace(1, 1000, 200)
+    assert "gradient" in told(look_at_gradient(growing))[0]
+    assert "lags" in told(look_at_divergence(growing))[0]
+    for look in (look_at_gradient, look_at_divergence):
+        assert look(noisy(np.full(200, 10.0))) == []
+        assert look(growing[::-1]) == []
+
+
+def test_samples_beside_data():
+    data = RNG.normal(size=(400, 2, 3))
+    same = np.broadcast_to(data[:1], data.shape)
+    assert look_at_data(data) == []
+    assert "constant" in told(look_at_data(same))[0]
+    assert look_at_samples(RNG.normal(size=(300, 2, 3)), data) == []
+    for samples, says in (
+        (np.where(data > 2.5, np.nan, data), "not finite"),
+        (20 * data, "outside the data"),
+        (same + 1e-4 * data, "constant"),
+        (data[np.arange(400) % 4], "duplicates"),
+        (0.3 * data, "narrower"),
+        (2.2 * np.clip(data, -2, 2), "wider"),
+    ):
+        (found,) = look_at_samples(samples, data)
+        assert (found.of, found.level) == ("samples", "warning")
+        assert says in found.told
+
+
+def test_averages_and_energies_far_out():
+    parameters = [RNG.normal(size=(3, 4)), RNG.normal(size=5)]
+    assert look_at_averages([1.4 * x for x in parameters], parameters) == []
+    assert "60 %" in told(look_at_averages([1.6 * x for x in parameters], parameters))[0]
+    near = RNG.normal(size=64)
+    assert look_far_out(near, near - 2) == []
+    assert "no normalizer" in told(look_far_out(near, RNG.permutation(near)))[0]
+    assert "no normalizer" in told(look_far_out(near, np.full(64, np.nan)))[0]
+
+
+def test_latents_of_examples():
+    """log p̃(v_i, h_j) of a linear-Gaussian model, with h that follow v, are drawn blindly, or are not coupled to v."""
+    v, noise = RNG.normal(size=(2, 300))
+    joint = lambda h, weight: -0.5 * (v[:, None] - weight * h) ** 2 - 0.5 * h**2
+    assert look_at_latents(joint(v + 0.5 * noise, 1.0)) == []
+    (lagging,) = look_at_latents(joint(-v + 0.5 * noise, 1.0))
+    assert (lagging.of, lagging.level) == ("posterior", "warning")
+    assert look_at_latents(joint(-v + 0.5 * noise, 1.0), learnt=False) == []
+    (unused,) = look_at_latents(joint(v, 0.0) + noise[:, None])
+    assert (unused.of, unused.level) == ("latents", "notice")
+    assert look_at_latents(np.full((4, 4), np.inf))[0].level == "warning"
+
+
+def test_seeds_are_told_apart():
+    rows = [{"loss": [1.0, 1.0 + i, 1.0 + 2 * i], "step": i} for i in range(40)]
+    (found,) = look_at_history(rows, falls=True)
+    assert "(seed 2 of 3, 2 like it)" in found.told
+    assert look_at_history(rows, falls=False) == []
+
+
+def test_loss_of_a_score_of_zero():
+    """d / (2 σ²) at one level; in units of the noise, E[1 + (σ / σ_d)²] at all; by hand over a range."""
+    key, v = jax.random.key(0), jnp.zeros((4000, 3))
+    loss = lambda objective: zero_score_loss(key, objective, Batch(v))
+    assert loss(DSM(0.1, Enumerated())) == pytest.approx(150, rel=0.07)  # 5.5 errors
+    levels = NoiseRange(0.1, 1.0, "geometric", 0.1)
+    assert loss(DSM(levels, Enumerated())) == pytest.approx(3 / (2 * 0.1**4), rel=0.07)
+    v = jnp.zeros((500, 3000))  # so long that ‖ε‖² / d is 1 within 14 %, 5.5 errors
+    for weight in (0.0, 20.0):
+        objective = NoiseConditionalDSM(1.0, Enumerated(), level_weight=weight)
+        sigma = objective.perturb(key, Batch(v)).context["sigma"]
+        found = loss(objective)
+        assert found is not None
+        assert found - weight == pytest.approx(float(jnp.mean(1 + sigma**2)), rel=0.15)
+    assert loss(lambda *_: None) is None
+
+
+def sick(rate, steps=60):
+    rows = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+
+    def build(key, settings, data):
+        energy = lambda p, v, h: jnp.sum((v - p) ** 2) / 2
+        return EnergyModel(energy, jnp.zeros(2), v=Real(2)), ExactPosterior()
+
+    learner = Learner(DSM(0.5, Enumerated()), optax.adam(rate), ema=0.9)
+    return Recipe(data=rows, build=build, learner=learner, settings=Training(steps=steps, batch=50))
+
+
+@pytest.mark.parametrize(("rate", "status"), [(1e-2, "finished, healthy"), (-0.3, "finished, with warnings")])
+def test_a_run_tells_its_health(rate, status, tmp_path):
+    run_recipe(sick(rate), tmp_path / "run", chunk=2)
+    health = read_object(tmp_path / "run", "result.json")["health"]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert status in page
+    assert health["notices"] == []
+    assert health["loss of a score of 0"] == pytest.approx(4, rel=0.5)
+    assert "a score of 0" in page
+    warned = [event["problem"] for event in RunFolder.events(tmp_path / "run") if event["event"] == "warning"]
+    if rate > 0:
+        assert health["warnings"] == warned == []
+    else:
+        assert "the loss is above its start" in health["warnings"][0]
+        assert f"Warning: {health['warnings'][0]}." in page
+        assert "the loss is above its start" in warned[0]

@@ -25,13 +25,24 @@ from vages.app.recipes import Examples, as_recipe
 from vages.app.runs import Run
 from vages.app.runs.playground import TOGETHER, fitted_image, play_key, playground, principal_directions
 from vages.app.runs.watching import Chain, Snapshot
-from vages.app.settings import DIGITS
+from vages.app.settings import DIGITS, IMAGE_PRESETS
 from vages.data import load_digits
 from vages.files import BadFile
 from vages.posteriors import posterior_means
-from vages.samplers import Schedule, program, sample_joint, sample_v
+from vages.samplers import Heun, Schedule, program, sample, sample_joint, sample_v
 
 RECIPE = replace(DIGITS, width=8, depth=1, latents=3, head_width=4, sigma_base=0.2, sampling=0.05, corrector_steps=0)
+FLOWS = replace(
+    IMAGE_PRESETS["digits"],
+    width=8,
+    depth=1,
+    latents=3,
+    labels=True,
+    classes=10,
+    sigma_data=0.4,
+    precision="float32",
+    sampling_steps=4,
+)
 SHAPE = (1, 8, 8)
 PORT = 4321
 HOST = f"127.0.0.1:{PORT}"
@@ -48,6 +59,11 @@ def untrained(recipe):
 @pytest.fixture(scope="module")
 def ground():
     return playground(untrained(RECIPE))
+
+
+@pytest.fixture(scope="module")
+def flowing():
+    return playground(untrained(FLOWS))
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +161,29 @@ def test_known_pixels_stay_and_hidden_ones_are_not_seen(ground, plain):
     for wrong in (np.zeros((8, 8), bool), np.ones((8, 8), bool)):
         with refused("mask", got="only"):
             ground.completed(image, wrong, 0, "quick")
+
+
+def test_noise_conditional_images_are_drawn_by_heuns_method(flowing):
+    run, image = flowing.run, flowing.images[2]
+    assert {name: one.steps for name, one in flowing.schedules.items()} == {"quick": 2, "full": 4}
+    assert "digits" in run.told
+    heun, h = Heun(run.posterior, steps=2), flowing.mean(image)
+    (seen,) = flowing.joint(1, "quick")
+    assert (seen.ended, seen.temperature, seen.diverged.any()) == (True, None, False)
+    np.testing.assert_array_equal(seen.v, sample(play_key(1), run.model, TOGETHER, sampler=heun).v)
+    (seen,) = flowing.given(h, 1, "quick")
+    np.testing.assert_array_equal(seen.v, sample(play_key(1), run.model, 1, h=h[None], sampler=heun).v)
+    hidden = np.zeros((8, 8), bool)
+    hidden[4:] = True
+    (seen,) = flowing.completed(image, hidden, 1, "quick")
+    np.testing.assert_array_equal(seen.v[:, :, :4], np.broadcast_to(image[:, :4], (TOGETHER, 1, 4, 8)))
+    other = np.where(hidden, 1 - image, image)
+    (again,) = flowing.completed(other, hidden, 1, "quick")
+    np.testing.assert_array_equal(seen.v, again.v)  # hidden pixels are not seen
+    assert (seen.v[0, :, 4:] != image[:, 4:]).any()
+    stopped = flowing.joint(1, "quick")
+    stopped.stop()
+    assert not list(stopped)
 
 
 def test_both_lengths_share_a_program(ground):

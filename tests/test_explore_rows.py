@@ -3,8 +3,10 @@
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from vages.app.report.page.markup import written
 from vages.app.runs import Run
 from vages.app.runs.playground import play_key
 from vages.app.runs.vectors import CHAINS, DRAWS, STATIONS, Draws, ranges_of, vectors
-from vages.app.settings import CHECKERBOARD
+from vages.app.settings import CHECKERBOARD, POINT_PRESETS
 from vages.data import Splits
 from vages.posteriors import posterior_means
 from vages.samplers import sample
@@ -27,6 +29,7 @@ pytest.importorskip("nicegui", reason="the extra vages[explore] is not installed
 from test_explore_attacks import Server, opened
 from vages.app.explore.plane import BOTTOM, LEFT, RIGHT, TOP, Plane, density_pixels, dots, nearest, ring
 
+BOARD = POINT_PRESETS["board"]
 PATTERN = np.asarray([[1.0, -1.0], [0.5, 2.0]], np.float32)
 SCRIPT = """
 from contextlib import suppress
@@ -179,6 +182,26 @@ def test_a_grbm_is_drawn_independently():
     frames = list(ready.drawn(0))
     assert frames[-1].summary == "1,000 independent draws"
     assert frames[-1].tails.shape[0] == 0
+
+
+def test_a_model_of_noise_levels_is_shown_at_the_lowest(monkeypatch):
+    monkeypatch.setattr("vages.app.runs.vectors.DRAWS", 20)
+    settings = replace(BOARD, width=4, depth=1, latents=2, sigma_data=0.5, center=0.0, detail=0.0)
+    rows = np.random.default_rng(0).uniform(-1, 1, (20, 2)).astype(np.float32)
+    recipe, data = as_recipe(settings), Examples(Splits(rows[:10], rows[10:15], rows[15:]))
+    made = eqx.filter_jit(lambda key: recipe.make(key, data))(play_key(0))
+    run = Run(Path("run"), recipe, *made, 0, "raw")
+    run.__dict__["data"] = data
+    assert run.told == "board · a normalized model of points"
+    ready = vectors(run)
+    lowest = vages.InContext(run.model, {"sigma": run.model.sigma_min})
+    grid = np.stack(np.meshgrid(*(np.linspace(*ends, 96) for ends in ready.ranges)), -1).reshape(-1, 2)[[5, 5000]]
+    there = vages.log_density(play_key(0), lowest, run.posterior, jnp.asarray(grid, jnp.float32), samples=20_000)
+    shown = ready.density.log.reshape(-1)[[5, 5000]]
+    np.testing.assert_allclose(shown, there.value, atol=0.1)
+    *_, last = ready.drawn(1)
+    assert last.summary == "20 independent draws"
+    np.testing.assert_array_equal(last.drawn, sample(play_key(1), run.model, 20, sampler=vages.Heun(run.posterior)).v)
 
 
 def test_places_on_the_plane(table):

@@ -19,8 +19,8 @@ def explore(
 ) -> int:
     """Play with a model in the browser: its latents, its chains, and what it completes.
 
-    Of a deep model, images; of any other, rows of the data on a plane of two coordinates, with the density where rows
-    are points on a plane, draws by chains, coordinates that are held, and walks between two rows.
+    Of the presets of images, images; of any other, rows of the data on a plane of two coordinates, with the density
+    where rows are points on a plane, draws, coordinates that are held, and walks between two rows.
     The page is served to this machine alone, until Ctrl-C. It needs pip install 'vages[explore]'.
 
     Args:
@@ -42,16 +42,11 @@ def explore(
     from vages.app.runs.vectors import vectors
 
     with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded:
-        if loaded.recipe.flows:
-            raise ValueError(
-                f"run: expected a GRBM, a deep model or an own recipe, got {loaded.recipe.kind}, which explore does "
-                "not open yet; use vages sample, inpaint or interpolate"
-            )
-        if loaded.recipe.parts is None or loaded.recipe.annealed is None:
-            with waiting("looking at the data"):
-                ready = vectors(loaded)
-        else:
+        if loaded.recipe.draws_images:
             with bar() as progress:
                 ready = playground(loaded, progress=progress)
+        else:
+            with waiting("looking at the data"):
+                ready = vectors(loaded)
         serve(ready, port, browser=not no_browser, say=lambda text: print(text, flush=True))
     return 0

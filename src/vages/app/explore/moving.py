@@ -51,7 +51,8 @@ def moving(visit: Visit) -> Callable[[], Awaitable[None]]:
         nonlocal ready
         ready = True
         show(drawn, snapshot.v[0])
-        told.set_text("a draw from p(v | h)" if snapshot.ended else f"step {snapshot.step:,} of {snapshot.steps:,}")
+        end = "a draw with this h at all noise levels" if playground.run.recipe.flows else "a draw from p(v | h)"
+        told.set_text(end if snapshot.ended else f"step {snapshot.step:,} of {snapshot.steps:,}")
 
     async def turn() -> None:
         if visit.mean is not None:

@@ -29,7 +29,7 @@ def _images_page(playground: Playground, turns: Turns) -> None:
     visit = Visit(playground, turns)
     run = playground.run
     latents = f"{prod(playground.model.h.shape)} latents" if run.has_latents else "no latents"
-    about = f"{run.settings.data} · {run.settings.method} · {latents} · {run.weights}, checkpoint of step {run.step:,}"
+    about = f"{run.told} · {latents} · {run.weights}, checkpoint of step {run.step:,}"
     heading(run.path.resolve().name, about, visit.player)
     with ui.element("div").classes("columns"):
         choosing(visit)

@@ -24,10 +24,7 @@ def rows_page(vectors: Vectors, turns: Turns) -> None:
     """Lay out one visitor's page."""
     visit, run = RowVisit(vectors, turns), vectors.run
     latents = f"h {run.model.h!r}" if run.has_latents else "no latents"
-    recipe = run.recipe
-    name = f"{run.settings.data} · {run.settings.method}" if recipe.parts is not None else recipe.kind
-    name = name if recipe.origin is None else recipe.origin.name
-    about = f"{name} · v {run.model.v!r}, {latents} · {run.weights}, checkpoint of step {run.step:,}"
+    about = f"{run.told} · v {run.model.v!r}, {latents} · {run.weights}, checkpoint of step {run.step:,}"
     heading(run.path.resolve().name, about, visit.player)
 
     def redraw() -> None:
@@ -92,4 +89,5 @@ def _density_choice(visit: RowVisit, turn: Callable[[str, Any], None]) -> None:
     with ui.element("div").classes("length"):
         toggle = ui.toggle({False: "Density", True: "Its logarithm"}, value=False, on_change=partial(turn, "as_log"))
         toggle.props('no-caps flat dense toggle-color=primary aria-label="What the colour shows"')
-        ui.label(f"of the model, not normalized: {how}").classes("quiet note")
+        law = "normalized" if visit.vectors.run.model.normalized else "not normalized"
+        ui.label(f"of the model, {law}: {how}").classes("quiet note")

@@ -8,7 +8,7 @@ from nicegui import ui
 
 from vages.app.explore.worker_pool import Busy, Player, Seen, Turns, Watched
 from vages.app.runs.playground import Length, Playground
-from vages.app.runs.watching import Chain, Snapshot
+from vages.app.runs.watching import Chain, Flowed, Snapshot
 
 
 class Visit:
@@ -40,7 +40,9 @@ class Visit:
         for listener in self._listeners:
             await listener()
 
-    async def play(self, make: Callable[[], Chain], show: Callable[[Snapshot], object], pause: float = 0.0) -> bool:
+    async def play(
+        self, make: Callable[[], Chain | Flowed], show: Callable[[Snapshot], object], pause: float = 0.0
+    ) -> bool:
         """Run a chain, or say why not and return False."""
         return await play(self.player, make, show, pause)
 

@@ -10,7 +10,7 @@ from vages.app.explore.chain_controls import ChainControls
 from vages.app.explore.pictures import picture, show
 from vages.app.explore.session import Visit
 from vages.app.runs.playground import TOGETHER
-from vages.app.runs.watching import Chain, Snapshot
+from vages.app.runs.watching import Chain, Flowed, Snapshot
 
 PAUSE = 0.03  # seconds: a small model would otherwise be done before anything is seen
 MOMENTS = 10
@@ -24,7 +24,7 @@ class Stage:
         with ui.element("div").classes("quartet"):
             self._pictures = [picture(f"{alt} {i}") for i in range(1, TOGETHER + 1)]
 
-    async def play(self, make: Callable[[], Chain], also: Callable[[Snapshot], object] | None = None) -> None:
+    async def play(self, make: Callable[[], Chain | Flowed], also: Callable[[Snapshot], object] | None = None) -> None:
         """Show a chain until it ends, and say how it ended."""
         self.controls.begin()
         last: Snapshot | None = None
@@ -32,8 +32,8 @@ class Stage:
         def shown(snapshot: Snapshot) -> None:
             nonlocal last
             last = snapshot
-            text = f"Step {snapshot.step:,} of {snapshot.steps:,}, temperature {snapshot.temperature:.2f}"
-            self.controls.at(snapshot.step, snapshot.steps, text)
+            heat = "" if snapshot.temperature is None else f", temperature {snapshot.temperature:.2f}"
+            self.controls.at(snapshot.step, snapshot.steps, f"Step {snapshot.step:,} of {snapshot.steps:,}{heat}")
             for element, image in zip(self._pictures, snapshot.v, strict=True):
                 show(element, image)
             if also is not None:
@@ -74,6 +74,8 @@ def watching(visit: Visit) -> None:
         given = ui.radio(kinds, value="given").props("inline dense")
     stage = Stage(visit, "Start", "Chain")
     stage.controls.start.on_click(start)
+    if playground.run.recipe.flows:
+        return  # they are seen when they are done
     ui.label("The first chain on its way").classes("subheading")
     with ui.element("div").classes("moments"):
         moments += [picture(f"Moment {i} of {MOMENTS}") for i in range(1, MOMENTS + 1)]

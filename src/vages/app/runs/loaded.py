@@ -81,6 +81,15 @@ class Run:
         """What its data are called."""
         return told_place(self.recipe.place, self.recipe) if self.other is None else self.other
 
+    @property
+    def told(self) -> str:
+        """What it was trained on and how, in a few words."""
+        if self.recipe.origin is not None:
+            return self.recipe.origin.name
+        if self.recipe.parts is None:
+            return self.recipe.kind
+        return f"{self.settings.data} · {getattr(self.settings, 'method', self.recipe.kind)}"
+
     def on(self, data: str) -> "Run":
         """The run as if these were its data: the name of a set, or a path. Examples of another shape are refused."""
         return replace(self, other=data)

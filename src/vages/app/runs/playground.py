@@ -1,27 +1,30 @@
-"""What `vages explore` shows of a deep run: images, their latents, directions in latent space, chains."""
+"""What `vages explore` shows of a run of images: the images, their latents, directions in latent space, draws."""
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Float32, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Float32, PRNGKeyArray
 from PIL import Image
 
 from vages.app.recipes.chains import chains_of
 from vages.app.runs.loaded import Run
-from vages.app.runs.watching import Chain
+from vages.app.runs.watching import Chain, Flowed
 from vages.data.images import scaled
 from vages.files import decode_image, pixels_of
 from vages.models import EBLVM
 from vages.posteriors import posterior_means
-from vages.samplers import Schedule
+from vages.samplers import Held, Heun, SamplingWarning, Schedule, sample
 from vages.samplers.program import Progress
 from vages.training import seed_keys
 
 Length = Literal["quick", "full"]
 QUICK = 0.2  # of the run's own schedule
+QUICK_FLOW = 0.5  # of the steps of Heun's method
 TOGETHER = 4  # chains that are watched side by side
 DIRECTIONS = 6
 _FOR_DIRECTIONS = 2000  # training images
@@ -46,7 +49,7 @@ class Playground:
 
     run: Run
     model: EBLVM
-    schedules: Mapping[Length, Schedule]
+    schedules: Mapping[Length, Schedule] | Mapping[Length, Heun]
     source: Literal["test", "train"]
     images: Float32[np.ndarray, "n channels height width"]
     labels: np.ndarray | None
@@ -61,19 +64,19 @@ class Playground:
         assert self.directions is not None
         return (h + np.tensordot(amounts * self.directions.deviations, self.directions.axes, axes=1)).astype(h.dtype)
 
-    def given(self, h: np.ndarray, seed: int, length: Length, *, count: int = 1, frames: int = 60) -> Chain:
-        """Chains for p(v | h). With the same seed and count they have the same noise, and differ by h alone."""
+    def given(self, h: np.ndarray, seed: int, length: Length, *, count: int = 1, frames: int = 60) -> Chain | Flowed:
+        """Draws of p(v | h). With the same seed and count they have the same noise, and differ by h alone."""
         rows = np.broadcast_to(h, (count, *h.shape))
         return self._chain(seed, length, count, frames, h=rows)
 
-    def joint(self, seed: int, length: Length, *, frames: int = 60) -> Chain:
-        """Chains for p(v, h), which owe nothing to any image."""
+    def joint(self, seed: int, length: Length, *, frames: int = 60) -> Chain | Flowed:
+        """Draws of p(v, h), which owe nothing to any image."""
         return self._chain(seed, length, TOGETHER, frames)
 
     def completed(
         self, image: np.ndarray, hidden: Bool[np.ndarray, "height width"], seed: int, length: Length, frames: int = 60
-    ) -> Chain:
-        """Chains for the hidden pixels, and h, given the others. They have not seen a hidden pixel."""
+    ) -> Chain | Flowed:
+        """Draws of the hidden pixels, and h, given the others. They have not seen a hidden pixel."""
         if hidden.all() or not hidden.any():
             raise ValueError(
                 f"mask: expected hidden and known pixels, got only {'hidden' if hidden.all() else 'known'}"
@@ -82,13 +85,16 @@ class Playground:
         known = np.where(hidden, np.float32(0.5), image)
         return self._chain(seed, length, TOGETHER, frames, mask=~hidden, known=known)
 
-    def _chain(self, seed: int, length: Length, count: int, frames: int, **given: np.ndarray) -> Chain:
-        return Chain(play_key(seed), self.model, self.schedules[length], count, frames=frames, room=self._room, **given)
+    def _chain(self, seed: int, length: Length, count: int, frames: int, **given: np.ndarray) -> Chain | Flowed:
+        key, schedule = play_key(seed), self.schedules[length]
+        if isinstance(schedule, Heun):
+            return Flowed(lambda: _flowed(key, self.model, count, schedule, **given), schedule.steps)
+        return Chain(key, self.model, schedule, count, frames=frames, room=self._room, **given)
 
     @cached_property
     def _room(self) -> int:
         """The moves of the longest schedule."""
-        return max(len(schedule.moves().drift) for schedule in self.schedules.values())
+        return max(len(one.moves().drift) for one in self.schedules.values() if isinstance(one, Schedule))
 
 
 def play_key(seed: int) -> PRNGKeyArray:
@@ -100,17 +106,43 @@ def playground(run: Run, *, progress: Progress | None = None) -> Playground:
     """Read the run's images, and find the directions of its latents where it has any."""
     splits, labels = run.data.splits, run.data.labels
     source = "test" if len(splits.test) else "train"
-    model, full = chains_of(run.recipe, run.model)
-    _, quick = chains_of(run.recipe.with_(sampling=QUICK * run.settings.sampling), run.model)
+    model, schedules = _flows(run) if run.recipe.flows else _chains(run)
     directions = None
     if run.has_latents:
         some = np.linspace(0, len(splits.train) - 1, min(len(splits.train), _FOR_DIRECTIONS)).astype(int)
         means = posterior_means(run.model, run.posterior, splits.train[some], progress=progress)
         directions = principal_directions(means, DIRECTIONS)
     own_labels = None if labels is None else getattr(labels, source)
-    return Playground(
-        run, model, {"quick": quick, "full": full}, source, getattr(splits, source), own_labels, directions
-    )
+    return Playground(run, model, schedules, source, getattr(splits, source), own_labels, directions)
+
+
+def _chains(run: Run) -> tuple[EBLVM, dict[Length, Schedule]]:
+    """The paper's annealed chains: the model that they are run with, and their schedules."""
+    model, full = chains_of(run.recipe, run.model)
+    _, quick = chains_of(run.recipe.with_(sampling=QUICK * run.settings.sampling), run.model)
+    return model, {"quick": quick, "full": full}
+
+
+def _flows(run: Run) -> tuple[EBLVM, dict[Length, Heun]]:
+    """The same for a noise-conditional model."""
+    full = run.recipe.make_sampler(run.posterior)
+    assert isinstance(full, Heun)
+    return run.model, {"quick": replace(full, steps=max(2, round(QUICK_FLOW * full.steps))), "full": full}
+
+
+def _flowed(
+    key: PRNGKeyArray,
+    model: EBLVM,
+    count: int,
+    heun: Heun,
+    h: np.ndarray | None = None,
+    mask: np.ndarray | None = None,
+    known: np.ndarray | None = None,
+) -> Array:
+    held = None if mask is None or known is None else Held(jnp.asarray(mask), jnp.asarray(known))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)  # the page says it
+        return sample(key, model, count, h=None if h is None else jnp.asarray(h), held=held, sampler=heun).v
 
 
 def principal_directions(means: Float[np.ndarray, "n ..."], count: int) -> Directions:

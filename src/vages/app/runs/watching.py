@@ -1,7 +1,7 @@
-"""Annealed Langevin chains that can be watched while they run, and stopped early."""
+"""Annealed Langevin chains that can be watched while they run, and stopped early; and draws by Heun's method."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from threading import Event
 from typing import NamedTuple
@@ -21,11 +21,11 @@ SLICE = 0.1  # seconds of a stretch, about: how long a stop is waited for
 
 
 class Snapshot(NamedTuple):
-    """All chains after a step: v (n, …), NaN where a chain has diverged, and the temperature just left."""
+    """All chains after a step: v (n, …), NaN where a chain has diverged, and the temperature just left, if any."""
 
     step: int
     steps: int
-    temperature: float
+    temperature: float | None
     v: Float[np.ndarray, "n ..."]
     diverged: Bool[np.ndarray, "n"]
 
@@ -95,3 +95,28 @@ class Chain:
             jax.block_until_ready(chains.state)
             a_step = (time.perf_counter() - began) / stretch
             stretch = max(1, min(longest, 4 * stretch, int(SLICE / a_step)))
+
+
+class Flowed:
+    """Draws by Heun's method, which are quick enough to be seen only when they are done."""
+
+    def __init__(self, draw: Callable[[], Array], steps: int):
+        self._draw, self._steps, self._stopped = draw, steps, Event()
+
+    def stop(self) -> None:
+        """Show nothing."""
+        self._stopped.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody had enough."""
+        return self._stopped.is_set()
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        if self.stopped:
+            return
+        v = np.array(self._draw(), np.float32)
+        lost = ~np.isfinite(v.reshape(len(v), -1)).all(axis=1)
+        v[lost] = np.nan
+        if not self.stopped:
+            yield Snapshot(self._steps, self._steps, None, v, lost)

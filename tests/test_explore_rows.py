@@ -164,7 +164,7 @@ def test_a_walk_ends_at_the_latents_of_the_rows(table, monkeypatch):
         seen.update(given, count=count)
         return sample(key, run.model, DRAWS, sampler=run.recipe.make_sampler()), []
 
-    monkeypatch.setattr("vages.app.runs.vectors.sampled", sampled)
+    monkeypatch.setattr("vages.app.runs.draws.sampled", sampled)
     list(table.walked(0, 1, 0))
     means = posterior_means(table.run.model, table.run.posterior, table.rows[:2])
     assert seen["count"] == STATIONS

@@ -96,9 +96,7 @@ def walk(
     Latents that are no real numbers go by their nearest states. Of a noise-conditional model, the way is that of the
     examples' noise, see `vages.interpolate`.
     """
-    heun = run.recipe.make_sampler(run.posterior)
-    flows = isinstance(heun, Heun)
-    if not (run.has_latents or flows):
+    if not (run.has_latents or _flows(run)):
         raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none to walk in")
     check_bounds(rows=(rows, IMAGES))
     key = _key(run, "interpolation", seed, rows)
@@ -110,15 +108,10 @@ def walk(
     with new_folder(run, "interpolation", out) as folder:
         began = time.perf_counter()
         along, ends = np.linspace(0, 1, rows, dtype=np.float32), np.asarray(train[list(chosen)])
-        if flows:
-            drawn, warned = watched(lambda: interpolate(key, run.model, jnp.asarray(ends), rows, sampler=heun))
-            h, way = drawn.h, "by the noise that Heun's method takes them to"
-            protocol = f"between two training examples, {way}; h is held"
-        else:
-            h, way = latents_between(run, ends, along), "h between their posterior means"
-            drawn, warned = sampled(key, run, rows, h=h)
-            protocol = "v given h on the line between the posterior means of two training examples"
-        arrays = _arrays(drawn.v, h) | {"along": along, "ends": ends}
+        drawn, warned = on_the_way(key, run, ends, along)
+        way = "by the noise that Heun's method takes them to" if _flows(run) else "h between their posterior means"
+        protocol = f"v given h on the way from one training example to another, {way}"
+        arrays = _arrays(drawn.v, drawn.h) | {"along": along, "ends": ends}
         about = _kind(run) | {"training_rows": list(chosen)} | _about(protocol, seed, drawn, warned, began)
         kept = keep(folder, "interpolation", run, arrays, about)
         labels = [f"{share:.2f}" for share in along]
@@ -174,7 +167,19 @@ def check_drawable(run: Run, count: int) -> None:
     check_memory({"draws": 2 * 4 * count * (run.model.v.size + run.model.h.size)}, "ask for fewer")
 
 
-def latents_between(run: Run, ends: np.ndarray, along: np.ndarray) -> Any:
+def on_the_way(key: Any, run: Run, ends: np.ndarray, along: np.ndarray) -> tuple[Samples, list[str]]:
+    """Draws on the way from one example to another, and what the sampler warned of."""
+    if _flows(run):
+        heun = run.recipe.make_sampler(run.posterior)
+        return watched(lambda: interpolate(key, run.model, jnp.asarray(ends), len(along), sampler=heun))
+    return sampled(key, run, len(along), h=_latents_between(run, ends, along))
+
+
+def _flows(run: Run) -> bool:
+    return isinstance(run.recipe.make_sampler(run.posterior), Heun)
+
+
+def _latents_between(run: Run, ends: np.ndarray, along: np.ndarray) -> Any:
     """h on the line between the posterior means of two examples; latents that are no real numbers are rounded."""
     means = posterior_means(run.model, run.posterior, ends)
     return jax.tree.map(jnp.asarray, _nearest(run.model.h, jax.tree.map(lambda x: _between(x, along), means)))

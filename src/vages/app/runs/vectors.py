@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32
 
 from vages.app.report import Extent, grid_points
-from vages.app.runs.draws import check_drawable, latents_between, sampled
+from vages.app.runs.draws import check_drawable, on_the_way, sampled
 from vages.app.runs.loaded import Run
 from vages.app.runs.playground import play_key
 from vages.domains import Binary, Categorical
@@ -126,11 +126,10 @@ class Vectors:
         return Draws(lambda: sampled(play_key(seed), self.run, DRAWS, held=where))
 
     def walked(self, one: int, other: int, seed: int) -> Draws:
-        """Draws of v given h, at stations on the line between the posterior means of two rows."""
+        """Draws of v given h at stations on the way from one row to another."""
         ends = self.rows[[one, other]].reshape(2, *self.run.model.v.shape)
         along = np.linspace(0, 1, STATIONS, dtype=np.float32)
-        between = lambda: latents_between(self.run, ends, along)
-        return Draws(lambda: sampled(play_key(seed), self.run, STATIONS, h=between()))
+        return Draws(lambda: on_the_way(play_key(seed), self.run, ends, along))
 
 
 def vectors(run: Run) -> Vectors:

@@ -71,7 +71,7 @@ def trained(level_weight):
 
 # %% [markdown]
 # The weight of a mode is the mass nearest to its mean, on a grid. log Z is that of the grid: 0 where the model is
-# normalized, as the log-likelihood takes it to be.
+# normalized, as the log-likelihood takes it to be. In the picture every density has the mass 1.
 
 # %%
 points = grid_points(EXTENT, CELLS)
@@ -88,5 +88,5 @@ for name, level_weight in (("score in v alone", 1e-9), ("score in the level too"
     log_z = np.log(mass.sum() * cell)
     likelihood = float(found(test).mean())
     print(f"{name}: weights {(mass / mass.sum()).round(3)}, log-likelihood {likelihood:.3f}, log Z {log_z:.2f}")
-    densities[name] = density.reshape(CELLS, CELLS)
+    densities[name] = (density / np.exp(log_z)).reshape(CELLS, CELLS)
 density_figure(densities, EXTENT).savefig("mode_weights.png", dpi=130)

@@ -194,8 +194,11 @@ def test_a_model_of_noise_levels_is_shown_at_the_lowest(monkeypatch):
     run.__dict__["data"] = data
     assert run.told == "board · a normalized model of points"
     ready = vectors(run)
+    assert isinstance(run.model, vages.NoiseConditionalEBLVM)
+    assert ready.density is not None
     lowest = vages.InContext(run.model, {"sigma": run.model.sigma_min})
-    grid = np.stack(np.meshgrid(*(np.linspace(*ends, 96) for ends in ready.ranges)), -1).reshape(-1, 2)[[5, 5000]]
+    axes = [np.linspace(low, high, 96) for low, high in ready.ranges]
+    grid = np.stack(np.meshgrid(*axes), -1).reshape(-1, 2)[[5, 5000]]
     there = vages.log_density(play_key(0), lowest, run.posterior, jnp.asarray(grid, jnp.float32), samples=20_000)
     shown = ready.density.log.reshape(-1)[[5, 5000]]
     np.testing.assert_allclose(shown, there.value, atol=0.1)

@@ -1,5 +1,7 @@
 """A normalized noise-conditional EBLVM: slopes along the context, the level score, densities that integrate to 1."""
 
+from typing import Literal
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -218,7 +220,7 @@ class GaussianField(eqx.Module):
         return -0.5 * self.gain * size * (1 / shares - 1) * outside_the_ball, jnp.append(jnp.tanh(u), constant)
 
 
-def gaussian(gain, offset, h=None, unit="density"):
+def gaussian(gain, offset, h=None, unit: Literal["density", "score"] = "density"):
     """A normalized model of Gaussian data, with a weak coupling to h where there is one."""
     dtype = jnp.result_type(float)
     readout = eqx.tree_at(

@@ -116,7 +116,7 @@ class Flowed:
         if self.stopped:
             return
         v = np.array(self._draw(), np.float32)
-        lost = ~np.isfinite(v.reshape(len(v), -1)).all(axis=1)
+        lost = np.asarray(~np.isfinite(v.reshape(len(v), -1)).all(axis=1))
         v[lost] = np.nan
         if not self.stopped:
             yield Snapshot(self._steps, self._steps, None, v, lost)

@@ -27,7 +27,6 @@ from vages.training.folder import read_object
 
 ROOT = Path(__file__).parent.parent
 DIGITS, BOARD = ALL["digits"], ALL["board"]
-SMALL = replace(BOARD, width=32, steps=600, batch=64, data="rings")
 GRBM = replace(CHECKERBOARD, steps=4000, evaluate_every=4000)
 
 
@@ -91,7 +90,7 @@ mean_alone = lambda key: {"mean": jnp.zeros(2)}
 
 SICK = {
     "too high a rate, GRBM by DSM": ("loss samples", lambda s: grbm(s, learning_rate=3.0)),
-    "too high a rate, points": ("loss samples", lambda s: replace(SMALL, learning_rate=0.1, seed=s)),
+    "too high a rate, GRBM by KSD": ("loss samples", lambda s: grbm(s, method="ksd", learning_rate=3.0)),
     "too high a rate, own energy": ("loss", lambda s: two(switches, mixture, s, h=3, optimizer=optax.adam(3.0))),
     "the gradient's sign is wrong": ("loss", lambda s: two(bowl, gaussian, s, optimizer=optax.adam(-1e-3))),
     "an energy without normalizer": ("energy", lambda s: two(flat, waves, s)),
@@ -114,7 +113,7 @@ HEALTHY = {
     "checkerboard": lambda s: replace(GRBM, seed=s),
     **{
         f"checkerboard by {one}": (
-            lambda s, one=one: replace(GRBM, method=one, steps=20_000, evaluate_every=20_000, seed=s)
+            lambda s, one=one: replace(GRBM, method=one, steps=10_000, evaluate_every=10_000, seed=s)
         )
         for one in METHODS
     },

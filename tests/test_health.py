@@ -102,6 +102,9 @@ def test_latents_of_examples():
     v, noise = RNG.normal(size=(2, 300))
     joint = lambda h, weight: -0.5 * (v[:, None] - weight * h) ** 2 - 0.5 * h**2
     assert look_at_latents(joint(v + 0.5 * noise, 1.0)) == []
+    blocks = lambda joint: np.stack([joint[i : i + 50, i : i + 50] for i in range(0, 300, 50)])
+    assert look_at_latents(blocks(joint(v + 0.5 * noise, 1.0))) == []
+    assert look_at_latents(blocks(joint(-v + 0.5 * noise, 1.0)))[0].of == "posterior"
     (lagging,) = look_at_latents(joint(-v + 0.5 * noise, 1.0))
     assert (lagging.of, lagging.level) == ("posterior", "warning")
     assert look_at_latents(joint(-v + 0.5 * noise, 1.0), learnt=False) == []

@@ -157,21 +157,22 @@ def look_at_averages(raw: Sequence[np.ndarray], averages: Sequence[np.ndarray]) 
 def look_at_latents(joint: np.ndarray, *, learnt: bool = True) -> list[Finding]:
     """Of log p̃(v_i, h_j), h_j drawn from q for the example j: whether h matters, and a q that is learnt follows v.
 
-    Let s be the standard deviation of what i and j do together to log p̃. With h of the posterior, the mean of i = j
-    is about s² above the others', and its error s / √n: it is judged where that is eight errors or more.
+    It is a matrix, or one for each group of examples (groups, i, j). Let s be the standard deviation of what i and j do
+    together to log p̃. With h of the posterior, the mean of i = j is about s² above the others', and its error s / √n:
+    it is judged where that is six errors or more.
     """
-    n = len(joint)
-    joint = np.asarray(joint, np.float64)
+    joint, size = np.asarray(joint, np.float64), joint.shape[-1]
     if not np.isfinite(joint).all():
         return [Finding("latents", "warning", "log p̃(v, h) is not finite for examples with latents of others")]
-    centred = joint - joint.mean(0) - joint.mean(1)[:, None] + joint.mean()
+    over = lambda axes: joint.mean(axes, keepdims=True)
+    centred = joint - over(-1) - over(-2) + over((-2, -1))
     matters = float(np.sqrt(np.mean(centred**2)))
     if matters < 0.05:
         told = f"latents are unused: which example they are of changes log p̃(v, h) by {matters:.1g} nats"
         return [Finding("latents", "notice", told)]
-    own = np.diag(centred) * n / (n - 1)  # each example's log p̃ with its own h, less that with others
-    error = float(own.std(ddof=1) / math.sqrt(n))
-    if not learnt or matters < 8 / math.sqrt(n) or own.mean() > 3 * error:
+    own = np.diagonal(centred, axis1=-2, axis2=-1) * size / max(size - 1, 1)  # with its own h, less that with others
+    error = float(own.std(ddof=1) / math.sqrt(own.size)) if own.size > 1 else math.inf
+    if not learnt or matters < 6 / math.sqrt(own.size) or own.mean() > 1.5 * error:
         return []
     told = "the posterior lags: h of an example fits it no better than h of others"
     return [Finding("posterior", "warning", f"{told} ({own.mean():.2g} ± {error:.1g} nats); take more steps of it")]

@@ -27,7 +27,8 @@ from vages.training.health import (
 )
 
 _ROWS = 1000  # examples that a baseline is computed of, and that samples are held against
-_PAIRS = {16: 1000, 1000: 250}  # examples whose latents are exchanged, by the size of v up to which so many are
+_LATENTS = {16: 2000, 1000: 250}  # examples whose latents are looked at, by the size of v up to which so many are
+_GROUP = 50  # examples whose latents are exchanged with each other
 _RARELY = 10  # chunks between two looks
 _FAR = 30.0  # times as far from the mean as the examples
 
@@ -51,18 +52,18 @@ class Watch:
 
 def health_of(trained: Trained, samples: np.ndarray | None) -> dict[str, Any]:
     """Findings of the log, of samples where some were drawn, of averages and of latents; and the loss of no model."""
-    baseline = _baseline(trained)
-    exact = isinstance(getattr(trained.recipe.objective, "latents", None), Enumerated)  # else VaES adds its variance
-    judged = baseline if exact else None
-    found = look_at_history(trained.fitted.history, baseline=judged, **_how(trained.recipe))
-    state, stream = trained.fitted.state, trained.data.stream is not None
-    if state.averages is not None:
-        found += look_at_averages(_leaves(state.model), _leaves(state.averages.model))
-    if not stream:
+    state, baseline, judged = trained.fitted.state, _baseline(trained), None
+    found = [] if state.averages is None else look_at_averages(_leaves(state.model), _leaves(state.averages.model))
+    if trained.data.stream is None:
         data = trained.data.of_seed(0).splits.train[:_ROWS]
-        found += look_at_data(data) or ([] if samples is None else look_at_samples(samples, data))
-    if not stream and trained.data.context is None:
-        found += _of_model(trained)
+        found += look_at_data(data) or [
+            *([] if samples is None else look_at_samples(samples, data)),
+            *([] if trained.data.context is not None else _of_model(trained)),
+        ]
+        exact = isinstance(getattr(trained.recipe.objective, "latents", None), Enumerated)
+        unused = any(finding.of == "latents" for finding in found)
+        judged = baseline if exact or unused else None  # else VaES adds its variance to the loss
+    found = look_at_history(trained.fitted.history, baseline=judged, **_how(trained.recipe)) + found
     told = lambda level: [finding.told for finding in found if finding.level == level]
     return {"warnings": told("warning"), "notices": told("notice"), "loss of a score of 0": baseline}
 
@@ -93,23 +94,26 @@ def _of_model(trained: Trained) -> list[Finding]:
     model, posterior = trained.of_seed(0)
     if isinstance(model, NoiseConditionalEBLVM):
         model = InContext(model, {"sigma": max(recipe.noise_std, model.sigma_min)})
-    count = next((count for size, count in _PAIRS.items() if model.v.size <= size), 64)
-    v = jnp.asarray(trained.data.of_seed(0).splits.train[:count])
+    rows = trained.data.of_seed(0).splits.train
+    count = next((count for size, count in _LATENTS.items() if model.v.size <= size), _GROUP)
+    group = min(_GROUP, len(rows))
+    v = jnp.asarray(rows[: min(count, len(rows)) // group * group])
     key = seed_keys(recipe.seeds[:1], "health")[0]
-    joint, far = (np.asarray(x) for x in _joints(key, model, posterior, v))
+    joint, near, far = (np.asarray(x) for x in _joints(key, model, posterior, v, group))
     found = look_at_latents(joint, learnt=has_parameters(posterior)) if model.h.size else []
     if recipe.parts is None and isinstance(model.v, Real):
-        found += look_far_out(np.diag(joint), far)
+        found += look_far_out(near, far)
     return found
 
 
 @eqx.filter_jit
-def _joints(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Array) -> tuple[Array, Array]:
-    """log p̃(v_i, h_j) with h_j drawn for the example j, and log p̃ far out with each example's own h."""
+def _joints(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Array, group: int) -> tuple[Array, Array, Array]:
+    """log p̃(v_i, h_j) in groups (groups, i, j) with h_j drawn for the example j; that of i = j, and of v far out."""
     drawn = infer(model, posterior, v).hard().sample(key, 1)
     h = jax.tree.map(lambda x: x[:, 0], drawn)
     mean = jnp.mean(v, axis=0, keepdims=True)
-    far = mean + _FAR * (v - mean)
-    near, out = (features_of(model, x) for x in (v, far))
-    joint = jax.lax.map(lambda f: jax.vmap(lambda h: model.log_joint(f, h))(h), near)
-    return joint, jax.vmap(model.log_joint)(out, h)
+    near, far = (features_of(model, x) for x in (v, mean + _FAR * (v - mean)))
+    grouped = jax.tree.map(lambda x: x.reshape(len(v) // group, group, *x.shape[1:]), (near, h))
+    pairs = lambda f, h: jax.vmap(lambda f: jax.vmap(lambda h: model.log_joint(f, h))(h))(f)
+    joint = jax.lax.map(lambda both: pairs(*both), grouped)
+    return joint, jax.vmap(model.log_joint)(near, h), jax.vmap(model.log_joint)(far, h)

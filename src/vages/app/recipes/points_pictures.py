@@ -1,6 +1,7 @@
 """First pictures of a normalized model: on the plane its density beside the data's and a GRBM's, samples, the curve."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from vages.app.recipes import grbm
 from vages.app.recipes.grbm_pictures import extent_of, model_density, square
 from vages.app.recipes.trained import Drawn, Trained
 from vages.app.recipes.training import train
-from vages.app.report import curves_figure, density_figure, grid_points, scatter_figure
+from vages.app.report import Extent, curves_figure, density_figure, grid_points, scatter_figure
 from vages.app.settings import CHECKERBOARD
 from vages.data import TOYS
 from vages.evaluation import Density, log_density
@@ -36,13 +37,23 @@ def one_pass(key: PRNGKeyArray, model: Any, posterior: Any, v: np.ndarray, sampl
 
 def draw(trained: Trained, visible: bool = False) -> Drawn:
     """On the plane: densities, and samples by Heun's method; else the curve alone."""
-    settings, test = trained.settings, trained.data.splits.test
-    key = seed_keys((settings.seed,), "samples")[0]
-    with warnings.catch_warnings():
+    test, key = trained.data.splits.test, seed_keys((trained.settings.seed,), "samples")[0]
+    with warnings.catch_warnings(), ThreadPoolExecutor(1) as another:  # compiling takes one core
         warnings.simplefilter("ignore", SamplingWarning)  # the result says it
-        drawn = sample(key, trained.model, DRAWN, sampler=trained.recipe.make_sampler(trained.posterior))
-    told: dict[str, Any] = {"lost samples": {"count": drawn.diverged, "of": DRAWN}}
-    pictures: dict[str, Any] = {}
+        heun = trained.recipe.make_sampler(trained.posterior)
+        drawing = another.submit(sample, key, trained.model, DRAWN, sampler=heun)
+        pictures, told = _densities(trained, jax.random.fold_in(key, 1))
+        drawn = drawing.result()
+    told["lost samples"] = {"count": drawn.diverged, "of": DRAWN}
+    if trained.model.v.shape == (2,):
+        sets = {"test data": test[:DRAWN], "samples": np.asarray(drawn.v)}
+        pictures["samples"] = scatter_figure(sets, _extent(trained))
+    return Drawn(pictures, told, np.asarray(drawn.v))
+
+
+def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The curve, and on the plane the densities; and what is told of them."""
+    settings, told, pictures = trained.settings, {}, {}
     toy = TOYS.get(settings.data)
     ceiling = None if "data_log_likelihood" not in trained.tested else float(trained.tested["data_log_likelihood"])
     steps, values = trained.fitted.curve("test_log_likelihood")
@@ -52,9 +63,8 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
             {"one pass": (steps, values[:, None])}, "test log likelihood", ceiling=labelled
         )
     if trained.model.v.shape == (2,):
-        extent = extent_of(test) if toy is None else toy.bounds
-        points = grid_points(extent)
-        found = one_pass(jax.random.fold_in(key, 1), trained.model, trained.posterior, points, PICTURED)
+        points = grid_points(_extent(trained))
+        found = one_pass(key, trained.model, trained.posterior, points, PICTURED)
         densities = {f"this model: {_nats(trained.tested['test_log_likelihood'])}": square(np.exp(found.value))}
         if toy is not None and toy.log_density is not None:
             densities = {f"data: {_nats(ceiling)}": square(np.exp(toy.log_density(points))), **densities}
@@ -62,9 +72,13 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
             likelihood = float(np.mean(beside.tested["test_log_likelihood"]))
             densities[f"the paper's GRBM: {_nats(likelihood)}"] = model_density(beside.of_seed(0)[0], points)
             told["test log-likelihood of the paper's GRBM"] = likelihood
-        pictures["density"] = density_figure(densities, extent)
-        pictures["samples"] = scatter_figure({"test data": test[:DRAWN], "samples": np.asarray(drawn.v)}, extent)
-    return Drawn(pictures, told, np.asarray(drawn.v))
+        pictures["density"] = density_figure(densities, _extent(trained))
+    return pictures, told
+
+
+def _extent(trained: Trained) -> Extent:
+    toy = TOYS.get(trained.settings.data)
+    return extent_of(trained.data.splits.test) if toy is None else toy.bounds
 
 
 def _nats(value: Any) -> str:

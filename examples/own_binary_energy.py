@@ -6,6 +6,7 @@ vages sample RUN --recipe own_binary_energy.py          also evaluate, embed, in
 
 from dataclasses import dataclass
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,7 +53,10 @@ def energy(params, v, h):
 
 
 def build(key, settings, data):
-    """The model before training, and a posterior that is wrong: it takes the switches to be independent given v."""
+    """The model before training, and a posterior that is wrong: it takes the switches to be independent given v.
+
+    Its network has a hidden layer: logits that are linear in v fall behind as the noise level falls, and training ends.
+    """
     for_model, for_posterior = jax.random.split(key)
     params = {
         "patterns": jax.random.normal(for_model, (SIZE, SWITCHES)),
@@ -61,7 +65,8 @@ def build(key, settings, data):
         "log_std": jnp.zeros(()),
     }
     model = vages.EnergyModel(energy, params, v=vages.Real(SIZE), h=vages.Binary(SWITCHES))
-    return model, vages.BernoulliPosterior.linear(for_posterior, SIZE, SWITCHES)
+    network = eqx.nn.MLP(SIZE, SWITCHES, 64, 1, activation=jax.nn.silu, key=for_posterior)
+    return model, vages.BernoulliPosterior(network)
 
 
 def learner(settings):

@@ -6,6 +6,11 @@ from contextlib import contextmanager
 import pytest
 
 
+def without_progress(err: str) -> str:
+    """What stands on standard error beside the lines of progress, `20/100  …`."""
+    return "".join(line for line in err.splitlines(keepends=True) if not re.match(r"\d+/\d+  ", line))
+
+
 @contextmanager
 def refused(name: str, got: object = "", kind: type[Exception] | tuple[type[Exception], ...] = ValueError):
     """The block raises `kind` with one line about the argument: `name: expected …, got <got>`.

@@ -427,9 +427,9 @@ def test_the_command_resumes_and_extends(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         training, "ProgressBar", lambda *steps, **how: bars.append((*steps, how)) or ProgressBar(*steps)
     )
-    cli.train(steps=20, posterior_steps=1, out=Path("run"))
+    cli.train("checkerboard", steps=20, posterior_steps=1, out=Path("run"))
     cli.train(resume=Path("run"), steps=40)
-    cli.train(steps=40, posterior_steps=1, out=Path("straight"))
+    cli.train("checkerboard", steps=40, posterior_steps=1, out=Path("straight"))
     how = {"visible": True, "lines": True}
     assert bars == [(steps, how | {"done": done}) for steps, done in ((20, 0), (40, 20), (40, 0))]
     results = [json.loads(Path(name, "result.json").read_text()) for name in ("run", "straight")]

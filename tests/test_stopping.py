@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 import test_resume
 from compiling import compile_in_haste
+from errors import without_progress
 from test_resume import server  # noqa: F401
 from vages.app import cli
 from vages.app.cli.exit_status import Status, line_of, status_of
@@ -108,7 +109,7 @@ def test_the_command_says_which_signal_and_how_to_go_on(server, tmp_path, number
     assert process.exitcode == STATUSES[number]
     newest = checkpoints(path / "checkpoints")[-1]
     step = step_of(newest)
-    line = said.read_text()
+    line = without_progress(said.read_text())
     assert line.startswith(f"vages: stopped by {signal.Signals(number).name}; ")
     assert line.count("\n") == 1
     for fact in (f" iteration {step} of 1000000000,", f" {newest};", f" vages train --resume '{path}' "):
@@ -218,7 +219,7 @@ def main(monkeypatch, capsys, *words):
     monkeypatch.setattr(sys, "argv", ["vages", *map(str, words)])
     with pytest.raises(SystemExit) as stop:
         cli.main()
-    return stop.value.code, capsys.readouterr().err
+    return stop.value.code, without_progress(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -25,7 +25,6 @@ def run(tmp_path_factory):
         patch.setattr(points_pictures, "GRBM_STEPS", 20)
         patch.setattr(points_pictures, "DRAWN", 20)
         patch.setattr(points_pictures, "SAMPLES", 4)
-        patch.setattr(points_pictures, "PICTURED", 4)
         patch.setattr(points, "SAMPLES", 4)
         run_recipe(as_recipe(SMALL), folder)
     return folder

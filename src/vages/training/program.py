@@ -91,15 +91,15 @@ def compile_chunk(
 def check_step(learner: Learner, state: LearnerState, batch: Batch, *, many: bool, whole: bool) -> None:
     """Raise, from shapes alone, where the context of a batch does not fit model and posterior.
 
-    With `whole`, raise all that a step on the batch would raise: it is traced, as the first chunk is again. That is
-    worth it where a folder is about to be written.
+    With `whole`, raise all that a step on the batch would raise: it is traced, which the first chunk then need not be.
+    That is worth it where a folder is about to be written.
     """
     cut = lambda drop: lambda x: jax.ShapeDtypeStruct(x.shape[drop:], x.dtype) if hasattr(x, "shape") else x
     state = jax.tree.map(cut(int(many)), state)
     if batch.context is not None:
         check_contract(state.model, state.posterior, jax.tree.map(cut(1), batch.context))
     if whole:
-        eqx.filter_eval_shape(learner.step, jax.random.key(0), state, batch)
+        split_step(learner, state, batch, jax.random.key(0))
 
 
 def split_step(learner: Learner, state: LearnerState, batch: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
@@ -108,9 +108,16 @@ def split_step(learner: Learner, state: LearnerState, batch: Any, key: PRNGKeyAr
     `params` are the arrays of the state. State and batch may be of shapes alone (`jax.ShapeDtypeStruct`).
     """
     params, static = eqx.partition(state, lambda x: eqx.is_array(x) or isinstance(x, jax.ShapeDtypeStruct))
+    leaves, tree = jax.tree.flatten(static)
+    return hoist(_step(learner, tuple(leaves), tree), key, params, batch)
+
+
+@lru_cache(maxsize=4)  # a step is traced once for all that look at it: a sizes' estimate, a check, and the program
+def _step(learner: Learner, leaves: tuple[Any, ...], tree: Any) -> Any:
+    static = jax.tree.unflatten(tree, leaves)
 
     def step(key: PRNGKeyArray, params: Any, batch: Batch) -> tuple[Any, Metrics]:
         after, metrics = learner.step(key, eqx.combine(params, static), batch)
         return eqx.filter(after, eqx.is_array), metrics
 
-    return hoist(step, key, params, batch)
+    return jax.jit(step)

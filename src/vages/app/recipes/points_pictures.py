@@ -23,16 +23,22 @@ from vages.samplers import SamplingWarning, sample
 from vages.training import seed_keys
 
 SAMPLES = 64  # of q, for each log p(v)
-PICTURED = 16  # for those of a picture
+_BLOCK = 1000  # points of one call: all calls are one program
 DRAWN = 5000
 GRBM_STEPS = 10_000  # of the model beside it: there is hardly anything to gain after that
 
 _log_density = eqx.filter_jit(log_density)
 
 
-def one_pass(key: PRNGKeyArray, model: Any, posterior: Any, v: np.ndarray, samples: int = 0) -> Density:
+def one_pass(key: PRNGKeyArray, model: Any, posterior: Any, v: np.ndarray) -> Density:
     """log p(v) at the lowest level, from the energy alone."""
-    return _log_density(key, model, posterior, jnp.asarray(v), samples=samples or SAMPLES)
+    block, found = min(_BLOCK, len(v)), []
+    for i, first in enumerate(range(0, len(v), block)):
+        rows = np.minimum(np.arange(first, first + block), len(v) - 1)
+        key_of_block = jax.random.fold_in(key, i)
+        found.append(_log_density(key_of_block, model, posterior, jnp.asarray(v[rows]), samples=SAMPLES))
+    whole = (jnp.concatenate(parts)[: len(v)] for parts in zip(*(each[:3] for each in found), strict=True))
+    return Density(*whole, *found[0][3:])
 
 
 def draw(trained: Trained, visible: bool = False) -> Drawn:
@@ -64,7 +70,7 @@ def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dic
         )
     if trained.model.v.shape == (2,):
         points = grid_points(_extent(trained))
-        found = one_pass(key, trained.model, trained.posterior, points, PICTURED)
+        found = one_pass(key, trained.model, trained.posterior, points)
         densities = {f"this model: {_nats(trained.tested['test_log_likelihood'])}": square(np.exp(found.value))}
         if toy is not None and toy.log_density is not None:
             densities = {f"data: {_nats(ceiling)}": square(np.exp(toy.log_density(points))), **densities}

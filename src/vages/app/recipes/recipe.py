@@ -194,7 +194,11 @@ class Recipe:
         return made
 
     def make_learner(self) -> Learner:
-        """The learner of these settings."""
+        """The learner of these settings, always the same one: what is compiled for it is kept with it."""
+        return self._learner
+
+    @cached_property
+    def _learner(self) -> Learner:
         learner = self.learner if isinstance(self.learner, Learner) else self.learner(self.settings)
         check_kind("learner", learner, Learner, "a Learner", "return vages.Learner(objective, optimizer)")
         return learner
@@ -209,7 +213,8 @@ class Recipe:
         """The recipe with the settings that its data decide."""
         if self.parts is None or self.parts.settle is None:
             return self
-        return self.parts.of(self.parts.settle(data))
+        settings = self.parts.settle(data)
+        return self if settings == self.settings else self.parts.of(settings)
 
     @property
     def annealed(self) -> Annealed | None:

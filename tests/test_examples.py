@@ -4,7 +4,10 @@ import re
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
+
+from vages.data import Splits, load_digits
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SIZES = {  # of each example: what is made smaller, the pictures it draws, and what it prints
@@ -15,6 +18,11 @@ SIZES = {  # of each example: what is made smaller, the pictures it draws, and w
     "other_libraries": ({"STEPS": 100, "FLOW_EPOCHS": 1}, [], r"flowjax: log p̃ − log flow is \d"),
     "own_objective": ({"STEPS": 20}, [], r"clipped DSM: DSM loss by the exact score \d"),
     "mode_weights": ({"STEPS": 40, "CELLS": 20}, ["mode_weights.png"], r"level too: weights \[0\.\d+ "),
+    "one_pass_likelihood": (
+        {"STEPS": 20, "BATCH": 32, "WIDTH": 16, "TEST": 10, "PROBES": 1},
+        [],
+        r"one pass less ODE -?\d+\.\d+ ± \d",
+    ),
     "own_loop": ({"STEPS": 200, "BLOCK": 100}, [], r"log-likelihood -\d+\.\d{3}; of the best Gaussian -\d+\.\d{3}"),
 }
 
@@ -32,6 +40,10 @@ def test_an_example_runs(name, tmp_path, monkeypatch, capsys):
     if name == "other_libraries":
         pytest.importorskip("diffrax")
         pytest.importorskip("flowjax")
+    if name == "one_pass_likelihood":  # with digits of the package in the place of MNIST
+        images = load_digits()
+        larger = images._replace(splits=Splits(*(np.kron(part, np.ones((4, 4))) for part in images.splits)))
+        monkeypatch.setattr("vages.data.load_mnist", lambda: larger)
     source = (EXAMPLES / f"{name}.py").read_text()
     for constant, value in smaller.items():
         source, found = re.subn(rf"^{constant} = [\d_.]+", f"{constant} = {value}", source, flags=re.M)

@@ -290,6 +290,25 @@ def test_command(grbm, monkeypatch, capsys):
         evaluate(str(path), measure="images")
 
 
+def test_other_data_by_the_command(grbm, tmp_path, monkeypatch, capsys):
+    path = shutil.copytree(grbm[0], tmp_path / "run", ignore=shutil.ignore_patterns("evaluation-*"))
+    monkeypatch.chdir(tmp_path)
+    np.save("far.npy", np.full((40, 2), 30.0))
+    common = {"measure": "ood", "examples": 40}
+    assert evaluate(str(path), ood=("rings", "far.npy"), **common, json=True) == 0
+    told = json.loads(capsys.readouterr().out)["model"]
+    rows = {row["name"]: row for row in told["rows"]}
+    assert rows["AUROC of log p̃, far.npy"]["value"] == 1
+    assert json.loads((path / "evaluation-1" / "result.json").read_text()) == told
+    with refused("ood", got="none"):
+        evaluate(str(path), measure="ood")
+    with refused("ood", got="far.npy"):
+        evaluate(str(path), measure="images", ood=("far.npy",))
+    with refused("examples", got=3):
+        evaluate(str(path), measure="ood", ood=("noise",), examples=3)
+    assert not (path / "evaluation-2").exists()
+
+
 def test_a_likelihood_that_is_not_estimated_says_why():
     model = vages.GRBM.init(jax.random.key(0), assessment.LONG + 1, 2)
     v = jnp.zeros((3, assessment.LONG + 1))

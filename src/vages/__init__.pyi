@@ -39,6 +39,7 @@ from .evaluation import LogPartition as LogPartition
 from .evaluation import MLPCritic as MLPCritic
 from .evaluation import VariationalScore as VariationalScore
 from .evaluation import ais as ais
+from .evaluation import auroc as auroc
 from .evaluation import bits_per_dim as bits_per_dim
 from .evaluation import fid as fid
 from .evaluation import fisher_divergence as fisher_divergence
@@ -50,11 +51,13 @@ from .evaluation import level_normalizers as level_normalizers
 from .evaluation import log_density as log_density
 from .evaluation import log_likelihood as log_likelihood
 from .evaluation import log_partition as log_partition
+from .evaluation import out_of_distribution as out_of_distribution
 from .evaluation import posterior_gap as posterior_gap
 from .evaluation import reverse_ais as reverse_ais
 from .evaluation import score as score
 from .evaluation import score_matching_loss as score_matching_loss
 from .evaluation import sliced_score_matching_loss as sliced_score_matching_loss
+from .evaluation import typicality as typicality
 from .models import EBLVM as EBLVM
 from .models import EBM as EBM
 from .models import GRBM as GRBM

@@ -1,10 +1,11 @@
 """Datasets as arrays."""
 
-from vages.data.arrays import load_array, load_labels, load_splits
+from vages.data.arrays import load_array, load_labels, load_splits, load_test_rows
 from vages.data.batches import Batches
 from vages.data.catalogue import Dataset, datasets
 from vages.data.celeba import celeba_folder, load_celeba
 from vages.data.cifar10 import cifar10_folder, load_cifar10
+from vages.data.converted_images import convert_images, load_converted_images
 from vages.data.digits import load_digits
 from vages.data.fetching import fetch
 from vages.data.folder import data_folder
@@ -27,6 +28,7 @@ __all__ = [
     "Toy",
     "celeba_folder",
     "cifar10_folder",
+    "convert_images",
     "data_folder",
     "datasets",
     "fetch",
@@ -34,6 +36,7 @@ __all__ = [
     "load_array",
     "load_celeba",
     "load_cifar10",
+    "load_converted_images",
     "load_digits",
     "load_freyface",
     "load_image_archive",
@@ -43,6 +46,7 @@ __all__ = [
     "load_labels",
     "load_mnist",
     "load_splits",
+    "load_test_rows",
     "load_toy",
     "mnist_folder",
     "split",

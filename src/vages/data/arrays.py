@@ -58,6 +58,19 @@ def load_splits(path: str | Path, seed: int, validation: float = 0.1, test: floa
     return splits
 
 
+def load_test_rows(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
+    """All rows of a file's one array, or those of `test` where it holds three sets; labels are left alone."""
+    path = Path(path)
+    arrays = {name: array for name, array in read_arrays(path).items() if name not in _LABELS}
+    if len(arrays) != 1 and set(arrays) != set(Splits._fields):
+        raise ValueError(
+            f"{path}: expected one array, or the three {list_of(Splits._fields)}, got {list_of(arrays)}; "
+            "rename or remove"
+        )
+    name = "test" if len(arrays) == 3 else next(iter(arrays))
+    return _examples(f"{path}, array {name!r}" if name else str(path), arrays[name])
+
+
 def load_labels(path: str | Path, seed: int, validation: float = 0.1, test: float = 0.1) -> Labels:
     """The labels in a .npz file, divided as `load_splits` divides the examples: a context for `Batch`.
 

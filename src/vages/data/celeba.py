@@ -1,11 +1,9 @@
 """CelebA: faces of celebrities, aligned, cropped to a square around the face."""
 
-from functools import partial
 from math import ceil, floor
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import UInt8
 from PIL import Image
 
 from vages.data.decoding import decode_all
@@ -30,14 +28,20 @@ def load_celeba(folder: Path | None = None, size: int = 64) -> Images:
 
     The last 5 % by name are for test and the 5 % before them for validation; there are no labels.
     """
+    files = celeba_files(folder)
+    pixels = decode_all(files, lambda path: (path.name, pixels_of(read_face(path, size))), str(files[0].parent))
+    return Images(Splits(*map(scaled, np.split(pixels, celeba_bounds(len(pixels))))), None)
+
+
+def celeba_files(folder: Path | None = None) -> list[Path]:
+    """The files of the images, sorted by name."""
     folder = celeba_folder() if folder is None else folder
     if folder is None:
         raise FileNotFoundError(
             f"CelebA: expected a folder img_align… in {data_folder() / 'celeba'}, got none; put img_align_celeba "
             "there or set VAGES_DATA"
         )
-    pixels = decode_all(image_files(folder, MAX_MEMBERS), partial(_face, size=size), str(folder))
-    return Images(Splits(*map(scaled, np.split(pixels, celeba_bounds(len(pixels))))), None)
+    return sorted(image_files(folder, MAX_MEMBERS), key=lambda path: path.name)
 
 
 def celeba_bounds(rows: int) -> tuple[int, int]:
@@ -46,7 +50,8 @@ def celeba_bounds(rows: int) -> tuple[int, int]:
     return rows - 2 * held_out, rows - held_out
 
 
-def _face(path: Path, size: int) -> tuple[str, UInt8[np.ndarray, "3 size size"]]:
+def read_face(path: Path, size: int) -> Image.Image:
+    """The square around a face, scaled to `size`."""
     image = decode_image(read_bytes(path, MAX_IMAGE_BYTES), str(path)).convert("RGB")
     side = image.width * _CROP / _WIDTH
     if side > image.height:
@@ -55,4 +60,4 @@ def _face(path: Path, size: int) -> tuple[str, UInt8[np.ndarray, "3 size size"]]
     x, y = floor(left), floor(top)  # whole pixels are cut out, so that none outside them has a part in the rest
     cut = image.crop((x, y, ceil(left + side), ceil(top + side)))
     box = left - x, top - y, left - x + side, top - y + side
-    return path.name, pixels_of(cut.resize((size, size), Image.Resampling.BILINEAR, box))
+    return cut.resize((size, size), Image.Resampling.BILINEAR, box)

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float32
 from PIL import Image
 
 from vages.data.arrays import list_of, read_arrays
@@ -36,16 +37,33 @@ def load_image_array(path: Path, seed: int) -> Images:
     An array has the shape (n, height, width), (n, channels, height, width) or (n, height, width, channels) with 1 or
     3 channels, and holds uint8 from 0 to 255, or floats or booleans from 0 to 1.
     """
-    arrays = read_arrays(path)
+    arrays = read_image_arrays(path)
     if len(arrays) == 1:
-        return _divided(_as_images(str(path), *arrays.values()), seed, path)
-    if set(arrays) != set(Splits._fields):
-        raise BadFile(f"{path}: expected one array, or {list_of(Splits._fields)}, got {list_of(arrays)}; rename them")
-    splits = Splits(*(_as_images(f"{path}, array {name!r}", arrays[name]) for name in Splits._fields))
+        return _divided(*arrays.values(), seed, path)
+    splits = Splits(**arrays)
     shapes = [part.shape[1:] for part in splits]
     if shapes.count(shapes[0]) != 3:
         raise BadFile(f"{path}: expected images of one shape, got {', '.join(map(str, shapes))}; reshape them")
     return Images(splits, None)
+
+
+def read_image_arrays(path: Path) -> dict[str, Float32[np.ndarray, "n channels height width"]]:
+    """The images in a .npy or .npz file as they are described above: one array, or the three by their names."""
+    arrays = read_arrays(path)
+    if len(arrays) == 1:
+        return {name: _as_images(str(path), array) for name, array in arrays.items()}
+    if set(arrays) != set(Splits._fields):
+        raise BadFile(f"{path}: expected one array, or {list_of(Splits._fields)}, got {list_of(arrays)}; rename them")
+    return {name: _as_images(f"{path}, array {name!r}", arrays[name]) for name in Splits._fields}
+
+
+def in_the_middle(image: Image.Image, width: int, height: int) -> Image.Image:
+    """The largest part in the middle with these proportions, scaled to this size by the bilinear filter."""
+    cut_width = min(image.width, max(1, round(image.height * width / height)))
+    cut_height = min(image.height, max(1, round(image.width * height / width)))
+    left, top = (image.width - cut_width) // 2, (image.height - cut_height) // 2
+    cut = image.crop((left, top, left + cut_width, top + cut_height))
+    return cut.resize((width, height), Image.Resampling.BILINEAR)
 
 
 def _of_path(path: Path, resize: int | None, folder: Path) -> tuple[str, np.ndarray]:
@@ -58,12 +76,7 @@ def _of_member(member: tuple[str, bytes], resize: int | None, archive: Path) -> 
 
 def _pixels(content: bytes, name: str, resize: int | None) -> np.ndarray:
     image = decode_image(content, name)
-    if resize is not None:
-        side = min(image.size)
-        left, top = (image.width - side) // 2, (image.height - side) // 2
-        square = image.crop((left, top, left + side, top + side))
-        image = square.resize((resize, resize), Image.Resampling.BILINEAR)
-    return pixels_of(image)
+    return pixels_of(image if resize is None else in_the_middle(image, resize, resize))
 
 
 def _as_images(name: str, array: np.ndarray) -> np.ndarray:

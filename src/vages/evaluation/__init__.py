@@ -16,6 +16,7 @@ from vages.evaluation.learned_stein import learned_stein_test
 from vages.evaluation.likelihood import Likelihood, log_likelihood
 from vages.evaluation.nearest import Nearness, nearness
 from vages.evaluation.normalization import LevelNormalizer, level_normalizers
+from vages.evaluation.out_of_distribution import OutOfDistribution, auroc, out_of_distribution, typicality
 from vages.evaluation.partition import LogPartition, log_partition
 from vages.evaluation.pixels import Grey, as_pixels
 from vages.evaluation.posterior_gap import PosteriorGap, kl_divergence, posterior_gap
@@ -47,6 +48,7 @@ __all__ = [
     "MLPCritic",
     "Moments",
     "Nearness",
+    "OutOfDistribution",
     "PosteriorGap",
     "Probe",
     "Score",
@@ -55,6 +57,7 @@ __all__ = [
     "VariationalScore",
     "ais",
     "as_pixels",
+    "auroc",
     "bits_per_dim",
     "cache_key",
     "extrapolate",
@@ -82,10 +85,12 @@ __all__ = [
     "median_distance",
     "metric_name",
     "nearness",
+    "out_of_distribution",
     "posterior_gap",
     "reverse_ais",
     "score",
     "score_batch",
     "score_matching_loss",
     "sliced_score_matching_loss",
+    "typicality",
 ]

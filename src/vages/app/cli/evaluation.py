@@ -2,7 +2,8 @@
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -18,7 +19,13 @@ Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", he
 File = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 Protocol = Literal["paper", "unconditional"]
 Grey = Literal["refuse", "replicate"]
-Measure = Literal["model", "images", "both"]
+Measure = Literal["model", "images", "both", "ood"]
+Ood = Annotated[
+    tuple[str, ...], tyro.conf.UseAppendAction, given("NAME|FILE|FOLDER|noise|constant", "none; may be repeated")
+]
+
+
+Stage = Callable[[Any], Any]  # of a function that shows progress, an Assessment
 
 
 class Section(NamedTuple):
@@ -37,8 +44,9 @@ def evaluate(
     count: Annotated[int | None, given("INT", "10,000 of a run, else all images")] = None,
     protocol: Protocol = "paper",
     sampling: Sampling = None,
-    examples: int = 1000,
-    noise: Annotated[float | None, given("FLOAT", "that of the run's training")] = None,
+    ood: Ood = (),
+    examples: Annotated[int | None, given("INT", "1,000; 200 of large images on a CPU for --ood")] = None,
+    noise: Annotated[float | None, given("FLOAT", "that of the run's training; for --ood, the lowest level")] = None,
     seed: int = 0,
     raw: bool = False,
     grey: Grey = "refuse",
@@ -51,7 +59,8 @@ def evaluate(
 
     Of a run: log-likelihood where it can be had, score matching loss, Fisher divergence, a Stein test with its p-value,
     the gap of the posterior and what it means for the gradients; written to RUN/evaluation-NUMBER with a figure. Of the
-    samples of a deep run: FID and KID, if the network for it is there (vages inception).
+    samples of a deep run: FID and KID, if the network for it is there (vages inception). With --ood, how well log p(v)
+    tells other data from the run's own: AUROC of log p(v) and of typicality.
 
     Images are a run (its samples), a set or a split of one (cifar10, cifar10:test), a folder of images, a .npy or .npz
     file, or saved statistics (.safetensors). A number's name says of how many images it is; beside it stand its
@@ -59,15 +68,16 @@ def evaluate(
 
     Args:
         source: a run, or images to judge.
-        measure: of a run, the model, its images, or both, the images only where they can be judged.
+        measure: of a run, the model, its images, or both, the images only where they can be judged; ood is --ood alone.
         data: other data in the place of the run's own; the results say so. Without it, a run whose own data are not
             found, or have changed, is refused.
         against: the images to judge by.
         count: how many images; of a set, a random choice.
         protocol: h of a run: the posterior means of random training images, the paper's way, or drawn with the image.
         sampling: length of the sampler's schedule; 1 is the paper's 2,700 steps.
+        ood: other data: a set (mnist), a folder or file of images of any size, a file of rows, noise or constant.
         examples: how many examples the model is held against.
-        noise: standard deviation of the noise on them.
+        noise: standard deviation of the noise on them; for --ood, also the level of a noise-conditional model.
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
         grey: what to do with grey images: refuse them, or replicate their channel.
@@ -86,7 +96,9 @@ def evaluate(
 
         run = is_run(source)
         check_seed(seed)
-        sizes = Sizes(examples=examples)
+        sizes = Sizes() if examples is None else Sizes(examples=examples)
+        if measure == "ood" and not ood:
+            raise ValueError("ood: expected other data, got none; name them with --ood mnist, say")
         if noise is not None:
             check_noise(noise)
         if save is not None:
@@ -107,11 +119,12 @@ def evaluate(
             "grey": None if grey == "refuse" else grey,
             "save": save,
         }
-        of_model = {"examples": None if examples == 1000 else examples, "noise": noise}
+        of_model = {"examples": examples, "noise": noise, "ood": ", ".join(ood) or None}
         _refuse(left_out, of_images)
         if not run:
             _refuse(
-                f"{source} is no run", of_model | {"measure": "model" if measure == "model" else None, "data": data}
+                f"{source} is no run",
+                of_model | {"measure": measure if measure in ("model", "ood") else None, "data": data},
             )
         elif measure == "images":
             _refuse("--measure images leaves the model out", of_model)
@@ -122,7 +135,9 @@ def evaluate(
         loaded = _loaded(Path(source), measure, data, raw, own) if run else None
         judge = judge_of(source, against, how, loaded) if left_out is None else None
         if run and measure != "images":
-            sections["model"] = _assessed(loaded, sizes, noise, seed)
+            stages = () if measure == "ood" else (_assessment(loaded, sizes, noise, seed),)
+            stages += (_out_of_distribution(loaded, ood, examples, noise, seed),) if ood else ()
+            sections["model"] = _assessed(loaded, *stages)
         if judge is not None:
             with bar() as progress:
                 quality, statistics = judge(lambda name, done, total: progress(done, total))
@@ -165,11 +180,33 @@ def _loaded(path: Path, measure: Measure, data: str | None, raw: bool, own: Own)
     return run if data is None else run.on(data)
 
 
-def _assessed(run: Any, sizes: Any, noise: float | None, seed: int) -> Section:
-    from vages.app.runs import assess, keep_assessment
+def _assessment(run: Any, sizes: Any, noise: float | None, seed: int) -> Stage:
+    from vages.app.runs import assess
 
-    with bar() as progress:
-        assessment = assess(run, sizes=sizes, noise=noise, seed=seed, progress=progress)
+    return lambda progress: assess(run, sizes=sizes, noise=noise, seed=seed, progress=progress)
+
+
+def _out_of_distribution(
+    run: Any, names: tuple[str, ...], examples: int | None, noise: float | None, seed: int
+) -> Stage:
+    """Other data are read here, before anything is computed."""
+    from vages.app.runs import assess_ood, examples_for, load_others
+
+    count = examples_for(run, examples)
+    others = load_others(run, names, count, seed)
+    return lambda progress: assess_ood(run, others, examples=count, noise=noise, seed=seed, progress=progress)
+
+
+def _assessed(run: Any, *stages: Stage) -> Section:
+    """The rows of all stages, kept in one folder."""
+    from vages.app.runs import keep_assessment
+
+    found = []
+    for stage in stages:
+        with bar() as progress:
+            found.append(stage(progress))
+    rows, minutes = [row for one in found for row in one.rows], sum(one.minutes for one in found)
+    assessment = replace(found[0], rows=rows, minutes=minutes)
     folder = keep_assessment(run, assessment)
     shown = f"vages report {shlex.quote(str(run.path))}"
     return Section(assessment.record(), [*assessment.table(), ("kept in", "", str(folder)), ("on its page", "", shown)])

@@ -16,8 +16,8 @@ def why_unjudged(source: str, measure: str, grey: str, own: Own = Own()) -> str 
     """Why no images are judged, if none are."""
     if not is_run(source) or measure == "images":
         return None
-    if measure == "model":
-        return "--measure model judges no images"
+    if measure in ("model", "ood"):
+        return f"--measure {measure} judges no images"
     from vages.app.runs import load_run, recipe_of
     from vages.evaluation import inception_file
 

@@ -7,6 +7,7 @@ from vages.app.runs.gallery import hidden_pixels, inpaint, interpolate, sample_i
 from vages.app.runs.image_quality import evaluate_images, evaluate_run
 from vages.app.runs.kept import Kept
 from vages.app.runs.loaded import Run, load_run
+from vages.app.runs.out_of_distribution import assess_ood, examples_for, load_others
 from vages.app.runs.quality import Quality
 from vages.app.runs.reports import build_report, write_report
 from vages.app.runs.train import run_recipe
@@ -18,15 +19,18 @@ __all__ = [
     "Run",
     "Sizes",
     "assess",
+    "assess_ood",
     "build_report",
     "config_of",
     "embed",
     "evaluate_images",
     "evaluate_run",
+    "examples_for",
     "hidden_pixels",
     "inpaint",
     "interpolate",
     "keep_assessment",
+    "load_others",
     "load_run",
     "recipe_of",
     "run_recipe",

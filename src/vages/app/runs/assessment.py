@@ -151,7 +151,7 @@ def assess(
     mixing, trace = mixing_rows(jax.random.key(seed), subject.model)
     rows += mixing
     minutes = (time.perf_counter() - began) / 60
-    examples = len(_held_out(jax.random.key(0), subject.splits, sizes.examples))
+    examples = len(held_out(jax.random.key(0), subject.splits, sizes.examples))
     path = printable(run.path)
     return Assessment(path, run.step, rows, examples, subject.noise, sizes, seed, minutes, run.about_data, trace)
 
@@ -182,9 +182,9 @@ def assess_subject(key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: 
     model, posterior = subject.model, subject.posterior
     latents = model.h.size > 0
     noisy = lambda key, v: v + subject.noise * jax.random.normal(key, v.shape, v.dtype)
-    clean = _held_out(keys[0], subject.splits, sizes.examples)
+    clean = held_out(keys[0], subject.splits, sizes.examples)
     test = noisy(keys[1], clean)
-    train = noisy(keys[2], _some(keys[3], subject.splits.train, 20 * sizes.examples))
+    train = noisy(keys[2], some_rows(keys[3], subject.splits.train, 20 * sizes.examples))
     rows = likelihood_rows(keys[4], model, posterior, clean, sizes)
     if isinstance(model, TractableEBLVM):
         score: Score = model.score
@@ -237,12 +237,13 @@ def subject_of(run: Run, noise: float | None) -> Subject:
     return Subject(model, run.posterior, run.data.splits, noise, corrector)
 
 
-def _held_out(key: PRNGKeyArray, splits: Splits, examples: int) -> Array:
+def held_out(key: PRNGKeyArray, splits: Splits, examples: int) -> Array:
     """Test examples, or training ones where there are none."""
-    return _some(key, splits.test if len(splits.test) else splits.train, examples)
+    return some_rows(key, splits.test if len(splits.test) else splits.train, examples)
 
 
-def _some(key: PRNGKeyArray, v: np.ndarray, examples: int) -> Array:
+def some_rows(key: PRNGKeyArray, v: np.ndarray, examples: int) -> Array:
+    """So many random rows, or all, in their order."""
     rows = np.asarray(jax.random.permutation(key, len(v)))[:examples]
     return jnp.asarray(v[np.sort(rows)])
 

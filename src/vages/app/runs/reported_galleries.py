@@ -129,7 +129,7 @@ _KINDS = {  # the title, how many are shown, and what shows them
     "interpolation": ("A walk through the latents", 1, _interpolation),
     "inpainting": ("Completed images", 2, _inpainting),
     "embedding": ("Embedding", 1, _embedding),
-    "evaluation": ("Evaluation", 1, _evaluation),
+    "evaluation": ("Evaluation", 2, _evaluation),
 }
 
 

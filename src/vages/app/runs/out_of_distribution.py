@@ -1,0 +1,223 @@
+"""How well a run's model tells other data from its own: the rows of `vages evaluate RUN --ood DATA`.
+
+DATA is converted to examples as the model has them. For a model of images in [0, 1], that is a set, a folder, an
+archive or a file of images of any size (`vages.data.converted_images` has the rule); for any other model, a toy or a
+file of rows of the model's shape. Two are made: `noise`, uniform, and `constant`, one value for a whole example.
+"""
+
+import math
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float32, Float64, PRNGKeyArray
+
+from vages.app.runs.assessment import Assessment, Row, Sizes, Subject, held_out, some_rows, subject_of
+from vages.app.runs.loaded import Run
+from vages.data import IMAGE_SETS, TOYS, load_converted_images, load_test_rows, load_toy
+from vages.data.freyface import SHAPE
+from vages.domains import Categorical, Real
+from vages.evaluation import Estimate, log_density, out_of_distribution
+from vages.models import NoiseConditionalEBLVM
+from vages.samplers.program import Progress
+from vages.terminal import printable
+
+MADE = ("noise", "constant")
+_BLOCK = 128  # examples in a pass
+_SAMPLES = 256  # of q for each log p(v), where h cannot be summed
+_FEW = 10  # the effective number of these below which log p(v) is too low to be trusted
+_LOOKED_AT = 10_000  # training examples whose range is that of the data
+_ON_CPU = 200  # examples of each set of large images on a CPU
+
+_log_density = eqx.filter_jit(log_density)
+Rows = Float32[np.ndarray, "n ..."]
+
+
+def load_others(run: Run, names: tuple[str, ...], examples: int, seed: int = 0) -> dict[str, Rows]:
+    """The other data by name, as examples of the run's model, at most so many of each."""
+    if run.data_has_context:
+        raise ValueError(f"ood: expected a run without a context, got {run.path}; other data have none")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"ood: expected each name once, got {twice[0]!r} twice; leave one out")
+    return {name: _load(run, name, examples, seed).astype(np.float32) for name in names}
+
+
+def examples_for(run: Run, asked: int | None) -> int:
+    """How many examples of each set: 1,000, or 200 of large images on a CPU."""
+    if asked is not None:
+        return asked
+    return _ON_CPU if run.is_of_images and run.model.v.size > 1000 and jax.default_backend() == "cpu" else 1000
+
+
+def ood_subject(run: Run, noise: float | None) -> Subject:
+    """The model, a noise-conditional one at its lowest level unless another is asked for, and the noise on examples."""
+    lowest = isinstance(run.model, NoiseConditionalEBLVM) and noise is None
+    return subject_of(run, run.model.sigma_min if lowest else noise)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def assess_ood(
+    run: Run,
+    others: dict[str, Rows],
+    *,
+    examples: int,
+    noise: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Assessment:
+    """The rows of `ood_rows`, and what they depend on; `others` are those of `load_others`."""
+    began, subject, sizes = time.perf_counter(), ood_subject(run, noise), Sizes(examples=examples)
+    rows = ood_rows(jax.random.key(seed), subject, others, examples, progress)
+    minutes = (time.perf_counter() - began) / 60
+    path = printable(run.path)
+    return Assessment(path, run.step, rows, examples, subject.noise, sizes, seed, minutes, run.about_data)
+
+
+def ood_rows(
+    key: PRNGKeyArray, subject: Subject, others: dict[str, Rows], examples: int, progress: Progress | None = None
+) -> list[Row]:
+    """AUROC of log p(v) and of typicality for each set of other data, whose examples get the noise of the own ones."""
+    for_train, for_test, for_noise, for_density = jax.random.split(key, 4)
+    own = {"train": np.asarray(some_rows(for_train, subject.splits.train, examples))}
+    own["test"] = np.asarray(held_out(for_test, subject.splits, examples))
+    sets = [*own.values(), *others.values()]
+    v = np.concatenate(sets).astype(np.float32)
+    if subject.noise:
+        v = v + subject.noise * np.asarray(jax.random.normal(for_noise, v.shape, jnp.float32))
+    ends = np.cumsum([len(one) for one in sets])[:-1]
+    found = _densities(for_density, subject, v, progress)
+    train, test, *rest = (
+        found._replace(value=value, ess=ess)
+        for value, ess in zip(np.split(found.value, ends), np.split(found.ess, ends), strict=True)
+    )
+    name = "log p" if found.normalized else "log p̃"
+    kind = "test" if len(subject.splits.test) else "training"
+    rows = [_density_row(name, f"{kind} examples", test, subject.noise)]
+    for other, density in zip(others, rest, strict=True):
+        rows.append(_density_row(name, other, density, subject.noise))
+        rows += _auroc_rows(name, other, train, test, density, kind)
+    return rows
+
+
+class _Densities(NamedTuple):
+    """log p̃(v), the effective number of q's samples behind it, whether it is exact, and whether it is log p(v)."""
+
+    value: Float64[np.ndarray, "n"]
+    ess: Float64[np.ndarray, "n"]
+    exact: bool
+    normalized: bool
+
+
+def _densities(key: PRNGKeyArray, subject: Subject, v: Rows, progress: Progress | None) -> _Densities:
+    """log p̃(v) of all examples, in blocks of one size, so that one program computes them all."""
+    size = min(_BLOCK, len(v))
+    padded = np.concatenate([v, np.repeat(v[-1:], -len(v) % size, axis=0)])
+    found = []
+    for i, block in enumerate(padded.reshape(-1, size, *v.shape[1:])):
+        for_block = jax.random.fold_in(key, i)
+        found.append(_log_density(for_block, subject.model, subject.posterior, jnp.asarray(block), samples=_SAMPLES))
+        if progress is not None:
+            progress(min((i + 1) * size, len(v)), len(v))
+    joined = lambda parts: np.concatenate([np.asarray(part, np.float64) for part in parts])[: len(v)]
+    value, ess = joined([one.value for one in found]), joined([one.ess for one in found])
+    return _Densities(value, ess, bool(found[0].exact), bool(found[0].normalized))
+
+
+def _density_row(name: str, of: str, density: _Densities, noise: float) -> Row:
+    count, deviation = len(density.value), float(density.value.std(ddof=1))
+    means = f"{count:,} examples{f' with noise of {noise:.3g}' if noise else ''}, deviation {deviation:.4g}"
+    if not density.exact:
+        ess = float(np.median(density.ess))
+        low = f", below {_FEW}: log p comes out too low" if ess < _FEW else ""
+        means += f"; {ess:.0f} of {_SAMPLES} samples of q count{low}"
+    return Row(f"{name}, {of}", *Estimate.of(density.value), means)
+
+
+def _auroc_rows(
+    name: str, other: str, train: _Densities, test: _Densities, density: _Densities, kind: str
+) -> list[Row]:
+    titles = f"AUROC of {name}, {other}", f"AUROC of typicality, {other}"
+    missing = sum(int(np.isnan(one.value).sum()) for one in (train, test, density))
+    if missing:
+        return [Row(title, None, None, f"none: the energy of {missing} examples is not a number") for title in titles]
+    found = out_of_distribution(train.value, test.value, density.value)
+    means = f"chance that it is less likely than {kind} examples", "chance that it is further from the training mean"
+    return [
+        Row(title, *area, f"{said}{_reading(area)}") for title, area, said in zip(titles, found, means, strict=True)
+    ]
+
+
+def _reading(area: Estimate) -> str:
+    """What a value far from 1 means; and an error of 0, which only sets that do not overlap have."""
+    if area.error == 0 and area.mean in (0, 1):
+        return ": always, without overlap" if area.mean else ": never, without overlap"
+    if area.mean + 3 * area.error < 0.5:
+        return ": below one half, it is taken for the data"
+    return ": one half, it is not told apart" if area.mean - 3 * area.error < 0.5 else ""
+
+
+def image_shape(run: Run) -> tuple[int, int, int] | None:
+    """The shape of a run's images in [0, 1], also where they are rows of Frey face; None of other examples."""
+    train, shape = run.data.splits.train, run.model.v.shape
+    if run.recipe.place == "freyface" and shape == (math.prod(SHAPE),):
+        return (1, *SHAPE)
+    if not run.is_of_images or not isinstance(run.model.v, Real):
+        return None
+    some = train[:_LOOKED_AT]
+    return shape if float(some.min()) >= 0 and float(some.max()) <= 1 else None
+
+
+def _load(run: Run, name: str, examples: int, seed: int) -> Rows:
+    shape, images = run.model.v.shape, image_shape(run)
+    if name in MADE:
+        return _made(run, name, examples, seed, images)
+    if images is not None:
+        found = load_converted_images(name, images, examples, seed)
+        return found.reshape(len(found), *shape)
+    if name in TOYS:
+        found = load_toy(name, seed).test
+    elif name.partition(":")[0] in IMAGE_SETS:
+        raise ValueError(
+            f"ood: expected rows of the shape {shape} for {run.recipe.kind}, whose data are no images in [0, 1], got "
+            f"{name}; save them as the model has its data, and name the .npy file"
+        )
+    elif not Path(name).exists():
+        raise ValueError(
+            f"ood: expected {', '.join(MADE)}, a toy ({', '.join(TOYS)}) or a .npy or .npz file, got {name!r}, which "
+            "is not there; check the path"
+        )
+    else:
+        found = load_test_rows(name)
+        found = found.reshape(len(found), -1) if len(shape) == 1 else found
+    if found.shape[1:] != shape:
+        raise ValueError(
+            f"ood: expected rows of the shape {shape} that the model of {run.path} has, got {found.shape[1:]} in "
+            f"{name}; choose others"
+        )
+    return found[np.sort(np.random.default_rng(seed).permutation(len(found))[:examples])]
+
+
+def _made(run: Run, name: str, examples: int, seed: int, images: tuple[int, ...] | None) -> Rows:
+    """Uniform noise, or constants, in the range of the training data: [0, 1] of images, else that of each entry.
+
+    A constant image has one colour; any other constant lies at the same place in the range of every entry.
+    """
+    generator, domain, constant = np.random.default_rng(seed), run.model.v, name == "constant"
+    if isinstance(domain, Categorical):
+        n, k = domain.shape
+        return np.eye(k, dtype=np.float32)[generator.integers(k, size=(examples, 1 if constant else n))] * np.ones(
+            (n, 1), np.float32
+        )
+    shape = domain.shape if images is None else images
+    axes = (1,) * len(shape) if images is None else (shape[0], 1, 1)
+    u = np.broadcast_to(generator.uniform(size=(examples, *(axes if constant else shape))), (examples, *shape))
+    u = u.reshape(examples, *domain.shape)
+    if not domain.continuous:
+        return np.rint(u).astype(np.float32)
+    train = run.data.splits.train[:_LOOKED_AT]
+    low, high = (0.0, 1.0) if images is not None else (train.min(axis=0), train.max(axis=0))
+    return (low + (high - low) * u).astype(np.float32)

@@ -177,7 +177,8 @@ class ImageSettings:
     level_share: Annotated[float, Bounds(0, 1)] = 0.25  # of images whose noise level is uniform, in a normalized model
     steps: Annotated[int, ITERATIONS] = 40_000  # iterations
     batch: Annotated[int, _BATCH] = 256  # examples an iteration
-    learning_rate: Annotated[float, SCALE] = 6e-3  # of Adam, for the model
+    # of Adam, for the model; None: 0.006 for a unet, 0.02 for a mixer, 0.001 for an mlp
+    learning_rate: Annotated[float | None, SCALE] = None
     posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for the posterior
     decay: Decay = "cosine"  # of the learning rates; a cosine ends at 0
     warmup: Annotated[int, MAYBE_ITERATIONS] = 400  # iterations over which the learning rates rise to their values
@@ -320,10 +321,9 @@ IMAGE_PRESETS = {
         flips=False,
         steps=10_000,
         batch=128,
-        learning_rate=1e-3,
         ema=0.999,
     ),
-    "images": ImageSettings(data="images", steps=20_000, batch=64, ema=0.999),
+    "images": ImageSettings(data="images", steps=14_000, batch=32, ema=0.999),
 }
 
 POINT_PRESETS = {"board": PointSettings()}

@@ -12,6 +12,7 @@ from vages.app.explore.row_session import RowVisit
 from vages.app.explore.session import play, tell
 from vages.app.report.page.markup import Markup, element, written
 from vages.app.runs.vectors import Draws, Frame
+from vages.samplers import Heun
 
 SLIDERS = 24  # coordinates with a slider
 COLUMNS = 8  # of a walk's table
@@ -185,7 +186,12 @@ def walking(visit: RowVisit, moved: Callable[[], None]) -> None:
         ui.button("Another end", on_click=another).props("flat dense no-caps")
     stage = DrawsStage(visit, "Walk", moved)
     stage.controls.start.on_click(start)
-    ui.label("Each station is a draw of v given h on the line between the posterior means.").classes("quiet note")
+    station = (
+        "Each station is drawn from noise between that of the two rows."
+        if isinstance(vectors.run.recipe.make_sampler(), Heun)
+        else "Each station is a draw of v given h on the line between the posterior means."
+    )
+    ui.label(station).classes("quiet note")
     table = ui.html("", sanitize=False).classes("table")
     visit.on_row(changed)
 

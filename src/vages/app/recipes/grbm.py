@@ -129,7 +129,10 @@ def load_one(settings: GRBMSettings | PointSettings, seed: int) -> Splits:
         return load_toy(settings.data, seed)
     if settings.data != "freyface" and Path(settings.data).suffix not in (".npy", ".npz"):
         names = ", ".join((*TOYS, "freyface"))
-        raise ValueError(f"data: expected one of {names}, or a .npy or .npz file, got {settings.data!r}; choose one")
+        raise ValueError(
+            f"data: expected one of {names}, or a .npy or .npz file, got {settings.data!r}; choose one, or name a "
+            "folder of images that exists"
+        )
     splits = load_freyface() if settings.data == "freyface" else load_splits(Path(settings.data), settings.seed)
     return Splits(*(part.reshape(len(part), -1) for part in splits))
 

@@ -27,6 +27,7 @@ CENTER = 0.5  # of images in [0, 1]
 CHUNK = 20  # iterations between two looks at the numbers
 _WIDEST = 256  # channels of a unet's lower levels, at most
 _LOWEST = 8  # pixels, the side of a unet's lowest level
+_RATES = {"unet": 6e-3, "mixer": 2e-2, "mlp": 1e-3}  # peaks of the learning rate
 
 
 def recipe(settings: ImageSettings) -> Recipe:
@@ -65,6 +66,7 @@ def settle(settings: ImageSettings, data: Examples) -> ImageSettings:
         "mixer": (64, 4),
         "mlp": (256, 4),
     }[network]
+    rate = _RATES[network] if settings.learning_rate is None else settings.learning_rate
     train, labels = data.splits.train, data.labels
     if settings.labels and settings.classes is None and labels is None:
         raise ValueError(f"labels: expected images with labels, got none in {settings.data}; leave --labels out")
@@ -74,6 +76,7 @@ def settle(settings: ImageSettings, data: Examples) -> ImageSettings:
         network=network,
         width=own[0] if settings.width is None else settings.width,
         depth=own[1] if settings.depth is None else settings.depth,
+        learning_rate=rate,
         precision=settings.precision or ("float32" if on_cpu else "bfloat16"),
         sigma_data=measure_sigma_data(train, CENTER) if settings.sigma_data is None else settings.sigma_data,
         classes=counted if settings.classes is None else settings.classes,
@@ -126,9 +129,9 @@ def learner(settings: ImageSettings) -> Learner:
     """Adam on DSM at all noise levels."""
     sigma_data = 1.0 if settings.sigma_data is None else settings.sigma_data
     how = {"decay": settings.decay, "steps": settings.steps, "warmup": min(settings.warmup, settings.steps // 10)}
-    rates = (learning_rate(peak, **how) for peak in (settings.learning_rate, settings.posterior_learning_rate))
+    peak = _RATES["unet"] if settings.learning_rate is None else settings.learning_rate
+    model_rate, posterior_rate = (learning_rate(peak, **how) for peak in (peak, settings.posterior_learning_rate))
     latents = Variational(settings.samples) if settings.latents else Enumerated()
-    model_rate, posterior_rate = rates
     level_weight = 1.0 if settings.level_weight is None else settings.level_weight
     levels = {"level_weight": level_weight, "uniform": settings.level_share} if settings.normalized else {}
     dropout = settings.label_dropout if settings.labels else 0.0

@@ -414,10 +414,14 @@ def test_settings_that_no_file_can_keep_are_refused():
 
 
 @pytest.mark.usefixtures("short_chains")
-def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
+def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path, monkeypatch):
+    """Its step is traced once: for its size, for the check before a folder is written, and for its program."""
+    step, traced = Learner.step, []
+    monkeypatch.setattr(Learner, "step", lambda *args: traced.append(args) or step(*args))
     started(SMALL, tmp_path / "run")
     trained = run_recipe(as_recipe(SMALL), tmp_path / "run", resume=True)
     assert trained.fitted.step == 20
+    assert len(traced) == 1
 
 
 @pytest.mark.usefixtures("short_chains")

@@ -8,10 +8,12 @@ block of iterations under `vmap`, which small models need: they would spend half
 import warnings
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 from jaxtyping import PRNGKeyArray
 
@@ -60,12 +62,13 @@ def hoist(step: Callable[..., Any], key: PRNGKeyArray, *arguments: Any) -> tuple
     of several values that `update` could start from, the smallest. Sums, matrix products and effects (`jax.debug`)
     stay in `update`, and so do draws in a loop or branch that reads the arguments too. A step that cannot be split
     stays whole, with a warning that says why: `draw` then returns the key.
+
+    The same `step` is traced and split once for arguments of the same shapes.
     """
-    leaves, tree = jax.tree.flatten(arguments)
-    flat = lambda key, *leaves: step(key, *jax.tree.unflatten(tree, leaves))
-    closed, shapes = jax.make_jaxpr(flat, return_shape=True)(key, *leaves)
+    closed, shapes = jax.make_jaxpr(step, return_shape=True)(key, *arguments)
+    split = _split if any(isinstance(each, Tracer) for each in closed.consts) else _split_once
     try:
-        draw, finish = _split(closed)
+        draw, finish = split(closed)
         jax.eval_shape(draw, key)
     except Exception as error:  # anything, in another version of JAX too: the step as it is is right, and only slower
         warnings.warn(
@@ -109,6 +112,9 @@ def _split(closed: ClosedJaxpr) -> tuple[Callable[..., list[Any]], Callable[...,
     draw = function([key], kept, program.select(kept), frozenset())
     finish = function([*arguments, *kept], outputs, program.select(needed, kept, program.staying), jaxpr.effects)
     return draw, finish
+
+
+_split_once = lru_cache(maxsize=4)(_split)  # JAX returns the same jaxpr for a function that it has traced before
 
 
 class _Program:

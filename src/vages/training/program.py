@@ -91,15 +91,16 @@ def compile_chunk(
 def check_step(learner: Learner, state: LearnerState, batch: Batch, *, many: bool, whole: bool) -> None:
     """Raise, from shapes alone, where the context of a batch does not fit model and posterior.
 
-    With `whole`, raise all that a step on the batch would raise: it is traced, which the first chunk then need not be.
-    That is worth it where a folder is about to be written.
+    With `whole`, raise all that a step on the batch would raise: it is traced. That is worth it where a folder is about
+    to be written.
     """
     cut = lambda drop: lambda x: jax.ShapeDtypeStruct(x.shape[drop:], x.dtype) if hasattr(x, "shape") else x
     state = jax.tree.map(cut(int(many)), state)
     if batch.context is not None:
         check_contract(state.model, state.posterior, jax.tree.map(cut(1), batch.context))
     if whole:
-        split_step(learner, state, batch, jax.random.key(0))
+        step, params = _step_of_arrays(learner, state)
+        jax.eval_shape(step, jax.random.key(0), params, batch)
 
 
 def split_step(learner: Learner, state: LearnerState, batch: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
@@ -107,17 +108,32 @@ def split_step(learner: Learner, state: LearnerState, batch: Any, key: PRNGKeyAr
 
     `params` are the arrays of the state. State and batch may be of shapes alone (`jax.ShapeDtypeStruct`).
     """
+    step, params = _step_of_arrays(learner, state)
+    return hoist(step, key, params, batch)
+
+
+def _step_of_arrays(learner: Learner, state: LearnerState) -> tuple[Any, Any]:
+    """`step(key, params, batch)`, which returns (params, metrics), and the params of the state.
+
+    It is one function for each learner and each static part of its states, so that JAX traces it once: for the size of
+    a run, for the check before it and for its program.
+    """
     params, static = eqx.partition(state, lambda x: eqx.is_array(x) or isinstance(x, jax.ShapeDtypeStruct))
     leaves, tree = jax.tree.flatten(static)
-    return hoist(_step(learner, tuple(leaves), tree), key, params, batch)
+    static_part = learner, tree, tuple(leaves), tuple(map(type, leaves))  # 1 and 1.0 are not the same
+    try:
+        hash(static_part)
+    except TypeError:
+        return _make_step.__wrapped__(*static_part), params
+    return _make_step(*static_part), params
 
 
-@lru_cache(maxsize=4)  # a step is traced once for all that look at it: a sizes' estimate, a check, and the program
-def _step(learner: Learner, leaves: tuple[Any, ...], tree: Any) -> Any:
+@lru_cache(maxsize=4)
+def _make_step(learner: Learner, tree: Any, leaves: tuple[Any, ...], types: tuple[type, ...]) -> Any:
     static = jax.tree.unflatten(tree, leaves)
 
     def step(key: PRNGKeyArray, params: Any, batch: Batch) -> tuple[Any, Metrics]:
         after, metrics = learner.step(key, eqx.combine(params, static), batch)
         return eqx.filter(after, eqx.is_array), metrics
 
-    return jax.jit(step)
+    return step

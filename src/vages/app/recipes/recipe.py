@@ -194,7 +194,7 @@ class Recipe:
         return made
 
     def make_learner(self) -> Learner:
-        """The learner of these settings, always the same one: what is compiled for it is kept with it."""
+        """The learner of these settings; the same one at each call, so that its step is traced once."""
         return self._learner
 
     @cached_property

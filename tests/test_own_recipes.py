@@ -3,10 +3,8 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +15,8 @@ import optax
 import pytest
 
 import vages
-from compiling import environment
+from compiling import compile_in_haste
+from test_resume import kill_when, server  # noqa: F401
 from vages.app import cli
 from vages.app.cli.parsing import parse
 from vages.app.recipes.examples import as_examples
@@ -55,10 +54,10 @@ def refused(kind, says, call):
     assert re.search(says, text), text
 
 
-def vages_command(*words):
-    """Run `vages …` as a process that compiles as the tests do."""
-    command = [sys.executable, "-c", "from vages.app.cli import main; main()", *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment())
+def command_until_killed(*words):
+    """A child: the command."""
+    compile_in_haste()  # as in this process: what is compared are bits
+    run_command(*words)
 
 
 def run_command(*words):
@@ -78,9 +77,13 @@ class Runs(dict):
     def __missing__(self, asked):
         name, stream = asked
         self[asked] = path = self.folder / f"{name}-{stream}"
-        options = ["--rows", 400, "--batch", 20, "--steps", STEPS, "--out", path, "--checkpoint-every", 20]
-        assert run_command("train", self.folder / f"{name}.py", *options, *(["--stream"] if stream else [])) == 0
+        assert run_command(*self.words(name, stream, path)) == 0
         return path
+
+    def words(self, name, stream, path):
+        """The command that trains it."""
+        options = ["--rows", 400, "--batch", 20, "--steps", STEPS, "--out", path, "--checkpoint-every", 20]
+        return ["train", self.folder / f"{name}.py", *options, *(["--stream"] if stream else [])]
 
 
 @pytest.fixture(scope="module")
@@ -101,22 +104,13 @@ def params_of(run):
 
 
 @pytest.mark.parametrize(("name", "stream"), [("own_binary_energy", True)])
-def test_a_run_that_was_killed_goes_on_bit_for_bit(name, stream, folder, tmp_path):
-    words = ["train", folder / f"{name}.py", "--rows", 400, "--batch", 20, "--steps", STEPS, "--checkpoint-every", 20]
-    words += ["--stream"] if stream else []
-    path, whole = tmp_path / "killed", tmp_path / "whole"
-    with vages_command(*words, "--out", path) as process:
-        until = time.monotonic() + 300
-        while not (path / "checkpoints").is_dir() or not any((path / "checkpoints").glob("step-*")):
-            assert process.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
+def test_a_run_that_was_killed_goes_on_bit_for_bit(server, name, stream, folder, runs, tmp_path):  # noqa: F811
+    path, whole = tmp_path / "killed", runs[name, stream]
+    process = server.Process(target=command_until_killed, args=runs.words(name, stream, path))
+    process.start()
+    kill_when(process, lambda: any((path / "checkpoints").glob("step-*")), 0)
     assert arrays(path)[0] <= STEPS
-    commands = ([*words, "--out", whole], ["train", folder / f"{name}.py", "--resume", path])
-    for process in [vages_command(*command) for command in commands]:
-        with process:
-            assert process.wait() == 0
+    assert run_command("train", folder / f"{name}.py", "--resume", path) == 0
     (step, ours), (last, theirs) = arrays(path), arrays(whole)
     assert step == last == STEPS
     assert ours.keys() == theirs.keys()

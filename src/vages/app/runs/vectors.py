@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from threading import Event
 from typing import Literal, NamedTuple
 
 import equinox as eqx
@@ -14,6 +13,7 @@ from vages.app.report import Extent, grid_points
 from vages.app.runs.draws import check_drawable, on_the_way, sampled
 from vages.app.runs.loaded import Run
 from vages.app.runs.playground import play_key
+from vages.app.runs.watching import Stoppable
 from vages.domains import Binary, Categorical
 from vages.evaluation import log_density
 from vages.samplers import Held, Samples
@@ -44,24 +44,15 @@ class Frame(NamedTuple):
         return self.step == self.steps
 
 
-class Draws:
+class Draws(Stoppable):
     """Draws by `vages.sample`, which are shown step by step once its chains have run.
 
-    Nothing runs but while the first frame is asked for. `stop` may come from any thread; no further frame follows.
+    Nothing runs but while the first frame is asked for.
     """
 
     def __init__(self, draw: Callable[[], tuple[Samples, list[str]]], frames: int = _FRAMES):
+        super().__init__()
         self._draw, self._frames = draw, frames
-        self._stopped = Event()
-
-    def stop(self) -> None:
-        """Show nothing more."""
-        self._stopped.set()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether somebody had enough."""
-        return self._stopped.is_set()
 
     def __iter__(self) -> Iterator[Frame]:
         if self.stopped:

@@ -35,13 +35,28 @@ class Snapshot(NamedTuple):
         return self.step == self.steps
 
 
-class Chain:
+class Stoppable:
+    """What is shown piece by piece, until somebody has enough. `stop` may come from any thread."""
+
+    def __init__(self):
+        self._stopped = Event()
+
+    def stop(self) -> None:
+        """Show nothing more; what is being computed is waited for."""
+        self._stopped.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody had enough."""
+        return self._stopped.is_set()
+
+
+class Chain(Stoppable):
     """`sample_v` for the rows of h, or `sample_joint` of `count` chains without one, seen on the way.
 
     An iteration gives the start, up to some `frames` snapshots and the result, which is that of the sampler for the
-    same key: how the steps are cut changes no bit. Nothing runs but while the next snapshot is asked for. `stop` may
-    come from any thread; no further snapshot follows. `room`, of moves, is what the program is compiled for:
-    schedules that fit into the same room share one program.
+    same key: how the steps are cut changes no bit. Nothing runs but while the next snapshot is asked for. `room`, of
+    moves, is what the program is compiled for: schedules that fit into the same room share one program.
     """
 
     def __init__(
@@ -57,6 +72,7 @@ class Chain:
         frames: int = 60,
         room: int = 0,
     ):
+        super().__init__()
         check_count("frames", frames, 1, "60 is usual")
         dtype = chain_dtype(model)
         rows = None if h is None else check_latents(model, h, dtype)
@@ -67,27 +83,17 @@ class Chain:
         held = held_pixels(model, mask, known, count, dtype)
         self._start = partial(start_chains, key, model, count, rows, held, schedule, room=room)
         self._schedule, self._frames = schedule, frames
-        self._stopped = Event()
-
-    def stop(self) -> None:
-        """End after the stretch that is running."""
-        self._stopped.set()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether somebody had enough."""
-        return self._stopped.is_set()
 
     def __iter__(self) -> Iterator[Snapshot]:
         steps, temperatures = self._schedule.steps, self._schedule.temperatures()
         chains = self._start()
         longest = max(1, steps // self._frames)
         stretch = 1
-        while not self._stopped.is_set():
+        while not self.stopped:
             # NumPy's copy waits for the device, so that a stretch is measured, and the device is never far ahead.
             v, diverged = np.array(chains.state.v), np.array(chains.state.diverged)
             yield Snapshot(chains.step, steps, float(temperatures[max(chains.step - 1, 0)]), v, diverged)
-            if chains.step == steps or self._stopped.is_set():
+            if chains.step == steps or self.stopped:
                 return
             began = time.perf_counter()
             stretch = min(stretch, steps - chains.step)
@@ -97,20 +103,12 @@ class Chain:
             stretch = max(1, min(longest, 4 * stretch, int(SLICE / a_step)))
 
 
-class Flowed:
+class Flowed(Stoppable):
     """Draws by Heun's method, which are quick enough to be seen only when they are done."""
 
     def __init__(self, draw: Callable[[], Array], steps: int):
-        self._draw, self._steps, self._stopped = draw, steps, Event()
-
-    def stop(self) -> None:
-        """Show nothing."""
-        self._stopped.set()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether somebody had enough."""
-        return self._stopped.is_set()
+        super().__init__()
+        self._draw, self._steps = draw, steps
 
     def __iter__(self) -> Iterator[Snapshot]:
         if self.stopped:

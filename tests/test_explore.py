@@ -23,7 +23,8 @@ from vages.app import cli
 from vages.app.explore.worker_pool import CHAINS, Busy, Player, Turns
 from vages.app.recipes import Examples, as_recipe
 from vages.app.runs import Run
-from vages.app.runs.playground import TOGETHER, fitted_image, play_key, playground, principal_directions
+from vages.app.runs.own_examples import fitted_image
+from vages.app.runs.playground import TOGETHER, play_key, playground, principal_directions
 from vages.app.runs.watching import Chain, Snapshot
 from vages.app.settings import DIGITS, IMAGE_PRESETS
 from vages.data import load_digits

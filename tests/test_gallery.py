@@ -25,6 +25,7 @@ from vages.app.recipes import Examples, as_recipe, train
 from vages.app.report import tile
 from vages.app.runs import (
     Run,
+    completions,
     config_of,
     embed,
     gallery,
@@ -258,10 +259,10 @@ def test_a_picture_shows_the_first_of_many(run, tmp_path, monkeypatch):
     kept = sample_images(run, tmp_path / "a", count=COUNT, latents="joint")
     assert pixels(kept.folder / "samples.png").shape == (8 * 17, 8 * 17, 3)
     assert len(arrays_of(kept)["v"]) == COUNT
-    monkeypatch.setattr(gallery, "SHOWN", 11)
+    monkeypatch.setattr(completions, "SHOWN", 11)
     kept = inpaint(run, tmp_path / "b", count=3, tries=2)
     assert pixels(kept.folder / "inpainting.png").shape == (8 * 35, 8 * 17, 3)
-    monkeypatch.setattr(gallery, "SHOWN", 3)
+    monkeypatch.setattr(completions, "SHOWN", 3)
     kept = inpaint(run, tmp_path / "c", count=3, tries=2)
     assert pixels(kept.folder / "inpainting.png").shape == (8 * 26, 8 * 8, 3)  # one image, with the first of its tries
     assert arrays_of(kept)["v"].shape[:2] == (2, 3)

@@ -1,4 +1,4 @@
-"""Your own examples, from .npy and .npz files; nothing is ever unpickled."""
+"""Your own examples, from .npy, .npz and .csv files; nothing is ever unpickled."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,14 +8,14 @@ from jaxtyping import Float32
 
 from vages.data.images import Labels
 from vages.data.splits import Splits, split_rows
-from vages.files import read_npy, read_npz
-from vages.files.limits import MAX_ARRAY_BYTES
+from vages.files import read_csv, read_npy, read_npz
+from vages.files.limits import MAX_ARRAY_BYTES, MAX_TABLE_BYTES
 
 _LABELS = ("labels", *(f"{name}_labels" for name in Splits._fields))
 
 
 def load_array(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
-    """Read the one array of a .npy or .npz file, one example a row, as float32.
+    """Read the one array of a .npy, .npz or .csv file, one example a row, as float32.
 
     Integers and booleans are converted and not rescaled: the pixels 0 to 255 stay 0 to 255. All numbers must be
     finite in float32.
@@ -25,7 +25,7 @@ def load_array(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
     if len(arrays) != 1:
         hint = "use load_splits" if set(arrays) == set(Splits._fields) else "save the array alone"
         raise ValueError(f"{path}: expected one array, got {list_of(arrays)}; {hint}")
-    return _examples(str(path), *arrays.values())
+    return as_examples(str(path), *arrays.values())
 
 
 def load_splits(path: str | Path, seed: int, validation: float = 0.1, test: float = 0.1) -> Splits:
@@ -48,7 +48,7 @@ def load_splits(path: str | Path, seed: int, validation: float = 0.1, test: floa
             f"{path}: expected one array, or the three {list_of(Splits._fields)}, got {list_of(arrays)}; "
             "rename or remove"
         )
-    splits = Splits(*(_examples(f"{path}, array {name!r}", arrays[name]) for name in Splits._fields))
+    splits = Splits(*(as_examples(f"{path}, array {name!r}", arrays[name]) for name in Splits._fields))
     shapes = [list(examples.shape[1:]) for examples in splits]
     if shapes.count(shapes[0]) != 3:
         raise ValueError(
@@ -101,18 +101,26 @@ def load_labels(path: str | Path, seed: int, validation: float = 0.1, test: floa
     )
 
 
+ENDINGS = (".npy", ".npz", ".csv")
+
+
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file by name; the array of a .npy file has the name ''."""
-    if path.suffix.lower() not in (".npy", ".npz"):
-        raise ValueError(
-            f"{path}: expected a name that ends in .npy or .npz, got {path.suffix or 'no ending'!r}; save the array "
-            "with numpy.save"
-        )
-    return {"": read_npy(path, MAX_ARRAY_BYTES)} if path.suffix.lower() == ".npy" else read_npz(path, MAX_ARRAY_BYTES)
+    """The arrays of a file by name; the one array of a .npy or .csv file has the name ''."""
+    match path.suffix.lower():
+        case ".npy":
+            return {"": read_npy(path, MAX_ARRAY_BYTES)}
+        case ".npz":
+            return read_npz(path, MAX_ARRAY_BYTES)
+        case ".csv":
+            return {"": read_csv(path, MAX_TABLE_BYTES)}
+    raise ValueError(
+        f"{path}: expected a name that ends in .npy, .npz or .csv, got {path.suffix or 'no ending'!r}; save the array "
+        "with numpy.save"
+    )
 
 
-def _examples(name: str, array: np.ndarray) -> np.ndarray:
-    """The array as float32, checked; `name` is for the error."""
+def as_examples(name: str, array: np.ndarray) -> np.ndarray:
+    """The array as float32, one example a row, finite; `name` is for the error."""
     return _checked(name, array).astype(np.float32, order="C", copy=False)
 
 

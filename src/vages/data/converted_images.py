@@ -8,7 +8,7 @@ where images get smaller. Images are of 8 bits then. Those that have the shape a
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, UInt8
 from PIL import Image
 
 from vages.data.celeba import celeba_bounds, celeba_files, read_face
@@ -68,17 +68,18 @@ def convert_images(images: Float32[np.ndarray, "n _ _ _"], shape: Shape) -> Conv
     if images.shape[1:] == shape:
         return images
     pixels = np.rint(255 * images).astype(np.uint8)
-    return scaled(np.stack([_convert(_as_pillow(one), shape) for one in pixels]))
+    return scaled(np.stack([convert_image(_as_pillow(one), shape) for one in pixels]))
 
 
-def _converted(title: str, image: Image.Image, shape: Shape) -> tuple[str, np.ndarray]:
-    return title, _convert(image, shape)
-
-
-def _convert(image: Image.Image, shape: Shape) -> np.ndarray:
+def convert_image(image: Image.Image, shape: Shape) -> UInt8[np.ndarray, "channels height width"]:
+    """One image converted to this shape."""
     channels, height, width = shape
     image = image.convert("RGB" if channels == 3 else "L")
     return pixels_of(image if image.size == (width, height) else in_the_middle(image, width, height))
+
+
+def _converted(title: str, image: Image.Image, shape: Shape) -> tuple[str, np.ndarray]:
+    return title, convert_image(image, shape)
 
 
 def _as_pillow(pixels: np.ndarray) -> Image.Image:

@@ -51,10 +51,10 @@ def read_image_arrays(path: Path) -> dict[str, Float32[np.ndarray, "n channels h
     """The images in a .npy or .npz file as they are described above: one array, or the three by their names."""
     arrays = read_arrays(path)
     if len(arrays) == 1:
-        return {name: _as_images(str(path), array) for name, array in arrays.items()}
+        return {name: as_images(str(path), array) for name, array in arrays.items()}
     if set(arrays) != set(Splits._fields):
         raise BadFile(f"{path}: expected one array, or {list_of(Splits._fields)}, got {list_of(arrays)}; rename them")
-    return {name: _as_images(f"{path}, array {name!r}", arrays[name]) for name in Splits._fields}
+    return {name: as_images(f"{path}, array {name!r}", arrays[name]) for name in Splits._fields}
 
 
 def in_the_middle(image: Image.Image, width: int, height: int) -> Image.Image:
@@ -79,8 +79,8 @@ def _pixels(content: bytes, name: str, resize: int | None) -> np.ndarray:
     return pixels_of(image if resize is None else in_the_middle(image, resize, resize))
 
 
-def _as_images(name: str, array: np.ndarray) -> np.ndarray:
-    """The array as float32 images, the channels first."""
+def as_images(name: str, array: np.ndarray) -> np.ndarray:
+    """The array as float32 images from 0 to 1, the channels first; `name` is for errors."""
     if array.ndim == 3:
         array = array[:, None]
     elif array.ndim == 4 and array.shape[1] not in (1, 3) and array.shape[3] in (1, 3):

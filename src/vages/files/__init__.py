@@ -9,4 +9,5 @@ from vages.files.arrays import parse_cifar10, parse_idx, parse_npy, parse_npz, r
 from vages.files.image_folder import image_files, is_image_name
 from vages.files.images import decode_image, parse_image, pixels_of, read_image
 from vages.files.json_files import parse_json, read_json
+from vages.files.tables import parse_csv, read_csv
 from vages.storage.errors import BadFile, read_bytes

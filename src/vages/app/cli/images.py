@@ -1,4 +1,4 @@
-"""`vages sample`, `vages interpolate`, `vages inpaint` and `vages embed`: what a deep run learnt."""
+"""`vages sample`, `vages interpolate`, `vages inpaint` and `vages embed`: what a run learnt."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from vages.app.runs import Kept
     from vages.app.runs import Run as Loaded
 
+Own = Annotated[
+    str | None,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="[FILE|FOLDER]", help_behavior_hint="(default: the run's own examples)"),
+]
+OneExample = "INT|FILE[:ROW]"
 Mask = Annotated[str, tyro.conf.arg(metavar="half|left|centre|0,3,5|FILE")]
 
 
@@ -75,8 +81,8 @@ def sample(
 def interpolate(
     run: Run,
     /,
-    image: Annotated[int | None, given("INT", "chosen by the seed")] = None,
-    between: Annotated[tuple[int, int] | None, given("INT INT", "chosen by the seed")] = None,
+    image: Annotated[str | None, given(OneExample, "chosen by the seed")] = None,
+    between: Annotated[tuple[str, str] | None, given(f"{OneExample} {OneExample}", "chosen by the seed")] = None,
     rows: int = 10,
     columns: int = 10,
     ratio: Annotated[float | None, given("FLOAT", "the paper's: 5 for cifar10, 3 for celeba, else 1")] = None,
@@ -91,16 +97,20 @@ def interpolate(
 ) -> int:
     """Draw examples along a line in the latents of a run's model.
 
-    Of a noise-conditional model, images on the way between two training images, by the noise that they come from. Of
-    the paper's deep models, h goes from RATIO m to -RATIO m, where m is the posterior mean of a training image. A row
-    of the picture is a chain, a column a moment; all chains have the same start and the same noise, and differ by h
-    alone. Of any other model, h goes from the posterior mean of one training example to that of another. OUT gets
+    Of a noise-conditional model, images on the way between two images, by the noise that they come from. Of any other
+    model, h goes from the posterior mean of one example to that of another. Of the paper's deep models, a row of the
+    picture is a chain, a column a moment; all chains have the same start and the same noise, and differ by h alone;
+    without --between, h goes from RATIO m to -RATIO m, where m is the posterior mean of one image. OUT gets
     interpolation.png, interpolation.npz and result.json.
+
+    An example is the number of a training example, from 0, or a file: an image, or a row of a .npy, .npz or .csv file,
+    as FILE:ROW from 0. The middle of an image (.png, .jpg, .bmp) is scaled to the model's size, in grey or RGB as the
+    model's images are.
 
     Args:
         run: the folder of a run; its newest whole checkpoint is taken.
-        image: the number of the training image, from 0.
-        between: of other models: the numbers of two training examples, from 0.
+        image: of the paper's deep models, an image to walk along.
+        between: two examples.
         rows: values of h.
         columns: moments; the last is the image.
         ratio: how far.
@@ -122,19 +132,16 @@ def interpolate(
             _refuse(loaded, image=image, columns=None if columns == 10 else columns, ratio=ratio, sampling=sampling)
             kept = (walk_images if loaded.recipe.flows else walk)(loaded, out, between=between, rows=rows, seed=seed)
         else:
-            if between is not None:
-                raise ValueError(
-                    "between: expected nothing for a deep model, whose walk goes along one image; use --image"
-                )
-            how: dict[str, Any] = {"image": image, "rows": rows, "columns": columns, "ratio": ratio}
+            how: dict[str, Any] = {"image": image, "between": between, "rows": rows, "columns": columns, "ratio": ratio}
             kept = interpolate(loaded, out, **how, sampling=sampling, seed=seed, progress=progress)
     return _told(kept, json)
 
 
 def inpaint(
     run: Run,
+    file: Own = None,
     /,
-    count: int = 10,
+    count: Annotated[int | None, given("INT", "10, or all of FILE")] = None,
     tries: int = 3,
     mask: Mask = "half",
     sampling: Sampling = None,
@@ -149,15 +156,18 @@ def inpaint(
     """Complete images, or other examples, of which a part is hidden.
 
     The hidden entries and h are drawn given the others, and have not seen what was hidden. The rows of the picture
-    are the test images, what was shown of them, and the completions. OUT gets inpainting.png, inpainting.npz and
-    result.json.
+    are the images, what was shown of them, and the completions. OUT gets inpainting.png, inpainting.npz and
+    result.json. The middle of an image in a file (.png, .jpg, .bmp) is scaled to the model's size, in grey or RGB as
+    the model's images are.
 
     Args:
         run: the folder of a run; its newest whole checkpoint is taken.
-        count: how many images.
+        file: an image, a folder of images, or a .npy, .npz or .csv file with an example in each row.
+        count: how many examples.
         tries: completions of each.
-        mask: what is hidden: the lower half, the left half, the centre, or where a .png is white or a .npy true;
-            of examples that are no images, the second half, the entries of a list, or where a .npy is true.
+        mask: what is filled: the lower half, the left half, the centre, or an image of the model's size, where white
+            is filled and black is kept; or where a .npy is true. Of examples that are no images, the second half, the
+            entries of a list, or where a .npy is true.
         sampling: length of the schedule; 1 is the paper's 2,700 steps.
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
@@ -171,7 +181,7 @@ def inpaint(
     from vages.app.runs.draws import complete
     from vages.app.runs.flows import complete_images
 
-    how: dict[str, Any] = {"count": count, "tries": tries, "mask": mask, "seed": seed}
+    how: dict[str, Any] = {"file": file, "count": count, "tries": tries, "mask": mask, "seed": seed}
     with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded, bar() as progress:
         if loaded.recipe.annealed is None:
             _refuse(loaded, sampling=sampling)
@@ -183,6 +193,7 @@ def inpaint(
 
 def embed(
     run: Run,
+    file: Own = None,
     /,
     raw: bool = False,
     data: Data = None,
@@ -195,10 +206,13 @@ def embed(
 
     OUT gets embedding.npz (the means, and the labels where there are any) and result.json. Where there are labels, a
     linear classifier is trained on the training examples and tested on the test examples, on means and on pixels.
-    (CIFAR10 and MNIST keep two CPU cores busy for a minute or two.)
+    (CIFAR10 and MNIST keep two CPU cores busy for a minute or two.) Of a file or folder, only the means of its examples
+    are written. The middle of an image in a file (.png, .jpg, .bmp) is scaled to the model's size, in grey or RGB as
+    the model's images are.
 
     Args:
         run: the folder of a run; its newest whole checkpoint is taken.
+        file: an image, a folder of images, or a .npy, .npz or .csv file with an example in each row.
         raw: the weights themselves, not their averages over training.
         data: the run's own data, if they were moved; others are refused.
         recipe: the file of the run's own recipe.
@@ -212,8 +226,8 @@ def embed(
         opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded,
         bar(then="linear classifiers") as progress,
     ):
-        kept = embed(loaded, out, progress=progress)
-    if json:
+        kept = embed(loaded, out, file=file, progress=progress)
+    if json or file is not None:
         return _told(kept, json)
     probe = kept.result.get("linear probe")
     if probe is None:

@@ -8,7 +8,8 @@ from nicegui import events, ui
 from vages.app.explore.pictures import picture, show
 from vages.app.explore.security import LARGEST_FILE
 from vages.app.explore.session import Visit, tell
-from vages.app.runs.playground import Length, fitted_image
+from vages.app.runs.own_examples import fitted_image
+from vages.app.runs.playground import Length
 from vages.files import BadFile
 
 SHOWN = 20

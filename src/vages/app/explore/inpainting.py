@@ -9,7 +9,7 @@ from nicegui import events, ui
 from vages.app.explore.pictures import png_url, veil
 from vages.app.explore.session import Visit, tell
 from vages.app.explore.watching import Stage
-from vages.app.runs.gallery import HIDDEN, hidden_pixels
+from vages.app.runs.completions import HIDDEN, hidden_pixels
 
 PRESETS = {"half": "Lower half", "left": "Left half", "centre": "Centre"}
 assert set(PRESETS) == set(HIDDEN)

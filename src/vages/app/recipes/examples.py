@@ -29,6 +29,7 @@ class Examples:
     - `context`: what the model is conditioned on: three arrays for each name.
     - `parts`: arrays that are trained on, one after the other, in the place of `splits.train`.
     - `stream`: a function of the step or an iterator that is trained on; `splits.train` holds its first rows.
+    - `image`: (channels, height, width) of examples that are images in [0, 1], though the model sees vectors.
     """
 
     splits: Splits
@@ -38,6 +39,7 @@ class Examples:
     stream: Any = None
     stream_batch: Batch | None = None  # the shapes of its batches
     per_seed: bool = False
+    image: tuple[int, int, int] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -15,6 +15,8 @@ from vages.app.recipes.recipe import Parts, Recipe
 from vages.app.recipes.trained import Trained
 from vages.app.settings import GRBMSettings, PointSettings
 from vages.data import TOYS, Splits, load_freyface, load_splits, load_toy
+from vages.data.arrays import ENDINGS
+from vages.data.freyface import SHAPE
 from vages.evaluation import Estimate, ais, log_density
 from vages.memory import check_memory
 from vages.models import GRBM
@@ -115,26 +117,38 @@ def build(key: PRNGKeyArray, settings: GRBMSettings, data: Examples) -> tuple[GR
 
 def load(settings: GRBMSettings, check: bool = True) -> Examples:
     """The data of all seeds: of a toy one draw for each, along a leading axis; else one array for all of them."""
+    first = load_rows(settings)
     if settings.data not in TOYS:
-        return Examples(load_one(settings, settings.seed))
-    first = load_one(settings, settings.seed)
-    check_memory({"the data": settings.seeds * sum(part.nbytes for part in first)}, "choose fewer seeds")
-    draws = [first, *(load_one(settings, settings.seed + i) for i in range(1, settings.seeds))]
+        return first
+    check_memory({"the data": settings.seeds * sum(part.nbytes for part in first.splits)}, "choose fewer seeds")
+    draws = [first.splits, *(load_toy(settings.data, settings.seed + i) for i in range(1, settings.seeds))]
     return Examples(Splits(*(np.stack(parts) for parts in zip(*draws, strict=True))), per_seed=True)
 
 
-def load_one(settings: GRBMSettings | PointSettings, seed: int) -> Splits:
-    """A toy (a fresh draw a seed), Frey face, or a file of the user's; examples as vectors."""
+def load_rows(settings: GRBMSettings | PointSettings) -> Examples:
+    """A toy of the settings' seed, Frey face, or a file of the user's; examples as vectors."""
     if settings.data in TOYS:
-        return load_toy(settings.data, seed)
-    if settings.data != "freyface" and Path(settings.data).suffix not in (".npy", ".npz"):
+        return Examples(load_toy(settings.data, settings.seed))
+    if settings.data == "freyface":
+        return Examples(load_freyface(), image=(1, *SHAPE))
+    if Path(settings.data).suffix.lower() not in ENDINGS:
         names = ", ".join((*TOYS, "freyface"))
         raise ValueError(
-            f"data: expected one of {names}, or a .npy or .npz file, got {settings.data!r}; choose one, or name a "
-            "folder of images that exists"
+            f"data: expected one of {names}, or a .npy, .npz or .csv file, got {settings.data!r}; choose one, or "
+            "name a folder of images that exists"
         )
-    splits = load_freyface() if settings.data == "freyface" else load_splits(Path(settings.data), settings.seed)
-    return Splits(*(part.reshape(len(part), -1) for part in splits))
+    splits = load_splits(Path(settings.data), settings.seed)
+    rows = Splits(*(part.reshape(len(part), -1) for part in splits))
+    return Examples(rows, image=_image_shape(splits.train))
+
+
+def _image_shape(train: np.ndarray) -> tuple[int, int, int] | None:
+    """(channels, height, width) of examples that can be images: (height, width) or with channels, from 0 to 1."""
+    shape = train.shape[1:] if train.ndim == 4 else (1, *train.shape[1:])
+    if len(shape) != 3 or shape[0] not in (1, 3) or train.min() < 0 or train.max() > 1:
+        return None
+    channels, height, width = shape
+    return channels, height, width
 
 
 def _test(key: Any, settings: GRBMSettings, models: GRBM, posteriors: Any, data: Examples) -> dict[str, Any]:

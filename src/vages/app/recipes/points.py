@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from vages.app.recipes.examples import Examples
-from vages.app.recipes.grbm import load_one
+from vages.app.recipes.grbm import load_rows
 from vages.app.recipes.points_pictures import SAMPLES, draw, one_pass
 from vages.app.recipes.recipe import Parts, Recipe
 from vages.app.recipes.trained import Trained
@@ -43,7 +43,7 @@ def recipe(settings: PointSettings) -> Recipe:
         parts=Parts(
             of=recipe,
             rank=1,
-            load=lambda settings, check=True: Examples(load_one(settings, settings.seed)),
+            load=lambda settings, check=True: load_rows(settings),
             named=(*TOYS, "freyface"),
             steps_matter=settings.decay != "constant" or settings.warmup > settings.steps // 10,
             activations=lambda shape: 40 * settings.batch * settings.width * settings.depth,

@@ -1,9 +1,10 @@
 """Run folders: made by `vages train`, loaded, evaluated and shown."""
 
 from vages.app.runs.assessment import Assessment, Sizes, assess, keep_assessment
+from vages.app.runs.completions import hidden_pixels
 from vages.app.runs.config import config_of, recipe_of
 from vages.app.runs.embedding import embed
-from vages.app.runs.gallery import hidden_pixels, inpaint, interpolate, sample_images
+from vages.app.runs.gallery import inpaint, interpolate, sample_images
 from vages.app.runs.image_quality import evaluate_images, evaluate_run
 from vages.app.runs.kept import Kept
 from vages.app.runs.loaded import Run, load_run

@@ -13,23 +13,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool
 
 from vages.app.recipes.samples import check_seed
 from vages.app.report import figure_png, rows_figure, sheet_png, walk_rows_figure
+from vages.app.runs.completions import SHOWN, chosen_examples, completions_png, coordinates, hidden_part
 from vages.app.runs.kept import Kept, keep, new_folder
 from vages.app.runs.loaded import Run
+from vages.app.runs.own_examples import Example, ends_of, random_pair
 from vages.bounds import IMAGES, check_bounds
 from vages.domains import Categorical, Product, Real
-from vages.files import read_npy
 from vages.memory import check_memory
 from vages.posteriors import posterior_means
 from vages.samplers import Held, Heun, Samples, SamplingWarning, interpolate, sample
 from vages.terminal import printable
 from vages.training import seed_keys
-
-SHOWN = 1024  # images in a picture, at most
-_NAMED = 8  # coordinates that are named one by one
 
 
 def draw(run: Run, out: Path | None = None, *, count: int = 100, seed: int = 0) -> Kept:
@@ -60,101 +57,94 @@ def draw(run: Run, out: Path | None = None, *, count: int = 100, seed: int = 0) 
 
 
 def complete(
-    run: Run, out: Path | None = None, *, count: int = 10, tries: int = 3, mask: str = "half", seed: int = 0
+    run: Run,
+    out: Path | None = None,
+    *,
+    file: str | Path | None = None,
+    count: int | None = None,
+    tries: int = 3,
+    mask: str = "half",
+    seed: int = 0,
 ) -> Kept:
-    """Draw the hidden coordinates of test examples (training examples where there are none), given the others."""
-    check_bounds(count=(count, IMAGES), tries=(tries, IMAGES))
-    key = _key(run, "inpainting", seed, count * tries)
-    source, examples = run.held_out
-    hidden = hidden_entries(mask, run.model.v.shape)
-    if count > len(examples):
-        raise ValueError(f"count: expected at most the {len(examples)} {source} examples, got {count}; ask for fewer")
+    """Draw the hidden coordinates of test examples (training examples where there are none), given the others.
+
+    `file` holds other examples, see `own_examples`.
+    """
+    check_bounds(tries=(tries, IMAGES))
+    hidden = hidden_part(run, mask)
+    originals, source, rows, named = chosen_examples(run, file, count, seed)
+    key = _key(run, "inpainting", seed, len(originals) * tries)
     with new_folder(run, "inpainting", out) as folder:
         began = time.perf_counter()
-        rows = np.sort(np.random.default_rng(seed).permutation(len(examples))[:count])
-        originals = np.asarray(examples[rows])
         known = np.tile(originals, (tries, *[1] * len(run.model.v.shape)))
         drawn, warned = sampled(key, run, len(known), held=Held(jnp.asarray(~hidden), jnp.asarray(known)))
-        arrays = {name: x.reshape(tries, count, *x.shape[1:]) for name, x in _arrays(drawn.v, drawn.h).items()}
-        arrays |= {"originals": originals, "hidden": hidden, f"{source}_rows": rows}
-        about = _kind(run) | {"mask": printable(mask), "examples": source, "tries": tries}
+        arrays = {name: x.reshape(tries, len(originals), *x.shape[1:]) for name, x in _arrays(drawn.v, drawn.h).items()}
+        arrays |= {"originals": originals, "hidden": hidden, **rows}
+        about = _kind(run) | {"mask": printable(mask), "examples": source, "tries": tries} | named
         about |= {"drawn": coordinates(hidden), "held": coordinates(~hidden)}
         about |= _about("hidden entries and h together, given the other entries", seed, drawn, warned, began)
         kept = keep(folder, "inpainting", run, arrays, about)
-        sets = {"as they were": originals, "completed": arrays["v"].reshape(-1, *originals.shape[1:])}
-        title = f"drawn: {about['drawn']}; held: {about['held']}"
-        picture = rows_figure({name: _flat(x) for name, x in sets.items()}, title)
-        folder.write_bytes("inpainting.png", figure_png(picture))
+        if run.image_shape is not None:
+            picture = completions_png(originals, hidden, arrays["v"], run.image_shape)
+        else:
+            sets = {"as they were": originals, "completed": arrays["v"].reshape(-1, *originals.shape[1:])}
+            title = f"drawn: {about['drawn']}; held: {about['held']}"
+            picture = figure_png(rows_figure({name: _flat(x) for name, x in sets.items()}, title))
+        folder.write_bytes("inpainting.png", picture)
         return kept
 
 
 def walk(
-    run: Run, out: Path | None = None, *, between: tuple[int, int] | None = None, rows: int = 10, seed: int = 0
+    run: Run,
+    out: Path | None = None,
+    *,
+    between: tuple[Example, Example] | None = None,
+    rows: int = 10,
+    seed: int = 0,
 ) -> Kept:
-    """Draw v given h on the way from the posterior mean of one training example to that of another.
+    """Draw v given h on the way from the posterior mean of one example to that of another.
 
-    Latents that are no real numbers go by their nearest states. Of a noise-conditional model, the way is that of the
-    examples' noise, see `vages.interpolate`.
+    They are training examples by their numbers, or in files (see `own_example`); the seed chooses two training examples
+    where none are given. Latents that are no real numbers go by their nearest states. Of a noise-conditional model, the
+    way is that of the examples' noise, see `vages.interpolate`.
     """
     if not (run.has_latents or _flows(run)):
         raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none to walk in")
     check_bounds(rows=(rows, IMAGES))
     key = _key(run, "interpolation", seed, rows)
-    train = run.data.splits.train
-    chosen = tuple(np.random.default_rng(seed).integers(len(train), size=2).tolist()) if between is None else between
-    for one in chosen:
-        if not 0 <= one < len(train):
-            raise ValueError(f"between: expected numbers of training examples, 0 to {len(train) - 1}, got {one}")
+    ends, about = ends_of(run, random_pair(run, seed) if between is None else between)
     with new_folder(run, "interpolation", out) as folder:
         began = time.perf_counter()
-        along, ends = np.linspace(0, 1, rows, dtype=np.float32), np.asarray(train[list(chosen)])
+        along = np.linspace(0, 1, rows, dtype=np.float32)
         drawn, warned = on_the_way(key, run, ends, along)
         way = "by the noise that Heun's method takes them to" if _flows(run) else "h between their posterior means"
-        protocol = f"v given h on the way from one training example to another, {way}"
+        protocol = f"v given h on the way from one example to another, {way}"
         arrays = _arrays(drawn.v, drawn.h) | {"along": along, "ends": ends}
-        about = _kind(run) | {"training_rows": list(chosen)} | _about(protocol, seed, drawn, warned, began)
+        about |= _kind(run) | _about(protocol, seed, drawn, warned, began)
         kept = keep(folder, "interpolation", run, arrays, about)
-        labels = [f"{share:.2f}" for share in along]
-        title = f"from training row {chosen[0]} (0) to {chosen[1]} (1), {way}"
-        picture = walk_rows_figure(_flat(arrays["v"]), labels, _flat(np.asarray(train[:2000])), title)
-        folder.write_bytes("interpolation.png", figure_png(picture))
+        folder.write_bytes("interpolation.png", _picture_of_walk(run, arrays["v"], ends, along, about["between"], way))
         return kept
 
 
-def hidden_entries(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."]:
-    """True where an example is hidden: the second `half` of its entries, those of a list 0,3,5, or of a .npy file."""
-    size = math.prod(shape)
-    hidden = np.zeros(size, bool)
-    words = mask.split(",")
-    if mask == "half":
-        hidden[size // 2 :] = True
-    elif all(word.strip().isdecimal() for word in words):
-        numbers = [int(word) for word in words]
-        if max(numbers) >= size:
-            raise ValueError(f"mask: expected entries from 0 to {size - 1}, got {max(numbers)}; choose others")
-        hidden[numbers] = True
-    elif mask.lower().endswith(".npy"):
-        array = read_npy(Path(mask), 2**26)
-        if array.shape != shape or not np.isin(array, (0, 1)).all():
-            raise ValueError(f"{mask}: expected true or false for each entry of {shape}, got others; write such a file")
-        hidden = array.astype(bool).reshape(-1)
-    else:
-        raise ValueError(f"mask: expected half, numbers of entries (0,3,5), or a .npy file, got {mask!r}; choose one")
-    if hidden.all() or not hidden.any():
-        raise ValueError(f"mask: expected hidden and known entries, got only {'hidden' if hidden.all() else 'known'}")
-    return hidden.reshape(shape)
+def _picture_of_walk(run: Run, v: np.ndarray, ends: np.ndarray, along: np.ndarray, names: list[str], way: str) -> bytes:
+    """Images beside each other, the ends outermost; else the stations over the training examples."""
+    if run.image_shape is not None:
+        return walk_png(v, ends, run.image_shape)
+    labels = [f"{share:.2f}" for share in along]
+    title = f"from {names[0]} (0) to {names[1]} (1), {way}"
+    train = _flat(np.asarray(run.data.splits.train[:2000]))
+    return figure_png(walk_rows_figure(_flat(v), labels, train, title))
 
 
-def coordinates(chosen: Bool[np.ndarray, "..."]) -> str:
-    """The names of coordinates, and how many more there are."""
-    names = [f"v[{','.join(map(str, place))}]" for place in np.argwhere(chosen)[: _NAMED + 1].tolist()]
-    more = int(chosen.sum()) - _NAMED
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_NAMED])} and {more} more"
+def walk_png(v: np.ndarray, ends: np.ndarray, image: tuple[int, ...]) -> bytes:
+    """Images of a walk in a row, between its two ends."""
+    sheet = np.concatenate([ends[:1], v, ends[1:]])[:SHOWN].reshape(-1, *image)
+    return sheet_png(np.asarray(sheet, np.float32), columns=len(sheet))
 
 
 def _kind(run: Run) -> dict[str, Any]:
     """What the examples are, for a reader of the result."""
-    return {"of": "images" if run.is_of_images else "rows"}
+    return {"of": "rows" if run.image_shape is None else "images"}
 
 
 def check_drawable(run: Run, count: int) -> None:
@@ -182,7 +172,7 @@ def _flows(run: Run) -> bool:
 def _latents_between(run: Run, ends: np.ndarray, along: np.ndarray) -> Any:
     """h on the line between the posterior means of two examples; latents that are no real numbers are rounded."""
     means = posterior_means(run.model, run.posterior, ends)
-    return jax.tree.map(jnp.asarray, _nearest(run.model.h, jax.tree.map(lambda x: _between(x, along), means)))
+    return jax.tree.map(jnp.asarray, _nearest(run.model.h, jax.tree.map(lambda x: line_between(x, along), means)))
 
 
 def _key(run: Run, use: str, seed: int, count: int) -> Any:
@@ -230,8 +220,8 @@ def _arrays(v: Any, h: Any) -> dict[str, np.ndarray]:
 
 def _picture(run: Run, v: np.ndarray) -> bytes:
     """The draws beside held-out examples."""
-    if run.is_of_images:
-        shown = v[:SHOWN]
+    if run.image_shape is not None:
+        shown = v[:SHOWN].reshape(-1, *run.image_shape)
         return sheet_png(np.asarray(shown, np.float32), columns=math.ceil(math.sqrt(len(shown))))
     source, examples = run.held_out
     return figure_png(rows_figure({f"{source} examples": _flat(np.asarray(examples[:2000])), "draws": _flat(v)}))
@@ -241,7 +231,8 @@ def _flat(rows: np.ndarray) -> np.ndarray:
     return np.asarray(rows, np.float64).reshape(len(rows), -1)
 
 
-def _between(ends: np.ndarray, along: np.ndarray) -> np.ndarray:
+def line_between(ends: np.ndarray, along: np.ndarray) -> np.ndarray:
+    """The points at shares `along` of the line from ends[0] to ends[1]."""
     share = along.reshape(-1, *[1] * (ends.ndim - 1))
     return ((1 - share) * ends[0] + share * ends[1]).astype(np.float32)
 

@@ -8,28 +8,32 @@ import numpy as np
 
 from vages.app.runs.kept import Kept, keep, new_folder
 from vages.app.runs.loaded import Run
+from vages.app.runs.own_examples import needs_context, own_examples
 from vages.evaluation import linear_probe, majority_rate
 from vages.posteriors import posterior_means
 from vages.samplers.program import Progress
+from vages.terminal import printable
 
 
-def embed(run: Run, out: Path | None = None, *, progress: Progress | None = None) -> Kept:
+def embed(
+    run: Run, out: Path | None = None, *, file: str | Path | None = None, progress: Progress | None = None
+) -> Kept:
     """Write the posterior means of all images, and the accuracies of linear classifiers on the test images.
 
     The classifiers are trained on the training images alone: on their means, and on their pixels to compare with.
+    With a `file` (see `own_examples`), only the means of what it holds are written, as `given`.
     """
     if not run.has_latents:
         raise ValueError(
             f"run: expected a model with latents, got {run.path}, a plain EBM, which has no means to embed"
         )
+    if file is not None:
+        return _embed_file(run, out, file, progress)
     splits, labels = run.data.splits, run.data.labels
     with new_folder(run, "embedding", out) as folder:
         began = time.perf_counter()
         arrays = _means(run, progress)
-        about: dict[str, Any] = {
-            "protocol": "the mean of q(h | v) for each example",
-            "of": "images" if run.is_of_images else "rows",
-        }
+        about = _about(run)
         if labels is not None:
             arrays |= {f"{name}_labels": part for name, part in labels._asdict().items()}
             if len(labels.test) and "test" in arrays:
@@ -44,6 +48,32 @@ def embed(run: Run, out: Path | None = None, *, progress: Progress | None = None
         return keep(folder, "embedding", run, arrays, about | {"seconds": time.perf_counter() - began})
 
 
+def _embed_file(run: Run, out: Path | None, file: str | Path, progress: Progress | None) -> Kept:
+    own = own_examples(run, file)
+    if needs_context(run):
+        raise ValueError(
+            f"run: expected a model without a context, got {run.path}, whose data have one; compute the means in "
+            "Python with vages.posteriors.posterior_means(…, context=…)"
+        )
+    with new_folder(run, "embedding", out) as folder:
+        began = time.perf_counter()
+        means = posterior_means(run.model, run.posterior, own.v, progress=progress)
+        about = _about(run) | {"examples": printable(file), "names": list(own.names)}
+        return keep(folder, "embedding", run, _named("given", means), about | {"seconds": time.perf_counter() - began})
+
+
+def _about(run: Run) -> dict[str, Any]:
+    images = run.image_shape is not None
+    return {"protocol": "the mean of q(h | v) for each example", "of": "images" if images else "rows"}
+
+
+def _named(name: str, means: Any) -> dict[str, np.ndarray]:
+    """Means under a name; of mixed latents under NAME.LATENT."""
+    if not isinstance(means, dict):
+        return {name: means}
+    return {f"{name}.{latent}": x for latent, x in means.items()}
+
+
 def _means(run: Run, progress: Progress | None) -> dict[str, np.ndarray]:
     """The means of each split, under its name; of mixed latents under SPLIT.LATENT. Mapped rows are not copied."""
     splits, context = run.data.splits, run.data.context
@@ -54,7 +84,7 @@ def _means(run: Run, progress: Progress | None) -> dict[str, np.ndarray]:
         of = lambda parts, names=names: _joined([getattr(parts, name) for name in names])
         given = None if context is None else {name: of(parts) for name, parts in context.items()}
         means = posterior_means(run.model, run.posterior, of(splits), context=given, progress=progress)
-        one = {"": means} if not isinstance(means, dict) else {f".{name}": x for name, x in means.items()}
+        one = _named("", means)
         cuts = np.cumsum([len(getattr(splits, name)) for name in names])[:-1]
         for suffix, x in one.items():
             arrays |= {f"{name}{suffix}": part for name, part in zip(names, np.split(x, cuts), strict=True)}

@@ -14,10 +14,11 @@ import numpy as np
 
 from vages.app.recipes.samples import check_seed
 from vages.app.report import sheet_png
-from vages.app.runs.draws import watched
-from vages.app.runs.gallery import SHOWN, hidden_pixels
+from vages.app.runs.completions import SHOWN, chosen_examples, completions_png, hidden_pixels, masked
+from vages.app.runs.draws import walk_png, watched
 from vages.app.runs.kept import Kept, keep, new_folder
 from vages.app.runs.loaded import Run
+from vages.app.runs.own_examples import Example, ends_of, random_pair
 from vages.bounds import IMAGES, check_bounds
 from vages.memory import check_memory
 from vages.samplers import Held, Heun, Samples, interpolate, sample
@@ -54,59 +55,66 @@ def draw_images(
 
 
 def complete_images(
-    run: Run, out: Path | None = None, *, count: int = 10, tries: int = 3, mask: str = "half", seed: int = 0
+    run: Run,
+    out: Path | None = None,
+    *,
+    file: str | Path | None = None,
+    count: int | None = None,
+    tries: int = 3,
+    mask: str = "half",
+    seed: int = 0,
 ) -> Kept:
     """Draw the hidden pixels of test images (training images where there are none), given the others.
 
-    Nothing that is drawn has seen a hidden pixel. See `Heun` on how this is biased.
+    `file` holds other images, see `own_examples`. Nothing that is drawn has seen a hidden pixel. See `Heun` on how this
+    is biased.
     """
-    check_bounds(count=(count, IMAGES), tries=(tries, IMAGES))
-    key, heun = _prepared(run, "inpainting", seed, count * tries)
-    source, images = run.held_out
+    check_bounds(tries=(tries, IMAGES))
     hidden = hidden_pixels(mask, run.model.v.shape)
-    if count > len(images):
-        raise ValueError(f"count: expected at most the {len(images)} {source} images, got {count}; ask for fewer")
+    originals, source, rows, named = chosen_examples(run, file, count, seed)
+    drawn_images = len(originals) * tries
+    key, heun = _prepared(run, "inpainting", seed, drawn_images)
     with new_folder(run, "inpainting", out) as folder:
         began = time.perf_counter()
-        rows = np.sort(np.random.default_rng(seed).permutation(len(images))[:count])
-        originals = np.asarray(images[rows])
-        masked = np.where(hidden, np.float32(0.5), originals)
-        held = Held(jnp.asarray(~hidden), jnp.asarray(np.tile(masked, (tries, 1, 1, 1))))
-        drawn, warned = watched(lambda: sample(key, run.model, count * tries, sampler=heun, held=held))
-        arrays = {name: x.reshape(tries, count, *x.shape[1:]) for name, x in _arrays(drawn).items()}
-        arrays |= {"originals": originals, "hidden": hidden, f"{source}_rows": rows}
-        about = {"mask": printable(mask), "images": source, "tries": tries}
+        held = Held(jnp.asarray(~hidden), jnp.asarray(np.tile(masked(originals, hidden), (tries, 1, 1, 1))))
+        drawn, warned = watched(lambda: sample(key, run.model, drawn_images, sampler=heun, held=held))
+        arrays = {name: x.reshape(tries, len(originals), *x.shape[1:]) for name, x in _arrays(drawn).items()}
+        arrays |= {"originals": originals, "hidden": hidden, **rows}
         protocol = (
             f"hidden pixels given the known pixels, Heun's method, each step {heun.resample} times{_latents(run)}"
         )
-        kept = keep(folder, "inpainting", run, arrays, about | _about(protocol, seed, drawn, warned, began))
-        sheet = np.stack([originals, masked, *arrays["v"]])[:SHOWN, : max(1, SHOWN // (2 + tries))]
-        sheet, columns = sheet.reshape(-1, *originals.shape[1:]), sheet.shape[1]
-        folder.write_bytes("inpainting.png", sheet_png(sheet, columns=columns))
+        about = (
+            {"mask": printable(mask), "images": source, "tries": tries}
+            | named
+            | _about(protocol, seed, drawn, warned, began)
+        )
+        kept = keep(folder, "inpainting", run, arrays, about)
+        folder.write_bytes("inpainting.png", completions_png(originals, hidden, arrays["v"]))
         return kept
 
 
 def walk_images(
-    run: Run, out: Path | None = None, *, between: tuple[int, int] | None = None, rows: int = 10, seed: int = 0
+    run: Run,
+    out: Path | None = None,
+    *,
+    between: tuple[Example, Example] | None = None,
+    rows: int = 10,
+    seed: int = 0,
 ) -> Kept:
-    """Images on the way between two training images: their noise, the great circle between, and back."""
+    """Images on the way between two images: their noise, the great circle between, and back.
+
+    They are training images by their numbers, or files (see `own_example`); the seed chooses where none are given.
+    """
     check_bounds(rows=(rows, IMAGES))
     key, heun = _prepared(run, "interpolation", seed, rows)
-    train = run.data.splits.train
-    chosen = tuple(np.random.default_rng(seed).integers(len(train), size=2).tolist()) if between is None else between
-    for one in chosen:
-        if not 0 <= one < len(train):
-            raise ValueError(f"between: expected numbers of training images, 0 to {len(train) - 1}, got {one}")
+    ends, about = ends_of(run, random_pair(run, seed) if between is None else between)
     with new_folder(run, "interpolation", out) as folder:
         began = time.perf_counter()
-        ends = np.asarray(train[list(chosen)])
         drawn, warned = watched(lambda: interpolate(key, run.model, jnp.asarray(ends), rows, sampler=heun))
         arrays = _arrays(drawn) | {"along": np.linspace(0, 1, rows, dtype=np.float32), "ends": ends}
-        protocol = "images between two training images, by the noise that Heun's method takes them to; h is held"
-        about = {"training_rows": list(chosen)} | _about(protocol, seed, drawn, warned, began)
-        kept = keep(folder, "interpolation", run, arrays, about)
-        sheet = np.concatenate([ends[:1], arrays["v"], ends[1:]])[:SHOWN]
-        folder.write_bytes("interpolation.png", sheet_png(np.asarray(sheet, np.float32), columns=len(sheet)))
+        protocol = "images between two images, by the noise that Heun's method takes them to; h is held"
+        kept = keep(folder, "interpolation", run, arrays, about | _about(protocol, seed, drawn, warned, began))
+        folder.write_bytes("interpolation.png", walk_png(arrays["v"], ends, run.model.v.shape))
         return kept
 
 

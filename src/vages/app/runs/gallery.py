@@ -2,20 +2,23 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from vages.app.recipes.chains import chains_of
 from vages.app.recipes.samples import check_seed
 from vages.app.report import figure_png, sheet_png, trajectory_figure
+from vages.app.runs.completions import SHOWN, chosen_examples, completions_png, hidden_pixels, masked
+from vages.app.runs.draws import line_between
 from vages.app.runs.kept import Kept, keep, new_folder
 from vages.app.runs.loaded import Run
+from vages.app.runs.own_examples import Example, ends_of, own_example
 from vages.bounds import IMAGES, Bounds, check_bounds, check_number
-from vages.files import read_image, read_npy
 from vages.memory import check_memory
 from vages.models import EBLVM
 from vages.posteriors import posterior_means
@@ -28,8 +31,6 @@ Latents = Literal["posterior", "joint"]
 RATIOS = {"cifar10": 5.0, "celeba": 3.0}  # how far the paper walks along h, by the name of the images; else 1
 _RATIO = Bounds(-1000, 1000, "1 begins at the image's own h")
 _TALLEST = 60  # times the width: a picture of a walk that Matplotlib can still draw
-SHOWN = 1024  # images in a picture, at most
-HIDDEN = ("half", "left", "centre")
 
 
 def sample_images(
@@ -75,7 +76,8 @@ def interpolate(
     run: Run,
     out: Path | None = None,
     *,
-    image: int | None = None,
+    image: Example | None = None,
+    between: tuple[Example, Example] | None = None,
     rows: int = 10,
     columns: int = 10,
     ratio: float | None = None,
@@ -83,10 +85,12 @@ def interpolate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Kept:
-    """Draw images along h from ratio · m to −ratio · m, where m is the posterior mean of one training image.
+    """Draw images along h from ratio · m to −ratio · m, where m is the posterior mean of one image.
 
-    All chains have the same start and the same noise, and differ by h alone. A row of the picture is a chain, a
-    column a snapshot, the last of them the denoised image. Without an `image`, the seed chooses one.
+    With `between`, h goes from the posterior mean of one image to that of another. An image is a training image by its
+    number, or a file (see `own_example`); the seed chooses a training image where none is given. All chains have the
+    same start and the same noise, and differ by h alone. A row of the picture is a chain, a column a snapshot, the last
+    of them the denoised image.
     """
     if not run.has_latents:
         raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none to walk in")
@@ -101,35 +105,77 @@ def interpolate(
     if rows > (most := _TALLEST * columns * (width + 1) // (height + 1)):
         raise ValueError(f"rows: expected at most {most} for a picture of {columns} columns, got {rows}; take fewer")
     _check_memory(run, rows * columns)
-    train = run.data.splits.train
-    row = int(np.random.default_rng(seed).integers(len(train))) if image is None else image
-    if not 0 <= row < len(train):
-        raise ValueError(
-            f"image: expected the number of a training image, 0 to {len(train) - 1}, got {row}; choose one"
-        )
+    line = _ray(run, image, ratio, rows, seed) if between is None else _segment(run, between, image, ratio, rows)
+    with new_folder(run, "interpolation", out) as folder:
+        began = time.perf_counter()
+        h = line.latents(posterior_means(run.model, run.posterior, line.images))
+        how: dict[str, Any] = {"shared_noise": True, "record": columns, "progress": progress}
+        samples = sample_v(key, model, h, schedule, **how)
+        arrays = _arrays(samples) | {"trajectory": np.asarray(samples.trajectory), **line.arrays}
+        steps = schedule.snapshots(columns).tolist()
+        about = line.about | {"snapshots": steps}
+        kept = keep(folder, "interpolation", run, arrays, about | _about(line.protocol, seed, schedule, arrays, began))
+        labels = line.labels, [str(step) for step in steps]
+        folder.write_bytes("interpolation.png", figure_png(trajectory_figure(arrays["trajectory"], *labels)))
+        return kept
+
+
+class _Line(NamedTuple):
+    """A line in h: the images whose posterior means span it, h of these, and what is told of it."""
+
+    images: np.ndarray
+    latents: Callable[[np.ndarray], np.ndarray]
+    arrays: dict[str, np.ndarray]
+    labels: list[str]
+    protocol: str
+    about: dict[str, Any]
+
+
+def _ray(run: Run, image: Example | None, ratio: float | None, rows: int, seed: int) -> _Line:
+    """From ratio · m to −ratio · m."""
+    train = lambda: len(run.data.splits.train)
+    chosen = int(np.random.default_rng(seed).integers(train())) if image is None else image
+    own = own_example(run, chosen, "image")
+    name = own.names[0]
     ratio = RATIOS.get(run.recipe.place or "", 1.0) if ratio is None else ratio
     check_number("ratio", ratio, _RATIO)
     factors = np.linspace(ratio, -ratio, rows, dtype=np.float32)
-    with new_folder(run, "interpolation", out) as folder:
-        began = time.perf_counter()
-        mean = posterior_means(run.model, run.posterior, train[row : row + 1])
-        how: dict[str, Any] = {"shared_noise": True, "record": columns, "progress": progress}
-        samples = sample_v(key, model, factors.reshape(-1, *[1] * (mean.ndim - 1)) * mean, schedule, **how)
-        arrays = _arrays(samples) | {"trajectory": np.asarray(samples.trajectory), "factors": factors}
-        steps = schedule.snapshots(columns).tolist()
-        protocol = "v given h = factor · m, m the posterior mean of one training image, one noise for all"
-        about = {"training_row": row, "ratio": ratio, "snapshots": steps}
-        kept = keep(folder, "interpolation", run, arrays, about | _about(protocol, seed, schedule, arrays, began))
-        labels = [f"{factor:+.2f} m" for factor in factors], [str(step) for step in steps]
-        folder.write_bytes("interpolation.png", figure_png(trajectory_figure(arrays["trajectory"], *labels)))
-        return kept
+    return _Line(
+        own.v,
+        lambda mean: factors.reshape(-1, *[1] * (mean.ndim - 1)) * mean,
+        {"factors": factors},
+        [f"{factor:+.2f} m" for factor in factors],
+        f"v given h = factor · m, m the posterior mean of {name}, one noise for all",
+        {"image": name, "ratio": ratio} | ({"training_row": int(chosen)} if str(chosen).isdecimal() else {}),
+    )
+
+
+def _segment(
+    run: Run, between: tuple[Example, Example], image: Example | None, ratio: float | None, rows: int
+) -> _Line:
+    """From the posterior mean of one image to that of another."""
+    for name, value in (("image", image), ("ratio", ratio)):
+        if value is not None:
+            raise ValueError(f"{name}: expected nothing beside between, got {value}; leave either out")
+    images, about = ends_of(run, between)
+    along = np.linspace(0, 1, rows, dtype=np.float32)
+    first, second = about["between"]
+    return _Line(
+        images,
+        lambda means: line_between(means, along),
+        {"along": along, "ends": images},
+        [f"{share:.2f}" for share in along],
+        f"v given h on the line from the posterior mean of {first} to that of {second}, one noise for all",
+        about,
+    )
 
 
 def inpaint(
     run: Run,
     out: Path | None = None,
     *,
-    count: int = 10,
+    file: str | Path | None = None,
+    count: int | None = None,
     tries: int = 3,
     mask: str = "half",
     sampling: float | None = None,
@@ -138,66 +184,25 @@ def inpaint(
 ) -> Kept:
     """Draw the hidden pixels of test images (training images where there are none), and h, given the other pixels.
 
-    Nothing that is drawn has seen a hidden pixel. `mask` is what is hidden (see `hidden_pixels`); each image is
-    completed `tries` times.
+    Nothing that is drawn has seen a hidden pixel. `file` holds other images (see `own_examples`). `mask` is what is
+    hidden (see `hidden_pixels`); each image is completed `tries` times.
     """
-    check_bounds(count=(count, IMAGES), tries=(tries, IMAGES))
+    check_bounds(tries=(tries, IMAGES))
     model, schedule, key = _sampler(run, "inpainting", seed, sampling)
-    _check_memory(run, count * tries)
-    splits = run.data.splits
-    source = "test" if len(splits.test) else "train"
-    images = getattr(splits, source)
-    hidden = hidden_pixels(mask, images.shape[1:])
-    if count > len(images):
-        raise ValueError(f"count: expected at most the {len(images)} {source} images, got {count}; ask for fewer")
+    hidden = hidden_pixels(mask, run.model.v.shape)
+    originals, source, rows, named = chosen_examples(run, file, count, seed)
+    _check_memory(run, len(originals) * tries)
     with new_folder(run, "inpainting", out) as folder:
         began = time.perf_counter()
-        rows = np.sort(np.random.default_rng(seed).permutation(len(images))[:count])
-        originals = images[rows]
-        masked = np.where(hidden, np.float32(0.5), originals)
-        known = np.tile(masked, (tries, 1, 1, 1))
+        known = np.tile(masked(originals, hidden), (tries, 1, 1, 1))
         samples = sample_joint(key, model, len(known), schedule, mask=~hidden, known=known, progress=progress)
-        arrays = {name: array.reshape(tries, count, *array.shape[1:]) for name, array in _arrays(samples).items()}
-        arrays |= {"originals": originals, "hidden": hidden, f"{source}_rows": rows}
+        arrays = {name: x.reshape(tries, len(originals), *x.shape[1:]) for name, x in _arrays(samples).items()}
+        arrays |= {"originals": originals, "hidden": hidden, **rows}
         protocol = f"hidden pixels {'and h jointly, ' if run.has_latents else ''}given the known pixels"
-        about = {"mask": printable(mask), "images": source, "tries": tries}
+        about = {"mask": printable(mask), "images": source, "tries": tries} | named
         kept = keep(folder, "inpainting", run, arrays, about | _about(protocol, seed, schedule, arrays, began))
-        sheet = np.stack([originals, masked, *arrays["v"]])[:SHOWN, : max(1, SHOWN // (2 + tries))]
-        sheet, columns = sheet.reshape(-1, *originals.shape[1:]), sheet.shape[1]
-        folder.write_bytes("inpainting.png", sheet_png(sheet, columns=columns))
+        folder.write_bytes("inpainting.png", completions_png(originals, hidden, arrays["v"]))
         return kept
-
-
-def hidden_pixels(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "channels height width"]:
-    """True where an image (channels, height, width) is hidden.
-
-    `half` is the lower half, `left` the left half, `centre` the middle half of rows and columns. A .png file is white
-    where pixels are hidden, a .npy file true or 1; it is of shape (height, width), or the image's.
-    """
-    _, height, width = shape
-    hidden = np.zeros((height, width), bool)
-    if mask == "half":
-        hidden[height // 2 :] = True
-    elif mask == "left":
-        hidden[:, : width // 2] = True
-    elif mask == "centre":
-        hidden[height // 4 : height - height // 4, width // 4 : width - width // 4] = True
-    elif mask.lower().endswith(".png"):
-        hidden = read_image(Path(mask)).mean(axis=0) > 127
-    elif mask.lower().endswith(".npy"):
-        array = read_npy(Path(mask), 2**26)
-        if not np.isin(array, (0, 1)).all():
-            raise ValueError(f"{mask}: expected true or 1 where pixels are hidden, else false or 0, got other numbers")
-        hidden = array.astype(bool)
-    else:
-        raise ValueError(f"mask: expected {', '.join(HIDDEN)}, or a file that ends in .npy or .png, got {mask!r}")
-    if hidden.shape not in (shape, shape[1:]):
-        raise ValueError(f"{mask}: expected a mask of {height} rows and {width} columns, got the shape {hidden.shape}")
-    if hidden.all() or not hidden.any():
-        raise ValueError(
-            f"{mask}: expected both hidden and known pixels, got {'no known' if hidden.all() else 'no hidden'} ones"
-        )
-    return np.broadcast_to(hidden, shape)
 
 
 def check_images(run: Run) -> None:

@@ -66,6 +66,11 @@ class Run:
         return len(self.model.v.shape) == 3 and self.model.v.shape[0] in (1, 3)
 
     @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """(channels, height, width) of an example that is an image, also where the model sees a vector; else None."""
+        return self.model.v.shape if self.is_of_images else self.data.image
+
+    @property
     def held_out(self) -> tuple[Literal["test", "train"], Any]:
         """Test examples, or training examples where there are none, and which of them these are."""
         splits = self.data.splits

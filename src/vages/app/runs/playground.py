@@ -9,13 +9,10 @@ from typing import Literal, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float32, PRNGKeyArray
-from PIL import Image
 
 from vages.app.recipes.chains import chains_of
 from vages.app.runs.loaded import Run
 from vages.app.runs.watching import Chain, Flowed
-from vages.data.images import scaled
-from vages.files import decode_image, pixels_of
 from vages.models import EBLVM
 from vages.posteriors import posterior_means
 from vages.samplers import Held, Heun, SamplingWarning, Schedule, sample
@@ -28,7 +25,6 @@ QUICK_FLOW = 0.5  # of the steps of Heun's method
 TOGETHER = 4  # chains that are watched side by side
 DIRECTIONS = 6
 _FOR_DIRECTIONS = 2000  # training images
-_PIXELS = 2**24  # of a picture that somebody brings
 
 
 class Directions(NamedTuple):
@@ -156,17 +152,3 @@ def principal_directions(means: Float[np.ndarray, "n ..."], count: int) -> Direc
     variances = singular**2 / max(len(flat) - 1, 1)
     shares = variances / max(variances.sum(), np.finfo(np.float64).tiny)
     return Directions(axes.reshape(-1, *shape), np.sqrt(variances[:count]), shares[:count], float(np.abs(flat).max()))
-
-
-def fitted_image(content: bytes, name: str, shape: tuple[int, ...]) -> Float32[np.ndarray, "channels height width"]:
-    """A picture somebody brings, as the model knows them: its middle in the right proportions, scaled, grey or colour.
-
-    The bytes are those of a PNG, JPEG or BMP file within the limits of `vages.files`.
-    """
-    channels, height, width = shape
-    picture = decode_image(content, name, _PIXELS).convert("L" if channels == 1 else "RGB")
-    scale = min(picture.width / width, picture.height / height)
-    across, down = max(1, round(width * scale)), max(1, round(height * scale))
-    left, top = (picture.width - across) // 2, (picture.height - down) // 2
-    middle = picture.crop((left, top, left + across, top + down))
-    return scaled(pixels_of(middle.resize((width, height), Image.Resampling.BILINEAR)))

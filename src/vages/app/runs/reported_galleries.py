@@ -66,25 +66,34 @@ def _inpainting(reader: Reader, about: dict[str, Any], name: str) -> Markup:
 def _interpolation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
     """The walk, where its arrays can be read; else the picture."""
     arrays, steps = reader.arrays("interpolation.npz"), about.get("snapshots")
-    numbers = [arrays[key] for key in ("trajectory", "factors") if key in arrays and arrays[key].dtype.kind == "f"]
+    line, unit = ("factors", " m") if "factors" in arrays else ("along", " of the way")
+    numbers = [arrays[key] for key in ("trajectory", line) if key in arrays and arrays[key].dtype.kind == "f"]
     if len(numbers) == 2 and numbers[1].ndim == 1 and isinstance(steps, list):
         moments = [int(x) if np.isfinite(x := as_float(step)) else 0 for step in steps]
-        return walk_figure(numbers[0], numbers[1], moments, f"A walk, {name}")
+        return walk_figure(numbers[0], numbers[1], moments, f"A walk, {name}", unit)
+    ends = _ends(about)
     if _of_rows(about):
-        ends = about.get("training_rows")
-        ends = ends if isinstance(ends, list) and len(ends) == 2 and all(map(is_number, ends)) else ["?", "?"]
-        caption = (
-            f"Draws of v given h on the line from training row {ends[0]} to row {ends[1]}; no coordinate of v is held."
-        )
+        caption = f"Draws of v given h on the line from {ends[0]} to {ends[1]}; no coordinate of v is held."
         return _picture(reader, "interpolation.png", f"A walk between two rows, {name}", caption, pixels=False)
-    return _picture(reader, "interpolation.png", f"Chains from noise to images along a line in h, {name}")
+    caption = f"From {ends[0]} to {ends[1]}, which are the outermost." if "between" in about else ""
+    return _picture(reader, "interpolation.png", f"Images along a line in the latents, {name}", caption)
+
+
+def _ends(about: dict[str, Any]) -> list[str]:
+    """What the two ends of a walk are called."""
+    named = about.get("between")
+    if isinstance(named, list) and len(named) == 2:
+        return [str(one)[:100] for one in named]
+    ends = about.get("training_rows")  # of results before files could be given
+    ends = ends if isinstance(ends, list) and len(ends) == 2 and all(map(is_number, ends)) else ["?", "?"]
+    return [f"training row {one}" for one in ends]
 
 
 def _embedding(reader: Reader, about: dict[str, Any], name: str) -> Markup:
     """The posterior means on a plane, and what linear classifiers make of them."""
     parts, what = [], "rows" if _of_rows(about) else "images"
     arrays = reader.arrays("embedding.npz")
-    split = next((key for key in ("test", "train") if key in arrays and arrays[key].size), None)
+    split = next((key for key in ("given", "test", "train") if key in arrays and arrays[key].size), None)
     if split is not None:
         means = arrays[split].reshape(len(arrays[split]), -1)[:_MEANS]
         labels = arrays.get(f"{split}_labels")
@@ -98,7 +107,8 @@ def _embedding(reader: Reader, about: dict[str, Any], name: str) -> Markup:
             and means.shape[1] <= 4096
         ):
             plane, share = principal_plane(means.astype(np.float64))
-            caption = f"Posterior means of {split} {what} on the plane of their largest variance, {share:.0%} of it."
+            means_of = f"the {what} of {str(about.get('examples'))[:100]}" if split == "given" else f"{split} {what}"
+            caption = f"Posterior means of {means_of} on the plane of their largest variance, {share:.0%} of it."
             parts.append(scatter_plot(plane, labels, f"A scatter of posterior means, {name}", caption))
     probe = about.get("linear probe")
     if isinstance(probe, dict):

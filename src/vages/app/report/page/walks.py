@@ -11,24 +11,24 @@ _PIXELS = 2**20  # of a sheet, at most
 _CELLS = 24  # chains, and moments, at most
 
 
-def walk_figure(trajectory: Trajectory, factors: Float[np.ndarray, "chains"], steps: list[int], title: str) -> Markup:
+def walk_figure(
+    trajectory: Trajectory, line: Float[np.ndarray, "chains"], steps: list[int], title: str, unit: str = " m"
+) -> Markup:
     """A large picture that two sliders move through the sheet, whose rows are chains and whose columns are moments.
 
     Without the script, and on paper, the sheet says it all. Large sheets lose chains and moments between, never the
-    first or the last.
+    first or the last. `line` says where each chain is on the line in h, in a `unit`.
     """
     if trajectory.ndim not in (4, 5) or not trajectory.size:
         raise ValueError(f"trajectory: expected images by time and chain, got the shape {trajectory.shape}")
-    if trajectory.shape[:2] != (len(steps), len(factors)):
-        raise ValueError(
-            f"trajectory: expected {len(steps)} moments of {len(factors)} chains, got {trajectory.shape[:2]}"
-        )
+    if trajectory.shape[:2] != (len(steps), len(line)):
+        raise ValueError(f"trajectory: expected {len(steps)} moments of {len(line)} chains, got {trajectory.shape[:2]}")
     height, width = trajectory.shape[-2:]
     side = max(1, min(_CELLS, int((_PIXELS / (height * width)) ** 0.5)))
-    moments, chains = _spread(len(steps), side), _spread(len(factors), side)
+    moments, chains = _spread(len(steps), side), _spread(len(line), side)
     images = trajectory[np.ix_(moments, chains)].swapaxes(0, 1)
     sheet = Picture.of_images(images.reshape(-1, *images.shape[2:]), columns=len(moments), gap=0)
-    rows = [f"{written(float(factors[i]), 3)} m" for i in chains]
+    rows = [f"{written(float(line[i]), 3)}{unit}" for i in chains]
     columns = [written(int(steps[i])) for i in moments]
     alt = f"{len(rows)} rows of images, h from {rows[0]} to {rows[-1]}; {len(columns)} columns, from noise to the image"
     last = len(columns) - 1

@@ -94,7 +94,7 @@ def test_an_image_is_made_to_fit(tmp_path, deep, faces):
 def test_rows_of_files(tmp_path, points, deep):
     rows = np.arange(6.0).reshape(2, 3)
     np.save(tmp_path / "a.npy", rows)
-    np.savez(tmp_path / "a.npz", v=rows, h=np.zeros(2))
+    np.savez(tmp_path / "a.npz", h=np.zeros((2, 1)), v=rows)
     (tmp_path / "a.csv").write_text("x,y,z\n0,1,2\n\n3, 4 ,5e0\n")
     for name in ("a.npy", "a.npz", "a.csv"):
         found = own_examples(points, tmp_path / name)

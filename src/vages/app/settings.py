@@ -39,6 +39,8 @@ class Training:
     seed: Annotated[int, SEED] = 0  # of initial parameters and all noise
     seeds: Annotated[int, Bounds(1, 2**16)] = 1  # runs in one program, with seeds SEED, SEED + 1, ...
     evaluate_every: Annotated[int, ITERATIONS] = 1000  # iterations between two evaluations
+    # train on (v - mean) / scale, of each coordinate of the training examples; results are in the data's units
+    standardize: bool = False
 
     def __post_init__(self) -> None:
         check_plain(self)
@@ -52,7 +54,7 @@ class GRBMSettings:
 
     kind: ClassVar[str] = "a GRBM"
 
-    data: str = "checkerboard"  # a toy (checkerboard, rings, ...), freyface, or a .npy or .npz file
+    data: str = "checkerboard"  # a toy (checkerboard, rings, ...), freyface, or a .npy, .npz or .csv file
     method: Method = "vages-dsm"  # how to learn
     latents: Annotated[int, Bounds(1, 2**20)] = 4  # latent units
     samples: Annotated[int | None, Bounds(1, 2**20)] = None  # L, of the posterior; None: the paper's for the method
@@ -73,6 +75,8 @@ class GRBMSettings:
     seed: Annotated[int, Bounds(0, 2**64)] = 0  # of data, initial parameters and all noise
     evaluate_every: Annotated[int, ITERATIONS] = 2000  # iterations between two looks at the log-likelihood
     annealing: Annotated[int, Bounds(1, 10**6)] = 2000  # chains and temperatures of AIS, for many latents
+    # train on (v - mean) / scale, of each coordinate of the training examples; results are in the data's units
+    standardize: bool = False
 
     def __post_init__(self):
         check_choices(self)
@@ -203,7 +207,7 @@ class PointSettings:
 
     kind: ClassVar[str] = "a normalized model of points"
 
-    data: str = "board"  # a toy (board, rings, ...), or a .npy or .npz file with an example in each row
+    data: str = "board"  # a toy (board, rings, ...), or a .npy, .npz or .csv file with an example in each row
     width: Annotated[int, Bounds(1, 2**14)] = 128  # units of a layer
     depth: Annotated[int, Bounds(1, 256)] = 2  # blocks of the network
     # the largest angle of the sines of an example that the network sees, for sharp edges; 0: none; None: 8 on a plane
@@ -223,6 +227,8 @@ class PointSettings:
     clip: Annotated[float | None, SCALE] = 1.0  # the largest norm of the gradients of model and posterior
     ema: Annotated[float | None, DECAY] = 0.999  # of the averages of model and posterior, which are then used
     seed: Annotated[int, SEED] = 0  # of the data, initial parameters and all noise
+    # train on (v - mean) / scale, of each coordinate of the training examples; results are in the data's units
+    standardize: bool = False
 
     def __post_init__(self):
         check_choices(self)

@@ -10,6 +10,7 @@ from vages.training.keeping import Checkpoints
 from vages.training.learner import Learner, LearnerState
 from vages.training.program import compile_chunk
 from vages.training.save import load, save
+from vages.training.scale import ScaleWarning
 from vages.training.seeds import init_seeds, make_seeds, one_seed, seed_keys
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Learner",
     "LearnerState",
     "RunFolder",
+    "ScaleWarning",
     "by_writer",
     "check_batch",
     "check_same",

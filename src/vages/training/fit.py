@@ -1,7 +1,8 @@
 """Training: chunks of compiled iterations; between them the log, the guard, checkpoints and callbacks."""
 
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ from vages.training.learner import Averages, Learner, LearnerState
 from vages.training.loop import Loop
 from vages.training.program import check_step, compile_chunk
 from vages.training.recovery import recover
+from vages.training.scale import ScaleWarning, scale_problem
 from vages.training.seeds import as_keys, key_of, order_seeds, start_keys
 from vages.training.selection import Selection, weights_of
 from vages.training.signals import StopSignals
@@ -132,6 +134,8 @@ def fit(
     seeds = order_seeds(keys)
     source = _source(data, batch, seeds, many, model if state is None else state.model, data_fingerprint)
     check_batch(source.batch, mesh)
+    if (problem := scale_problem(learner.objective, _examples(data))) is not None:
+        warnings.warn(problem, ScaleWarning, stacklevel=2)
     state = _start(learner, keys, many, model, posterior, source, state)
     settings = {"chunk": chunk, "evaluate_every": evaluate_every if evaluate else None, "select": select}
     kept = {"resume": resume, "checkpoints": asdict(checkpoints), "guard": asdict(guard)}
@@ -227,6 +231,11 @@ def _start(
     if not many:
         return init(begin[0], model, posterior)
     return eqx.filter_jit(eqx.filter_vmap(init))(begin, model, posterior)
+
+
+def _examples(data: Any) -> Any:
+    """The array of data that are one, or a batch, or a dict; else something that is none."""
+    return data.get("v") if isinstance(data, Mapping) else getattr(data, "v", data)
 
 
 def _noise_keys(bits: Array, like: Array, retries: int) -> Array:

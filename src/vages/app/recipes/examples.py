@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from vages.app.recipes.units import Units, in_units
 from vages.data import Images, Labels, Splits, load_labels, load_splits
 from vages.data.splits import split_rows
 from vages.objectives import Batch
@@ -29,6 +30,7 @@ class Examples:
     - `context`: what the model is conditioned on: three arrays for each name.
     - `parts`: arrays that are trained on, one after the other, in the place of `splits.train`.
     - `stream`: a function of the step or an iterator that is trained on; `splits.train` holds its first rows.
+    - `units`: those of the data, where examples are standardized.
     - `image`: (channels, height, width) of examples that are images in [0, 1], though the model sees vectors.
     """
 
@@ -40,6 +42,7 @@ class Examples:
     stream_batch: Batch | None = None  # the shapes of its batches
     per_seed: bool = False
     image: tuple[int, int, int] | None = None
+    units: Units | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,6 +69,30 @@ class Examples:
             return v
         times = len(self.trained)
         return Batch(v, {name: np.concatenate([part.train] * times) for name, part in self.context.items()})
+
+    @property
+    def log_volume(self) -> float:
+        """By how much log p(v) in the data's units is less than in those of the model."""
+        return 0.0 if self.units is None else self.units.log_volume
+
+    def in_units(self, v: Any) -> Any:
+        """Numbers of the model in the data's units."""
+        return in_units(self.units, v)
+
+    def standardized(self, units: Units | None) -> "Examples":
+        """The same in units of mean 0 and deviation 1, or in those that are given."""
+        if self.stream is not None or self.parts or isinstance(self.splits.train, np.memmap):
+            raise ValueError(
+                "standardize: expected an array in memory, got a stream, a memory-mapped array or several parts; "
+                "standardize them where they are made"
+            )
+        units = Units.of(self.splits.train, per_seed=self.per_seed) if units is None else units
+        if units.mean.shape != self.shape:
+            raise ValueError(
+                f"data: expected examples of the shape {units.mean.shape} that the run was standardized for, got "
+                f"{self.shape}; choose others"
+            )
+        return replace(self, splits=Splits(*map(units.standardized, self.splits)), units=units)
 
     def of_seed(self, seed: int) -> "Examples":
         """Those of one seed, counted from 0."""

@@ -163,8 +163,8 @@ def _log_likelihood(settings: GRBMSettings, models: GRBM, data: Examples, split:
     examples = getattr(data.splits, split)
     examples = jnp.asarray(examples if data.per_seed else examples[None])
     if settings.latents <= MAX_ENUMERATED:
-        return exact_log_likelihood(models, examples)
-    return annealed_log_likelihood(settings, models, examples, split)
+        return exact_log_likelihood(models, examples) - data.log_volume
+    return annealed_log_likelihood(settings, models, examples, split) - data.log_volume
 
 
 @eqx.filter_jit

@@ -20,7 +20,8 @@ CURVES = ("test_log_likelihood", "validation_log_likelihood", "loss")
 def draw(trained: Trained, visible: bool = False) -> Drawn:
     """Figures of the first seed."""
     model, _ = trained.of_seed(0)
-    settings, test = trained.settings, trained.data.of_seed(0).splits.test
+    settings, data = trained.settings, trained.data.of_seed(0)
+    own, test = data.in_units, data.in_units(data.splits.test)
     figures: dict = {}
     samples = None
     logged = [
@@ -35,18 +36,19 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
         if settings.latents <= MAX_ENUMERATED:
             points = grid_points(extent)
             exact = TOYS[settings.data].log_density if settings.data in TOYS else None
-            data = {} if exact is None else {"data": square(np.exp(exact(points)))}
-            figures["density"] = density_figure({**data, settings.method: model_density(model, points)}, extent)
+            known = {} if exact is None else {"data": square(np.exp(exact(points)))}
+            seen = points if data.units is None else data.units.standardized(points)
+            density = model_density(model, seen) * np.exp(-data.log_volume)
+            figures["density"] = density_figure({**known, settings.method: density}, extent)
         samples = np.asarray(gibbs_sample(jax.random.key(settings.seed), model, 5000).v)
-        panels = {"test data": test[:5000], f"samples of {settings.method}": samples}
+        panels = {"test data": test[:5000], f"samples of {settings.method}": own(samples)}
         figures["samples"] = scatter_figure(panels, extent)
     elif settings.data == "freyface":
         drawn = gibbs_sample(jax.random.key(settings.seed), model, 100)
         samples = np.asarray(drawn.v)
         means = np.asarray(jax.vmap(lambda h: model.conditional(h).mean)(drawn.h))
-        figures["samples"] = image_grid(
-            {"test data": test[:100].reshape(-1, *SHAPE), "samples, E[v | h]": means.reshape(-1, *SHAPE)}
-        )
+        panels = {"test data": test[:100], "samples, E[v | h]": own(means)}
+        figures["samples"] = image_grid({name: rows.reshape(-1, *SHAPE) for name, rows in panels.items()})
     return Drawn(figures, samples=samples)
 
 

@@ -110,17 +110,17 @@ def learner(settings: PointSettings) -> Learner:
 
 
 def _look(key: PRNGKeyArray, settings: Any, model: Any, posterior: Any, data: Examples) -> dict[str, Any]:
-    return {TEST: one_pass(key, model, posterior, data.splits.test[:LOOKED_AT]).value.mean()}
+    return {TEST: one_pass(key, model, posterior, data.splits.test[:LOOKED_AT]).value.mean() - data.log_volume}
 
 
 def _test(key: PRNGKeyArray, settings: Any, model: Any, posterior: Any, data: Examples) -> dict[str, Any]:
     """The likelihood in one pass, the effective share of the samples of q, and the data's own where it is known."""
     found = one_pass(key, model, posterior, data.splits.test)
-    told: dict[str, Any] = {TEST: found.value.mean()}
+    told: dict[str, Any] = {TEST: found.value.mean() - data.log_volume}
     if settings.latents:
         told["effective share of q's samples"] = jnp.median(found.ess) / SAMPLES
     if settings.data in TOYS and TOYS[settings.data].log_density is not None:
-        own = TOYS[settings.data].log_density(data.splits.test)  # pyright: ignore[reportOptionalCall]
+        own = TOYS[settings.data].log_density(data.in_units(data.splits.test))  # pyright: ignore[reportOptionalCall]
         told[OWN] = np.mean(own[np.isfinite(own)])  # a point on an edge may be rounded across it
     return told
 

@@ -52,7 +52,8 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
         drawn = drawing.result()
     told["lost samples"] = {"count": drawn.diverged, "of": DRAWN}
     if trained.model.v.shape == (2,):
-        sets = {"test data": test[:DRAWN], "samples": np.asarray(drawn.v)}
+        own = trained.data.in_units
+        sets = {"test data": own(test[:DRAWN]), "samples": own(np.asarray(drawn.v))}
         pictures["samples"] = scatter_figure(sets, _extent(trained))
     return Drawn(pictures, told, np.asarray(drawn.v))
 
@@ -70,8 +71,11 @@ def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dic
         )
     if trained.model.v.shape == (2,):
         points = grid_points(_extent(trained))
-        found = one_pass(key, trained.model, trained.posterior, points)
-        densities = {f"this model: {_nats(trained.tested['test_log_likelihood'])}": square(np.exp(found.value))}
+        units = trained.data.units
+        seen = points if units is None else units.standardized(points)
+        found = one_pass(key, trained.model, trained.posterior, seen)
+        density = square(np.exp(np.asarray(found.value) - trained.data.log_volume))
+        densities = {f"this model: {_nats(trained.tested['test_log_likelihood'])}": density}
         if toy is not None and toy.log_density is not None:
             densities = {f"data: {_nats(ceiling)}": square(np.exp(toy.log_density(points))), **densities}
             beside = train(grbm.recipe(replace(CHECKERBOARD, data=settings.data, steps=GRBM_STEPS)))
@@ -84,7 +88,7 @@ def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dic
 
 def _extent(trained: Trained) -> Extent:
     toy = TOYS.get(trained.settings.data)
-    return extent_of(trained.data.splits.test) if toy is None else toy.bounds
+    return extent_of(trained.data.in_units(trained.data.splits.test)) if toy is None else toy.bounds
 
 
 def _nats(value: Any) -> str:

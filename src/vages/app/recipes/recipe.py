@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from vages.app.recipes.examples import Examples, as_examples, is_stream, of_stream, placed
+from vages.app.recipes.units import Units
 from vages.app.settings import Training
 from vages.checks import check_kind
 from vages.data import Splits
@@ -69,7 +70,7 @@ class Recipe:
 
     **Arguments**
 
-    - `data`: An array, a dict with "v" beside the context, `Splits`, or the name of a .npy or .npz file: one array is
+    - `data`: An array, a dict with "v" beside the context, `Splits`, or a .npy, .npz or .csv file: one array is
         divided into 80 % for training, 10 % for validation and 10 % for test. A function of the settings may return
         these, or a stream: a function of the step, or an iterator (see `fit`).
     - `build`: `build(key, settings, data)` returns a model and a posterior. `data.splits.train` are training examples.
@@ -97,6 +98,7 @@ class Recipe:
     noise: float | Callable[[Any], float] = 0.0
     parts: Parts | None = field(default=None, repr=False)
     origin: Origin | None = field(default=None, repr=False)
+    units: Units | None = field(default=None, repr=False)  # of the data that a run was trained on, standardized
 
     def __post_init__(self) -> None:
         if self.parts is None:
@@ -131,7 +133,9 @@ class Recipe:
         if unknown := [name for name in settings if name not in known]:
             raise ValueError(f"{unknown[0]}: expected a setting, one of {', '.join(known)}, got another; check it")
         other = replace(self.settings, **settings)
-        return replace(self, settings=other) if self.parts is None else self.parts.of(other)
+        if self.parts is None:
+            return replace(self, settings=other)
+        return replace(self.parts.of(other), units=self.units)
 
     @property
     def kind(self) -> str:
@@ -173,7 +177,11 @@ class Recipe:
         return replace(self, data=Path(place).absolute()) if self.parts is None else self.with_(data=place)
 
     def load(self, *, check: bool = True) -> Examples:
-        """The data. With `check`, what training on them would refuse is refused."""
+        """The data, standardized where the settings say so. With `check`, what training would refuse is refused."""
+        data = self._load(check)
+        return data.standardized(self.units) if getattr(self.settings, "standardize", False) else data
+
+    def _load(self, check: bool) -> Examples:
         if self.parts is not None:
             return self.parts.load(self.settings, check)
         made = callable(self.data) and not hasattr(self.data, "shape")
@@ -189,6 +197,8 @@ class Recipe:
             got = f"{len(made)} values" if isinstance(made, tuple) else type(made).__name__
             raise TypeError(f"build: expected (model, posterior), got {got}; return both")
         check_kind("build, its model", made[0], EBLVM, "a vages.EBLVM", "return (model, posterior)")
+        if data.units is not None and not made[0].v.continuous:
+            raise ValueError(f"standardize: expected real v, got {made[0].v!r}; leave it out")
         advice = "return (model, posterior); a model without latents has vages.ExactPosterior()"
         check_kind("build, its posterior", made[1], Posterior, "a vages.Posterior", advice)
         return made
@@ -211,10 +221,11 @@ class Recipe:
 
     def settled(self, data: Examples) -> "Recipe":
         """The recipe with the settings that its data decide."""
-        if self.parts is None or self.parts.settle is None:
-            return self
-        settings = self.parts.settle(data)
-        return self if settings == self.settings else self.parts.of(settings)
+        settled = self
+        if self.parts is not None and self.parts.settle is not None:
+            settings = self.parts.settle(data)
+            settled = self if settings == self.settings else self.parts.of(settings)
+        return settled if settled.units is data.units else replace(settled, units=data.units)
 
     @property
     def annealed(self) -> Annealed | None:

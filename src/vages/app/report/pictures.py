@@ -1,12 +1,14 @@
 """Pictures of densities and samples."""
 
 import math
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
 Extent = tuple[float, float, float, float]
+_LONGEST = 4.0  # times as long as wide
 
 
 def density_figure(densities: dict[str, Float[np.ndarray, "y x"]], extent: Extent, columns: int = 4) -> Figure:
@@ -18,7 +20,14 @@ def density_figure(densities: dict[str, Float[np.ndarray, "y x"]], extent: Exten
     brightest = max(float(np.percentile(density, 99.5)) for density in densities.values())
     for axes, (title, density) in zip(panels, densities.items(), strict=False):
         axes.imshow(
-            density, extent=extent, origin="lower", cmap="magma", vmin=0, vmax=brightest, interpolation="nearest"
+            density,
+            extent=extent,
+            origin="lower",
+            cmap="magma",
+            vmin=0,
+            vmax=brightest,
+            interpolation="nearest",
+            aspect=_aspect(extent),
         )
         axes.set_title(title, fontsize=10)
     for axes in panels:
@@ -35,9 +44,15 @@ def scatter_figure(sets: dict[str, Float[np.ndarray, "n 2"]], extent: Extent) ->
         axes.plot(points[:, 0], points[:, 1], ".", ms=1.5, alpha=0.5, color="#0072B2")
         axes.set_xlim(extent[:2])
         axes.set_ylim(extent[2:])
-        axes.set_aspect("equal")
+        axes.set_aspect(_aspect(extent))
         axes.set_title(title, fontsize=10)
     return figure
+
+
+def _aspect(extent: Extent) -> Literal["equal", "auto"]:
+    """One length for a unit of both axes, unless that would make a picture a line."""
+    left, right, bottom, top = extent
+    return "equal" if 1 / _LONGEST < (right - left) / (top - bottom) < _LONGEST else "auto"
 
 
 def grid_points(extent: Extent, resolution: int = 200) -> Float[np.ndarray, "points 2"]:

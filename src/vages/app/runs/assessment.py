@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from vages.app.recipes.samples import check_seed
+from vages.app.recipes.units import Units
 from vages.app.report import assessment_figure, chains_figure, figure_png, number_with_error
 from vages.app.runs.dataset import told_of_data
 from vages.app.runs.kept import new_folder
@@ -131,6 +132,7 @@ class Subject(NamedTuple):
     splits: Splits
     noise: float  # of the data that the model was trained to know
     corrector: Corrector | None
+    units: Units | None = None  # of the data, where examples are standardized
 
 
 def assess(
@@ -150,6 +152,8 @@ def assess(
     rows = assess_subject(jax.random.key(seed), subject, sizes, progress)
     mixing, trace = mixing_rows(jax.random.key(seed), subject.model)
     rows += mixing
+    if trace is not None:
+        trace = {name: run.in_units(x) if name == "v" else x for name, x in trace.items()}
     minutes = (time.perf_counter() - began) / 60
     examples = len(held_out(jax.random.key(0), subject.splits, sizes.examples))
     path = printable(run.path)
@@ -186,6 +190,8 @@ def assess_subject(key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: 
     test = noisy(keys[1], clean)
     train = noisy(keys[2], some_rows(keys[3], subject.splits.train, 20 * sizes.examples))
     rows = likelihood_rows(keys[4], model, posterior, clean, sizes)
+    if subject.units is not None:
+        rows = [_in_units(row, subject.units.log_volume) for row in rows] + [_standardized_row(subject.units)]
     if isinstance(model, TractableEBLVM):
         score: Score = model.score
         rows.append(_row("score matching loss", _sm_loss(keys[5], model, clean), f"{LOSS}: lower is better"))
@@ -234,7 +240,7 @@ def subject_of(run: Run, noise: float | None) -> Subject:
         model = InContext(model, {"sigma": max(noise, model.sigma_min)})
     latents = getattr(run.recipe.objective, "latents", None)
     corrector = getattr(latents, "corrector", None) if run.has_latents else None
-    return Subject(model, run.posterior, run.data.splits, noise, corrector)
+    return Subject(model, run.posterior, run.data.splits, noise, corrector, run.units)
 
 
 def held_out(key: PRNGKeyArray, splits: Splits, examples: int) -> Array:
@@ -281,6 +287,19 @@ def likelihood_rows(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Ar
             f"of the same examples, with reverse log Z{doubt}",
         ),
     ]
+
+
+def _in_units(row: Row, log_volume: float) -> Row:
+    """A likelihood in the data's units: log p(v) = log p(u) − Σ log scale, where u are the standardized data."""
+    if not row.name.startswith("log-likelihood") or row.value is None:
+        return row
+    told = f"{row.means}; in the data's units, {log_volume:.6g} nats less than of standardized data"
+    return replace(row, value=row.value - log_volume, means=told)
+
+
+def _standardized_row(units: Units) -> Row:
+    said = "Σ log scale of the standardized data; noise, scores and distances are in standard deviations of the data"
+    return Row("log-volume", units.log_volume, None, said)
 
 
 def _normalized_rows(

@@ -6,12 +6,13 @@
 A folder holds no code and runs none: whoever opens the run of an own recipe gives the recipe.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from vages.app.recipes.presets import Settings, as_recipe, nearest_preset
 from vages.app.recipes.recipe import Recipe
+from vages.app.recipes.units import Units
 from vages.app.settings import ALL, DeepSettings, GRBMSettings, Training
 from vages.storage.directory import Directory
 from vages.training import RunFolder
@@ -30,7 +31,8 @@ def config_of(recipe: Recipe) -> dict[str, Any]:
     else:
         name = OWN if recipe.origin is None else recipe.origin.name
         about = {} if recipe.origin is None else {"sha256": recipe.origin.sha256}
-    return {"format": FORMAT, "recipe": name, **about, "settings": asdict(recipe.settings)}
+    units = {} if recipe.units is None else {"units": recipe.units.plain()}
+    return {"format": FORMAT, "recipe": name, **about, "settings": asdict(recipe.settings), **units}
 
 
 def settings_of(config: dict[str, Any]) -> dict[str, Any]:
@@ -94,13 +96,14 @@ def recipe_in(
     if not settings or not set(settings) <= set(known):  # a setting may be newer than a run
         raise strange
     try:
-        return start.with_(**settings)
+        units = Units.parse(config["units"], name) if "units" in config else None
+        return replace(start.with_(**settings), units=units)
     except TypeError as error:
         raise ValueError(
             f"{name}: expected the settings of a recipe, got values of other types; is it a run of vages?"
         ) from error
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+        raise ValueError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from None
 
 
 def _checked_own(config: dict[str, Any], name: str, own: Recipe | None, *, changed: bool) -> Recipe:

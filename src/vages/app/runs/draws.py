@@ -36,7 +36,7 @@ def draw(run: Run, out: Path | None = None, *, count: int = 100, seed: int = 0) 
     with new_folder(run, "samples", out) as folder:
         began = time.perf_counter()
         drawn, warned = sampled(key, run, count)
-        arrays = _arrays(drawn.v, drawn.h)
+        arrays = _arrays(run, drawn)
         kept = keep(
             folder,
             "samples",
@@ -78,7 +78,8 @@ def complete(
         began = time.perf_counter()
         known = np.tile(originals, (tries, *[1] * len(run.model.v.shape)))
         drawn, warned = sampled(key, run, len(known), held=Held(jnp.asarray(~hidden), jnp.asarray(known)))
-        arrays = {name: x.reshape(tries, len(originals), *x.shape[1:]) for name, x in _arrays(drawn.v, drawn.h).items()}
+        arrays = {name: x.reshape(tries, len(originals), *x.shape[1:]) for name, x in _arrays(run, drawn).items()}
+        originals = run.in_units(originals)
         arrays |= {"originals": originals, "hidden": hidden, **rows}
         about = _kind(run) | {"mask": printable(mask), "examples": source, "tries": tries} | named
         about |= {"drawn": coordinates(hidden), "held": coordinates(~hidden)}
@@ -119,10 +120,12 @@ def walk(
         drawn, warned = on_the_way(key, run, ends, along)
         way = "by the noise that Heun's method takes them to" if _flows(run) else "h between their posterior means"
         protocol = f"v given h on the way from one example to another, {way}"
-        arrays = _arrays(drawn.v, drawn.h) | {"along": along, "ends": ends}
+        arrays = _arrays(run, drawn) | {"along": along, "ends": run.in_units(ends)}
         about |= _kind(run) | _about(protocol, seed, drawn, warned, began)
         kept = keep(folder, "interpolation", run, arrays, about)
-        folder.write_bytes("interpolation.png", _picture_of_walk(run, arrays["v"], ends, along, about["between"], way))
+        folder.write_bytes(
+            "interpolation.png", _picture_of_walk(run, arrays["v"], arrays["ends"], along, about["between"], way)
+        )
         return kept
 
 
@@ -132,7 +135,7 @@ def _picture_of_walk(run: Run, v: np.ndarray, ends: np.ndarray, along: np.ndarra
         return walk_png(v, ends, run.image_shape)
     labels = [f"{share:.2f}" for share in along]
     title = f"from {names[0]} (0) to {names[1]} (1), {way}"
-    train = _flat(np.asarray(run.data.splits.train[:2000]))
+    train = _flat(run.in_units(np.asarray(run.data.splits.train[:2000])))
     return figure_png(walk_rows_figure(_flat(v), labels, train, title))
 
 
@@ -213,9 +216,11 @@ def _about(
     }
 
 
-def _arrays(v: Any, h: Any) -> dict[str, np.ndarray]:
+def _arrays(run: Run, drawn: Samples) -> dict[str, np.ndarray]:
+    """v in the data's units, and h."""
+    v, h = run.in_units(np.asarray(drawn.v)), drawn.h
     latents = {f"h.{name}": x for name, x in h.items()} if isinstance(h, dict) else {"h": h}
-    return {"v": np.asarray(v), **{name: np.asarray(x) for name, x in latents.items()}}
+    return {"v": v, **{name: np.asarray(x) for name, x in latents.items()}}
 
 
 def _picture(run: Run, v: np.ndarray) -> bytes:
@@ -224,7 +229,9 @@ def _picture(run: Run, v: np.ndarray) -> bytes:
         shown = v[:SHOWN].reshape(-1, *run.image_shape)
         return sheet_png(np.asarray(shown, np.float32), columns=math.ceil(math.sqrt(len(shown))))
     source, examples = run.held_out
-    return figure_png(rows_figure({f"{source} examples": _flat(np.asarray(examples[:2000])), "draws": _flat(v)}))
+    return figure_png(
+        rows_figure({f"{source} examples": _flat(run.in_units(np.asarray(examples[:2000]))), "draws": _flat(v)})
+    )
 
 
 def _flat(rows: np.ndarray) -> np.ndarray:

@@ -1,6 +1,10 @@
 """Whether a run is well: looked at while it trains, and told when it has ended."""
 
 import math
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import equinox as eqx
@@ -15,6 +19,7 @@ from vages.models import EBLVM, InContext, NoiseConditionalEBLVM, features_of
 from vages.objectives import Batch, Enumerated, as_objective
 from vages.objectives.noise import zero_score_loss
 from vages.posteriors import Posterior, fisher, has_parameters, infer
+from vages.terminal import printable
 from vages.training import RunFolder, seed_keys
 from vages.training.health import (
     Finding,
@@ -25,6 +30,7 @@ from vages.training.health import (
     look_at_samples,
     look_far_out,
 )
+from vages.training.scale import ScaleWarning, scale_problem
 
 _ROWS = 1000  # examples that a baseline is computed of, and that samples are held against
 _LATENTS = {16: 2000, 1000: 250}  # examples whose latents are looked at, by the size of v up to which so many are
@@ -50,12 +56,32 @@ class Watch:
                 self._folder.tell("warning", step=record["step"], problem=finding.told)
 
 
+@contextmanager
+def telling_scale(folder: RunFolder) -> Iterator[None]:
+    """What `fit` warns of the scale of the data is an event, and a line on standard error, when training has begun."""
+    show = warnings.showwarning
+
+    def told(message: Any, category: Any, *rest: Any) -> None:
+        if not issubclass(category, ScaleWarning):
+            return show(message, category, *rest)
+        folder.tell("warning", problem=str(message))
+        print(f"vages: warning: {printable(str(message))}", file=sys.stderr)
+        return None
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", ScaleWarning)
+        warnings.showwarning = told
+        yield
+
+
 def health_of(trained: Trained, samples: np.ndarray | None) -> dict[str, Any]:
     """Findings of the log, of samples where some were drawn, of averages and of latents; and the loss of no model."""
     state, baseline, judged = trained.fitted.state, _baseline(trained), None
     found = [] if state.averages is None else look_at_averages(_leaves(state.model), _leaves(state.averages.model))
     if trained.data.stream is None:
         data = trained.data.of_seed(0).splits.train[:_ROWS]
+        problem = scale_problem(trained.recipe.objective, data)
+        found += [Finding("data", "warning", problem)] if problem else []
         found += look_at_data(data) or [
             *([] if samples is None else look_at_samples(samples, data)),
             *([] if trained.data.context is not None else _of_model(trained)),

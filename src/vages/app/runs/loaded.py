@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from vages.app.recipes import Examples, Recipe, example_of
+from vages.app.recipes.units import Units, in_units
 from vages.app.runs.config import recipe_of
 from vages.app.runs.dataset import RunData, other_data, own_data, told_place
 from vages.memory import check_memory, shape_bytes
@@ -64,6 +65,15 @@ class Run:
     def is_of_images(self) -> bool:
         """Whether v is an image (channels, height, width)."""
         return len(self.model.v.shape) == 3 and self.model.v.shape[0] in (1, 3)
+
+    @property
+    def units(self) -> Units | None:
+        """Of the data, where the model knows them standardized."""
+        return self.recipe.units
+
+    def in_units(self, v: Any) -> Any:
+        """Numbers of the model in the data's units."""
+        return in_units(self.units, v)
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:

@@ -60,7 +60,7 @@ def own_examples(run: Run, place: str | Path) -> OwnExamples:
     check_memory({"the images": 2 * 4 * len(found) * math.prod(shape)}, "give fewer")
     one = partial(fitted_image, shape=shape)
     images = [one(read_bytes(file, MAX_IMAGE_BYTES), str(file)) for file in found]
-    v = np.stack(images).reshape(-1, *run.model.v.shape)
+    v = _seen(run, np.stack(images).reshape(-1, *run.model.v.shape))
     check_states(str(path), v, run.model.v)
     return OwnExamples(v, tuple(map(printable, names)))
 
@@ -136,6 +136,11 @@ def _shape_of_images(run: Run, path: Path) -> Shape:
     return shape
 
 
+def _seen(run: Run, v: np.ndarray) -> np.ndarray:
+    """Examples in the data's units as the model sees them."""
+    return v if run.units is None else run.units.standardized(v)
+
+
 def _rows(run: Run, path: Path) -> Float32[np.ndarray, "n ..."]:
     arrays = read_arrays(path)
     if len(arrays) != 1 and "v" not in arrays:
@@ -151,6 +156,6 @@ def _rows(run: Run, path: Path) -> Float32[np.ndarray, "n ..."]:
             f"{path}: expected examples of the shape {domain.shape}, as the model of {run.path} knows them, got "
             f"{v.shape[1:]}; choose others"
         )
-    v = v.reshape(-1, *domain.shape)
+    v = _seen(run, v.reshape(-1, *domain.shape))
     check_states(str(path), v, domain)
     return v

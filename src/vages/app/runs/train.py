@@ -15,7 +15,7 @@ from vages.app.report import figure_png
 from vages.app.runs.beginning import begin_again, told_begin
 from vages.app.runs.config import config_of, reopened
 from vages.app.runs.dataset import data_digests
-from vages.app.runs.health import Watch, health_of
+from vages.app.runs.health import Watch, health_of, telling_scale
 from vages.app.runs.loaded import Run
 from vages.app.runs.reports import reported
 from vages.app.runs.saved import saved_step
@@ -65,7 +65,8 @@ def run_recipe(
     with reported(folder, steps):
         with ProgressBar(steps, visible=progress, done=saved_step(path) if resume else 0, lines=True) as bar:
             watch = Watch(folder, recipe)
-            trained = in_memory(recipe, data, folder=folder, callbacks=[*callbacks, bar, watch], **how)
+            with telling_scale(folder):
+                trained = in_memory(recipe, data, folder=folder, callbacks=[*callbacks, bar, watch], **how)
         drawn = _drawn(trained, progress)
         for name, picture in drawn.pictures.items():
             content = picture if isinstance(picture, bytes) else figure_png(picture)

@@ -50,16 +50,21 @@ class Draws(Stoppable):
     Nothing runs but while the first frame is asked for.
     """
 
-    def __init__(self, draw: Callable[[], tuple[Samples, list[str]]], frames: int = _FRAMES):
+    def __init__(
+        self,
+        draw: Callable[[], tuple[Samples, list[str]]],
+        frames: int = _FRAMES,
+        in_units: Callable[[np.ndarray], np.ndarray] = np.asarray,
+    ):
         super().__init__()
-        self._draw, self._frames = draw, frames
+        self._draw, self._frames, self._in_units = draw, frames, in_units
 
     def __iter__(self) -> Iterator[Frame]:
         if self.stopped:
             return
         samples, warned = self._draw()
-        v = np.asarray(samples.v, np.float32).reshape(samples.draws, -1)
-        chains = _chains(samples)
+        v = np.asarray(self._in_units(np.asarray(samples.v)), np.float32).reshape(samples.draws, -1)
+        chains = _chains(samples, self._in_units)
         steps = len(v) if chains is None else chains.shape[1]
         for step in np.unique(np.linspace(1, steps, min(steps, self._frames)).astype(int)).tolist():
             if self.stopped:
@@ -97,7 +102,15 @@ class Vectors:
 
     def drawn(self, seed: int) -> Draws:
         """Draws of p(v, h)."""
-        return Draws(lambda: sampled(play_key(seed), self.run, DRAWS))
+        return self._draws(lambda: sampled(play_key(seed), self.run, DRAWS))
+
+    def _draws(self, draw: Callable[[], tuple[Samples, list[str]]]) -> Draws:
+        return Draws(draw, in_units=self.run.in_units)
+
+    def _seen(self, rows: np.ndarray) -> np.ndarray:
+        """Rows in the data's units as the model sees them."""
+        rows = np.asarray(rows, np.float32).reshape(-1, *self.run.model.v.shape)
+        return rows if self.run.units is None else self.run.units.standardized(rows)
 
     def completed(self, values: Float[np.ndarray, "d"], held: Bool[np.ndarray, "d"], seed: int) -> Draws:
         """Draws of the other coordinates, and of h, given those that are held at these values.
@@ -105,7 +118,7 @@ class Vectors:
         Zeros and ones are rounded; of a choice among several, all entries are held or none.
         """
         domain = self.run.model.v
-        known, mask = np.asarray(values, np.float32).reshape(domain.shape), held.reshape(domain.shape)
+        known, mask = self._seen(values)[0], held.reshape(domain.shape)
         if isinstance(domain, Binary):
             known = np.rint(known)
         elif isinstance(domain, Categorical):
@@ -114,13 +127,13 @@ class Vectors:
         if mask.all() or not mask.any():
             raise ValueError(f"held: expected some coordinates, got {'all' if mask.all() else 'none'}")
         where = Held(jnp.asarray(mask), jnp.asarray(known))
-        return Draws(lambda: sampled(play_key(seed), self.run, DRAWS, held=where))
+        return self._draws(lambda: sampled(play_key(seed), self.run, DRAWS, held=where))
 
     def walked(self, one: int, other: int, seed: int) -> Draws:
         """Draws of v given h at stations on the way from one row to another."""
-        ends = self.rows[[one, other]].reshape(2, *self.run.model.v.shape)
+        ends = self._seen(self.rows[[one, other]])
         along = np.linspace(0, 1, STATIONS, dtype=np.float32)
-        return Draws(lambda: on_the_way(play_key(seed), self.run, ends, along))
+        return self._draws(lambda: on_the_way(play_key(seed), self.run, ends, along))
 
 
 def vectors(run: Run) -> Vectors:
@@ -128,7 +141,7 @@ def vectors(run: Run) -> Vectors:
     check_drawable(run, CHAINS * DRAWS)
     source, examples = run.held_out
     shape = run.model.v.shape
-    rows = np.asarray(examples[:_ROWS], np.float32).reshape(-1, int(np.prod(shape)))
+    rows = np.asarray(run.in_units(np.asarray(examples[:_ROWS])), np.float32).reshape(-1, int(np.prod(shape)))
     rows = rows[np.isfinite(rows).all(axis=1)]
     if not len(rows):
         raise ValueError(f"run: expected rows of finite numbers to show, got none in the {source} data of {run.path}")
@@ -148,17 +161,21 @@ def ranges_of(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d 2"]:
 
 
 def _density(run: Run, extent: Extent) -> PlaneDensity:
-    points = jnp.asarray(grid_points(extent, _SIDE))
+    points = grid_points(extent, _SIDE)
+    points = jnp.asarray(points if run.units is None else run.units.standardized(points))
     found = eqx.filter_jit(log_density)(play_key(0), run.model, run.posterior, points, samples=_LATENT_DRAWS)
-    return PlaneDensity(np.asarray(found.value, np.float32).reshape(_SIDE, _SIDE), bool(found.exact))
+    log = np.asarray(found.value, np.float32) - np.float32(0.0 if run.units is None else run.units.log_volume)
+    return PlaneDensity(log.reshape(_SIDE, _SIDE), bool(found.exact))
 
 
-def _chains(samples: Samples) -> Float32[np.ndarray, "chains steps d"] | None:
+def _chains(
+    samples: Samples, in_units: Callable[[np.ndarray], np.ndarray]
+) -> Float32[np.ndarray, "chains steps d"] | None:
     """The chains behind the draws; None of draws that are independent, or have chains of their own."""
     trace = None if samples.trace is None else samples.trace.get("v")
     if trace is None or np.ndim(trace) != 2 + np.ndim(samples.v) - 1:
         return None
-    trace = np.asarray(trace, np.float32)
+    trace = np.asarray(in_units(np.asarray(trace)), np.float32)
     return trace.reshape(*trace.shape[:2], -1)
 
 

@@ -1,0 +1,64 @@
+"""The data's own units, where a model is trained on standardized numbers u = (v − mean) / scale.
+
+What is computed of u is told of v: draws are mean + scale · u, and log p(v) = log p(u) − Σ log scale.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Float32, Float64, Num
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Mean and scale of each coordinate, both of the shape of an example."""
+
+    mean: Float64[np.ndarray, "..."]
+    scale: Float64[np.ndarray, "..."]
+
+    @staticmethod
+    def of(train: Num[np.ndarray, "n ..."], *, per_seed: bool = False) -> "Units":
+        """The mean and standard deviation of training examples; a coordinate that is constant has the scale 1."""
+        axes = (0, 1) if per_seed else 0
+        exact = np.asarray(train, np.float64)
+        scale = exact.std(axis=axes)
+        return Units(np.asarray(exact.mean(axis=axes)), np.where(scale > 0, scale, 1.0))
+
+    def standardized(self, v: Num[np.ndarray, "*n"]) -> Float32[np.ndarray, "*n"]:
+        """Examples as the model sees them."""
+        return ((np.asarray(v, np.float64) - self.mean) / self.scale).astype(np.float32)
+
+    def restored(self, u: Float[np.ndarray, "*n"]) -> Float64[np.ndarray, "*n"]:
+        """What the model sees, in the data's units."""
+        return self.mean + self.scale * np.asarray(u, np.float64)
+
+    @property
+    def log_volume(self) -> float:
+        """Σ log scale, by which log p(v) is less than log p(u)."""
+        return float(np.log(self.scale).sum())
+
+    def plain(self) -> dict[str, Any]:
+        """For config.json."""
+        return {"mean": self.mean.tolist(), "scale": self.scale.tolist()}
+
+    @staticmethod
+    def parse(plain: Any, name: str) -> "Units":
+        """What `plain` gave; `name`, of the file, is for the error."""
+        try:
+            mean, scale = (np.asarray(plain[part], np.float64) for part in ("mean", "scale"))
+            good = mean.shape == scale.shape and np.isfinite(mean).all() and np.isfinite(scale).all()
+            good = good and bool((scale > 0).all()) and math.prod(mean.shape) > 0
+        except (TypeError, ValueError, KeyError):
+            good, mean, scale = False, None, None
+        if not good or mean is None or scale is None:
+            raise ValueError(
+                f"{name}: expected units, a mean and a scale of each coordinate, got others; was it edited?"
+            )
+        return Units(mean, scale)
+
+
+def in_units(units: Units | None, u: Any) -> Any:
+    """Numbers of a model in the data's units; as they are where these are the model's own."""
+    return u if units is None else units.restored(np.asarray(u))

@@ -1,0 +1,139 @@
+"""Data of any scale: what float32 cannot hold is told, and standardized training gives results in the data's units."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vages
+from vages.app.recipes import Drawn, as_recipe
+from vages.app.recipes.units import Units
+from vages.app.runs import load_run, run_recipe
+from vages.app.runs.assessment import Row, _in_units
+from vages.app.runs.config import recipe_in
+from vages.app.runs.draws import draw
+from vages.app.runs.own_examples import own_examples
+from vages.app.settings import CHECKERBOARD
+from vages.data import split
+from vages.samplers import Samples
+from vages.training.scale import ScaleWarning, scale_problem
+
+SCALE, MEAN = np.array([4.0, 0.5]), np.array([80.0, -16.0])
+ROWS = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32) * [1.0, 2.0] + [0.5, 0.0]
+SETTINGS = replace(
+    CHECKERBOARD, method="dsm", latents=2, steps=4, batch=10, evaluate_every=4, standardize=True, sigma=0.3
+)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of rows, and one of the same rows in other units, which was resumed half way."""
+    place = tmp_path_factory.mktemp("units")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setattr("vages.app.runs.train._drawn", lambda *_: Drawn({}))
+        np.save("plain.npy", ROWS)
+        np.save("affine.npy", MEAN + SCALE * ROWS)
+        run_recipe(as_recipe(replace(SETTINGS, data="plain.npy")), Path("plain"))
+        affine = as_recipe(replace(SETTINGS, data="affine.npy"))
+        run_recipe(affine.with_(steps=2), Path("affine"))
+        run_recipe(affine, Path("affine"), resume=True)
+    return place
+
+
+def test_the_same_model_is_learnt_in_any_units(runs):
+    plain, affine = (load_run(runs / name) for name in ("plain", "affine"))
+    assert affine.step == 4
+    for ours, theirs in zip(jax.tree.leaves(affine.model), jax.tree.leaves(plain.model), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-5)
+    train = split((MEAN + SCALE * ROWS).astype(np.float32), 0).train.astype(np.float64)
+    assert affine.units is not None
+    np.testing.assert_allclose(affine.units.mean, train.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(affine.units.scale, train.std(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(affine.data.splits.train.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(affine.data.splits.train.std(axis=0), 1, atol=1e-5)
+    config = json.loads((runs / "affine" / "config.json").read_text())
+    assert config["units"] == affine.units.plain()
+
+
+def test_likelihoods_are_those_of_the_data(runs):
+    """Shifted by log |scale|; and the density in the data's units integrates to 1."""
+    found = [json.loads((runs / name / "result.json").read_text()) for name in ("plain", "affine")]
+    plain, affine = (result["test_log_likelihood"]["mean"] for result in found)
+    assert affine == pytest.approx(plain - np.log(SCALE).sum(), abs=2e-3)
+    run = load_run(runs / "affine")
+    units, model = run.units, run.model
+    assert units is not None
+    axes = [np.linspace(*run.in_units(np.full((2, 2), [[-9.0], [9.0]]))[:, i], 400) for i in (0, 1)]
+    points = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+    seen = jnp.asarray(units.standardized(points))
+    log = -jax.vmap(model.free_energy)(seen) - model.log_partition() - units.log_volume
+    area = np.prod([axis[1] - axis[0] for axis in axes])
+    assert np.exp(np.asarray(log, np.float64)).sum() * area == pytest.approx(1, abs=2e-3)
+    test = jnp.asarray(run.data.splits.test)
+    mean = float(jnp.mean(-jax.vmap(model.free_energy)(test)) - model.log_partition()) - units.log_volume
+    assert affine == pytest.approx(mean, abs=1e-4)
+
+
+def test_what_goes_in_and_out_is_in_the_data_s_units(runs, tmp_path, monkeypatch):
+    def sample(key, model, n, *, sampler=None):
+        return Samples(jnp.full((n, 2), 7.0), jnp.zeros((n, 2)), 1.0, {}, {}, 0, 0, draws=n)
+
+    monkeypatch.setattr("vages.app.runs.draws.sample", sample)
+    run = load_run(runs / "affine")
+    assert run.units is not None
+    kept = draw(run, tmp_path / "drawn", count=3)
+    with np.load(kept.folder / "samples.npz") as drawn:
+        np.testing.assert_allclose(drawn["v"], np.tile(run.units.mean + 7 * run.units.scale, (3, 1)), rtol=1e-6)
+    (tmp_path / "rows.csv").write_text("\n".join(f"{x},{y}" for x, y in MEAN + SCALE * ROWS))
+    own = own_examples(run, tmp_path / "rows.csv").v
+    np.testing.assert_allclose(run.in_units(own), MEAN + SCALE * ROWS, rtol=1e-5)
+    np.testing.assert_allclose(own.mean(axis=0), 0, atol=0.5)
+    other = run.on(str(runs / "plain.npy")).data.splits.train  # by the run's own units
+    np.testing.assert_allclose(run.in_units(other), split(ROWS.astype(np.float32), 0).train, atol=1e-4)
+    row = _in_units(Row("log-likelihood", -1.0, 0.1, "high"), run.units.log_volume)
+    assert row.value == pytest.approx(-1.0 - run.units.log_volume)
+
+
+def test_edited_units_are_refused(runs):
+    config = json.loads((runs / "affine" / "config.json").read_text())
+    for units in ({"mean": [0, 0]}, {"mean": [0, 0], "scale": [1, 0]}, {"mean": [0], "scale": [1, 1]}, 3):
+        with pytest.raises(ValueError, match="^config.json: expected units, .*got others"):
+            recipe_in(config | {"units": units})
+
+
+def test_units_of_a_constant():
+    units = Units.of(np.array([[1.0, 5.0], [3.0, 5.0]]))
+    np.testing.assert_array_equal(units.standardized(np.array([[1.0, 5.0]])), [[-1, 0]])
+
+
+def test_standardizing_a_stream_is_refused():
+    recipe = vages.Recipe(
+        data=lambda settings: lambda step: np.ones((5, 2), np.float32),
+        build=lambda *_: None,
+        learner=vages.Learner(vages.DSM(0.1), learning_rate=1.0),
+        settings=vages.Training(standardize=True),
+    )
+    with pytest.raises(ValueError, match="^standardize: .*got a stream"):
+        recipe.load()
+
+
+def test_data_that_float32_cannot_hold_are_told():
+    rows = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    assert scale_problem(vages.DSM(0.01), rows) is None
+    assert scale_problem(vages.KSD(0.1), 1e3 + rows) is not None
+    assert scale_problem(vages.KSD(1.0), 1e3 + rows) is None
+    told = scale_problem(vages.DSM(0.01), 1e3 + rows)
+    assert told is not None
+    assert told.startswith("v: expected numbers of at most 84 in float32 for noise of 0.01, got 1e+03, ")
+    assert "standardize the data" in told
+    assert "\n" not in told
+    assert scale_problem(vages.DSM(0.01), 1e3 + rows.astype(np.float64)) is None
+    model = vages.GRBM.init(jax.random.key(0), 2, 2)
+    learner = vages.Learner(vages.DSM(0.01, vages.Enumerated()), learning_rate=1e-3)
+    with pytest.warns(ScaleWarning, match="^v: expected .*standardize"):
+        vages.fit(jax.random.key(0), model, vages.ExactPosterior(), 1e3 + rows, learner, steps=1, batch=10)

@@ -369,11 +369,11 @@ def test_damaged_files_are_refused_or_read(tmp_path, suffix):
 @pytest.mark.parametrize("load", [load_array, lambda path: load_splits(path, 0)])
 def test_files_that_are_not_there(tmp_path, load):
     (tmp_path / "folder.npy").mkdir()
-    for name, found in (("none.npy", "none"), ("folder.npy", "a folder")):
+    for name, found in (("none.npy", "none"), ("none.csv", "none"), ("folder.npy", "a folder")):
         with pytest.raises(FileNotFoundError, match=f"got {found}") as error:
             load(tmp_path / name)
         check_error(error.value, tmp_path / name)
-    for name, ending in (("x.csv", "'.csv'"), ("x", "'no ending'")):
+    for name, ending in (("x.txt", "'.txt'"), ("x", "'no ending'")):
         with pytest.raises(ValueError, match=f"got {ending}") as error:
             load(tmp_path / name)
         check_error(error.value, tmp_path / name)

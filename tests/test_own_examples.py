@@ -140,7 +140,9 @@ def test_what_does_not_fit_is_refused(tmp_path, points, deep):
 
 def test_images_of_a_recipe_with_another_range_are_refused(tmp_path, deep):
     recipe = vages.Recipe(
-        data=np.zeros((10, 1)), build=lambda *_: None, learner=vages.Learner(vages.DSM(0.1), learning_rate=1.0)
+        data=np.zeros((10, 1)),
+        build=lambda *_: pytest.fail("not built"),
+        learner=vages.Learner(vages.DSM(0.1), learning_rate=1.0),
     )
     own = replace(deep, recipe=recipe)
     own.__dict__["data"] = split(255 * deep.data.splits.train)

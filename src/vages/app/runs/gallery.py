@@ -146,7 +146,7 @@ def _ray(run: Run, image: Example | None, ratio: float | None, rows: int, seed: 
         {"factors": factors},
         [f"{factor:+.2f} m" for factor in factors],
         f"v given h = factor · m, m the posterior mean of {name}, one noise for all",
-        {"image": name, "ratio": ratio} | ({"training_row": int(chosen)} if str(chosen).isdecimal() else {}),
+        {"image": name, "ratio": ratio} | ({"training_row": int(str(chosen))} if str(chosen).isdecimal() else {}),
     )
 
 

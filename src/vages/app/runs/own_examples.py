@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Float32
 
 from vages.app.runs.loaded import Run
-from vages.bounds import IMAGES
 from vages.checks import check_states
 from vages.data.arrays import ENDINGS as ARRAYS
 from vages.data.arrays import as_examples, list_of, read_arrays
@@ -23,7 +22,7 @@ from vages.data.images import scaled
 from vages.data.own_images import as_images
 from vages.files import BadFile, decode_image, image_files, is_image_name, read_bytes
 from vages.files.image_folder import ENDINGS
-from vages.files.limits import MAX_IMAGE_BYTES
+from vages.files.limits import MAX_IMAGE_BYTES, MAX_MEMBERS
 from vages.memory import check_memory
 from vages.models import NoiseConditionalEBLVM
 from vages.terminal import printable
@@ -44,7 +43,7 @@ def own_examples(run: Run, place: str | Path) -> OwnExamples:
     """The examples of an image file, of a folder of such, or the rows of a .npy, .npz or .csv file."""
     path = Path(place)
     if path.is_dir():
-        found = image_files(path, IMAGES.high)
+        found = image_files(path, MAX_MEMBERS)
         names = [one.relative_to(path).as_posix() for one in found]
     elif path.suffix.lower() in ARRAYS:
         v = _rows(run, path)
@@ -70,7 +69,7 @@ def ends_of(run: Run, between: tuple[Example, Example]) -> tuple[Float32[np.ndar
     ends = [own_example(run, one) for one in between]
     about: dict[str, Any] = {"between": [end.names[0] for end in ends]}
     if all(str(one).isdecimal() for one in between):
-        about["training_rows"] = [int(one) for one in between]
+        about["training_rows"] = [int(str(one)) for one in between]
     return np.concatenate([end.v for end in ends]), about
 
 

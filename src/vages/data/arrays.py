@@ -68,7 +68,7 @@ def load_test_rows(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
             "rename or remove"
         )
     name = "test" if len(arrays) == 3 else next(iter(arrays))
-    return _examples(f"{path}, array {name!r}" if name else str(path), arrays[name])
+    return as_examples(f"{path}, array {name!r}" if name else str(path), arrays[name])
 
 
 def load_labels(path: str | Path, seed: int, validation: float = 0.1, test: float = 0.1) -> Labels:

@@ -39,7 +39,7 @@ def load_image_array(path: Path, seed: int) -> Images:
     """
     arrays = read_image_arrays(path)
     if len(arrays) == 1:
-        return _divided(*arrays.values(), seed, path)
+        return _divided(next(iter(arrays.values())), seed, path)
     splits = Splits(**arrays)
     shapes = [part.shape[1:] for part in splits]
     if shapes.count(shapes[0]) != 3:

@@ -3,7 +3,6 @@
 import json
 import math
 import runpy
-from importlib.util import find_spec
 from pathlib import Path
 
 import equinox as eqx
@@ -228,9 +227,6 @@ def test_the_preset_of_digits(tmp_path):
         run_command("sample", run, "--label", 10)
     with refused("guidance", "none"):
         run_command("sample", run, "--guidance", 2)
-    if find_spec("nicegui"):
-        with refused("run", "a noise-conditional model"):
-            run_command("explore", run, "--no-browser")
     with refused("sampling", 0.5):
         run_command("sample", run, "--sampling", 0.5)
 

@@ -21,11 +21,21 @@ from vages import GRBM, BernoulliPosterior, Corrector, ExactPosterior, GaussianP
 from vages.app.cli import evaluate
 from vages.app.recipes import Examples, FIDSelection, as_recipe, train
 from vages.app.report.assessments import assessment_figure
-from vages.app.runs import Run, assessment, config_of, load_run
-from vages.app.runs.assessment import Assessment, Row, Sizes, assess
+from vages.app.runs import Run, assessment, config_of, likelihoods, load_run
+from vages.app.runs.assessment import Assessment, assess
+from vages.app.runs.assessment_rows import LONG, Row, Sizes
+from vages.app.runs.likelihoods import likelihood_rows
 from vages.app.settings import CHECKERBOARD, DIGITS
 from vages.data import Splits
-from vages.evaluation import Estimate, FisherDivergence, SteinTest, VariationalScore, posterior_gap
+from vages.evaluation import (
+    Estimate,
+    FisherDivergence,
+    LogEstimate,
+    LogPartition,
+    SteinTest,
+    VariationalScore,
+    posterior_gap,
+)
 from vages.files import BadFile
 from vages.posteriors import Heads
 from vages.training import Checkpoints, RunFolder
@@ -101,7 +111,7 @@ def test_gap_of_a_gaussian_model_in_closed_form():
         posterior_gap(KEY, model, q, v[:, :2])
 
 
-BOUNDS = ["log-likelihood, log Z forward", "log-likelihood, log Z reverse"]
+BOUNDS = ["log-likelihood, log Z forward", "log-likelihood, log Z reverse", "gap of log Z, reverse less forward"]
 MIXING = ["R̂", "effective sample size"]
 SIZES = Sizes(examples=40, critic_steps=5, critic_width=4, samples=4, replicates=20, annealing=20)
 COMMON = ["Fisher divergence", "KSD", "KSD p-value"]
@@ -221,7 +231,7 @@ def test_a_deep_run_is_assessed():
 def test_a_run_without_latents_is_assessed(monkeypatch):
     """Likelihood and mixing, which do not look at the latents, are those of the run above."""
     monkeypatch.setattr(assessment, "likelihood_rows", lambda *_: [])
-    monkeypatch.setattr(assessment, "mixing_rows", lambda *_: ([], None))
+    monkeypatch.setattr(assessment, "model_chains", lambda *_: None)
     check(untrained(replace(SMALL, method="mdsm")), ["denoising score matching loss", *COMMON])
 
 
@@ -264,7 +274,9 @@ def test_sizes_are_checked():
 def test_command(grbm, monkeypatch, capsys):
     """What is said of the run is made up; that it is said, and kept, is not."""
 
-    def assess(run, *, sizes, noise, seed, progress):
+    def assess(run, *, sizes, noise, seed, progress, stage):
+        stage("a part")
+        progress(1, 2)
         rows = [
             Row("log-likelihood", -0.5, 0.25, "higher is better"),
             Row("KSD", math.nan, None, "0 where it is right"),
@@ -274,7 +286,9 @@ def test_command(grbm, monkeypatch, capsys):
     monkeypatch.setattr(vages.app.runs, "assess", assess)
     path, _ = grbm
     assert evaluate(str(path), examples=30, noise=0.5, seed=3, json=True) == 0
-    told = json.loads(capsys.readouterr().out)
+    out, shown = capsys.readouterr()
+    assert shown.endswith(" s  a part\n")
+    told = json.loads(out)
     assert (told["model"]["examples"], told["model"]["noise"], told["model"]["seed"]) == (30, 0.5, 3)
     assert told["images"] == {"not measured": "a GRBM draws no samples that the network could judge"}
     assert json.loads((path / "evaluation-1" / "result.json").read_text()) == told["model"]
@@ -310,11 +324,25 @@ def test_other_data_by_the_command(grbm, tmp_path, monkeypatch, capsys):
 
 
 def test_a_likelihood_that_is_not_estimated_says_why():
-    model = vages.GRBM.init(jax.random.key(0), assessment.LONG + 1, 2)
-    v = jnp.zeros((3, assessment.LONG + 1))
-    (row,) = assessment.likelihood_rows(jax.random.key(1), model, vages.ExactPosterior(), v, Sizes())
+    model = vages.GRBM.init(jax.random.key(0), LONG + 1, 2)
+    v = jnp.zeros((3, LONG + 1))
+    (row,) = likelihood_rows(jax.random.key(1), model, vages.ExactPosterior(), v, Sizes())
     assert (row.name, row.value) == ("log-likelihood", None)
     assert "not estimated" in row.means
+
+
+def test_estimates_of_log_z_that_disagree_are_pointed_out():
+    def told(forward, reverse, error):
+        low, high = (LogEstimate(value, error, value, value) for value in (forward, reverse))
+        return likelihoods._gap_row(LogPartition(low, high, False))
+
+    row = told(1.0, 1.3, 0.3)
+    assert (row.value, row.standard_error) == pytest.approx((0.3, 0.3 * math.sqrt(2)))
+    assert row.means.startswith("small")
+    assert told(1.0, 3.0, 0.1).means.startswith("large")
+    assert "temperatures" in told(1.0, 3.0, 0.1).means
+    assert told(3.0, 1.0, 0.1).means.startswith("below 0")
+    assert told(3.0, 1.0, 1.0).means.startswith("small")  # beside its error
 
 
 def test_a_critic_that_found_nothing_says_so_and_what_disagrees_is_pointed_out():

@@ -27,7 +27,7 @@ from vages.app.recipes import as_recipe, example_of, sizes
 from vages.app.recipes.reference import check_count
 from vages.app.recipes.sizes import Sizes, check_training_memory, training_sizes
 from vages.app.runs import Run, config_of
-from vages.app.runs.assessment import Sizes as Assessed
+from vages.app.runs.assessment_rows import Sizes as Assessed
 from vages.app.settings import CHECKERBOARD, DEEP_PRESETS
 from vages.bounds import ITERATIONS, Bounds, check_bounds, check_number
 from vages.memory import check_memory, memory_limit

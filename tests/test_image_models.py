@@ -30,7 +30,9 @@ from vages.app import cli
 from vages.app.cli.parsing import parse
 from vages.app.recipes import example_of, preset
 from vages.app.runs import load_run
-from vages.app.runs.assessment import Sizes, likelihood_rows, subject_of
+from vages.app.runs.assessment import subject_of
+from vages.app.runs.assessment_rows import Sizes
+from vages.app.runs.likelihoods import likelihood_rows
 from vages.app.settings import ALL
 from vages.evaluation import nearness
 from vages.nets import Mixer

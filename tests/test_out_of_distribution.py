@@ -91,7 +91,7 @@ def test_images_are_converted_by_pillow():
     wide[..., 4:8] = 1  # the square in the middle
     np.testing.assert_array_equal(convert_images(wide, (1, 2, 2)), np.ones((1, 1, 2, 2)))
     flat = np.full((1, 3, 5, 9), 0.2, np.float32)
-    np.testing.assert_allclose(convert_images(flat, (1, 28, 20)), 0.2, atol=1 / 255)
+    np.testing.assert_allclose(convert_images(flat, (1, 28, 20)), np.full((1, 1, 28, 20), 0.2), atol=1 / 255)
 
 
 def test_images_are_read_from_sets_folders_and_files(tmp_path):
@@ -125,10 +125,10 @@ def run_of(model, posterior, train, test, recipe=DIGITS):
 
 
 def gaussian_run():
-    """log p̃(v) = −½ ‖v‖² without latents, whose AUROC for N(0, w² I) is known."""
+    """log p̃(v) = −½ ‖v‖² without latents; its training examples are wider than its test examples."""
     model = vages.EnergyModel(lambda params, v, h: 0.5 * (v**2).sum(), None, v=vages.Real(2), h=vages.Empty())
     rows = np.random.default_rng(0).normal(size=(8000, 2)).astype(np.float32)
-    return run_of(model, vages.ExactPosterior(), rows[:4000], rows[4000:])
+    return run_of(model, vages.ExactPosterior(), 1.5 * rows[:4000], rows[4000:])
 
 
 def test_rows_of_a_gaussian_in_closed_form(tmp_path):
@@ -150,9 +150,9 @@ def test_rows_of_a_gaussian_in_closed_form(tmp_path):
 
 
 def _typical(wide):
-    """log p̃ is −e with e ~ Exp(1), or w² Exp(1): how often the second is further from −1, by quantiles."""
+    """log p̃ is −e with e ~ Exp(1), or w² Exp(1): how often the second is further from −1.5², by quantiles."""
     ours, theirs = (scale * -np.log1p(-(np.arange(1000) + 0.5) / 1000) for scale in (1.0, wide**2))
-    return brute_force(np.abs(ours - 1), np.abs(theirs - 1))[0]
+    return brute_force(np.abs(ours - 1.5**2), np.abs(theirs - 1.5**2))[0]
 
 
 def test_noise_and_constants_of_images_and_choices():
@@ -203,8 +203,9 @@ def test_a_deep_run_against_other_images(deep_run, monkeypatch):
 
 def test_energies_that_are_not_numbers_are_told():
     run = gaussian_run()
-    others = {"far": np.full((20, 2), np.nan, np.float32)}
+    others = {"near": np.ones((20, 2), np.float32), "far": np.full((20, 2), np.nan, np.float32)}
     rows = ood_rows(jax.random.key(0), ood_subject(run, 0.0), others, 20)
+    assert (rows[1].value, rows[1].standard_error) == (-1.0, 0.0)  # of its own examples alone
     assert [row.value for row in rows[-2:]] == [None, None]
     assert "energy of 20 examples is not a number" in rows[-1].means
 

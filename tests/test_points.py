@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from vages.app.recipes import as_recipe, points, points_pictures
-from vages.app.runs import assessment, load_run, run_recipe
-from vages.app.runs.assessment import Sizes, likelihood_rows, subject_of
+from vages.app.runs import likelihoods, load_run, run_recipe
+from vages.app.runs.assessment import subject_of
+from vages.app.runs.assessment_rows import Sizes
 from vages.app.runs.draws import walk
+from vages.app.runs.likelihoods import likelihood_rows
 from vages.app.settings import PointSettings
 from vages.data import TOYS, load_toy
 from vages.evaluation import normalization
@@ -41,7 +43,7 @@ def test_the_run_says_its_likelihood_beside_the_data_s_own_and_a_grbm_s(run):
 
 
 def test_an_evaluation_checks_the_normalization(run, monkeypatch):
-    monkeypatch.setattr(assessment, "_PASSES", 16)
+    monkeypatch.setattr(likelihoods, "_PASSES", 16)
     monkeypatch.setattr(normalization, "_SIDE", 30)
     subject = subject_of(load_run(run), None)
     v = jnp.asarray(subject.splits.test[:5])

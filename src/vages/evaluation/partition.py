@@ -69,12 +69,14 @@ def log_partition(
     chains: int = 1000,
     temperatures: int = 1000,
     exact: bool = True,
+    drawn: Samples | None = None,
 ) -> LogPartition:
     """log Z = log ∫ p̃(v, h) dv dh, of one context where there is one (a dict of arrays with one row,
     or of numbers).
 
     Exact where the model has a closed form, or p(v | h) has and the states of h can be listed; `exact=False` leaves
-    that aside. Elsewhere two estimates, each from so many chains and temperatures. Of discrete v, with at most 2²⁰
+    that aside. Elsewhere two estimates, each from so many chains and temperatures; the reverse one starts from `drawn`,
+    at least so many draws of the model, which are drawn here where there are none. Of discrete v, with at most 2²⁰
     states, it is the sum of p̃(v) over all of them, which must be exact (see `log_density`).
     """
     check_call(key, model)
@@ -89,16 +91,18 @@ def log_partition(
         return LogPartition.known(float(model.log_partition()))
     if not model.v.continuous:
         return LogPartition.known(_sum_over_v(model, context))
+    if drawn is not None and len(drawn.v) < chains:
+        raise ValueError(f"drawn: expected a draw for each of {chains} chains, got {len(drawn.v)}; draw more")
     if isinstance(model, GRBM):
-        return _of_grbm(key, model, chains, temperatures)
-    up, down = _both_ways(key, model, context, chains, temperatures)
+        return _of_grbm(key, model, chains, temperatures, drawn)
+    up, down = _both_ways(key, model, context, chains, temperatures, drawn)
     return LogPartition(log_mean(up, 0.0, 1), log_mean(down, 0.0, -1), False)
 
 
-def _of_grbm(key: PRNGKeyArray, model: GRBM, chains: int, temperatures: int) -> LogPartition:
+def _of_grbm(key: PRNGKeyArray, model: GRBM, chains: int, temperatures: int, drawn: Samples | None) -> LogPartition:
     """Along GRBMs of growing weights, which have transitions in closed form."""
     for_samples, for_up, for_down = jax.random.split(key, 3)
-    v = _sample(for_samples, model, chains, sampler=Gibbs()).v
+    v = _sample(for_samples, model, chains, sampler=Gibbs()).v if drawn is None else _spread(drawn.v, chains)
     forward = ais(for_up, model, chains, temperatures)
     return LogPartition(forward, reverse_ais(for_down, model, v, temperatures=temperatures), False)
 
@@ -136,6 +140,12 @@ def _sample(key: PRNGKeyArray, model: EBLVM, n: int, **how: Any) -> Samples:
     return drawn
 
 
+def _spread(draws: Any, count: int) -> Any:
+    """So many of the draws, evenly spaced."""
+    take = lambda x: x[np.linspace(0, len(x) - 1, count).astype(int)]
+    return jax.tree.map(take, draws)
+
+
 def _log_sum(exact: np.ndarray) -> float:
     return float(exact.max() + np.log(np.exp(exact - exact.max()).sum()))
 
@@ -156,15 +166,16 @@ class _Base(eqx.Module):
 
 
 def _both_ways(
-    key: PRNGKeyArray, model: EBLVM, context: Any, chains: int, temperatures: int
+    key: PRNGKeyArray, model: EBLVM, context: Any, chains: int, temperatures: int, drawn: Samples | None
 ) -> tuple[Float[Array, "chains"], Float[Array, "chains"]]:
     """Log weights of chains that go up from the base, and of chains that come down from samples of the model."""
     for_samples, for_pilots, for_start, for_up, for_down = jax.random.split(key, 5)
     known = None if context is None else jax.tree.map(lambda x: x[0], context)
     target = Target(model, context=known)
     target = Target(model, context=known, summed=target.can_sum())
-    drawn = _sample(for_samples, model, chains, context=context, sampler=MCMC("hmc"))
-    states = states_of(model.h, drawn.v, drawn.h)
+    if drawn is None:
+        drawn = _sample(for_samples, model, chains, context=context, sampler=MCMC("hmc"))
+    states = states_of(model.h, *_spread((drawn.v, drawn.h), chains))
     x = {name: states[name] for name in target.continuous}
     discrete = {} if target.summed else {name: states[name] for name in target.discrete}
     spread = lambda x: _WIDER * jnp.std(x, axis=0) + jnp.asarray(1e-6, x.dtype)

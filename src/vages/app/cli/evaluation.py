@@ -13,7 +13,7 @@ from vages.app.cli.image_sources import is_run, judge_of, why_unjudged
 from vages.app.cli.images import Sampling, bar
 from vages.app.cli.opening import Own, own_recipe
 from vages.app.cli.options import RecipeFile, given
-from vages.app.output.console import print_json, print_table, say
+from vages.app.output.console import print_json, print_table, say, stage_bar
 
 Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")]
 File = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
@@ -25,7 +25,7 @@ Ood = Annotated[
 ]
 
 
-Stage = Callable[[Any], Any]  # of a function that shows progress, an Assessment
+Stage = Callable[[Any], Any]  # of a `StageBar`, an Assessment
 
 
 class Section(NamedTuple):
@@ -92,7 +92,8 @@ def evaluate(
     with blamed(own.recipe):
         from vages.app.recipes.samples import check_seed
         from vages.app.recipes.sources import is_image_set
-        from vages.app.runs.assessment import Sizes, check_noise
+        from vages.app.runs.assessment import check_noise
+        from vages.app.runs.assessment_rows import Sizes
 
         run = is_run(source)
         check_seed(seed)
@@ -183,7 +184,7 @@ def _loaded(path: Path, measure: Measure, data: str | None, raw: bool, own: Own)
 def _assessment(run: Any, sizes: Any, noise: float | None, seed: int) -> Stage:
     from vages.app.runs import assess
 
-    return lambda progress: assess(run, sizes=sizes, noise=noise, seed=seed, progress=progress)
+    return lambda shown: assess(run, sizes=sizes, noise=noise, seed=seed, progress=shown, stage=shown.stage)
 
 
 def _out_of_distribution(
@@ -194,17 +195,16 @@ def _out_of_distribution(
 
     count = examples_for(run, examples)
     others = load_others(run, names, count, seed)
-    return lambda progress: assess_ood(run, others, examples=count, noise=noise, seed=seed, progress=progress)
+    how = {"examples": count, "noise": noise, "seed": seed}
+    return lambda shown: assess_ood(run, others, **how, progress=shown, stage=shown.stage)
 
 
 def _assessed(run: Any, *stages: Stage) -> Section:
     """The rows of all stages, kept in one folder."""
     from vages.app.runs import keep_assessment
 
-    found = []
-    for stage in stages:
-        with bar() as progress:
-            found.append(stage(progress))
+    with stage_bar() as shown:
+        found = [stage(shown) for stage in stages]
     rows, minutes = [row for one in found for row in one.rows], sum(one.minutes for one in found)
     assessment = replace(found[0], rows=rows, minutes=minutes)
     folder = keep_assessment(run, assessment)

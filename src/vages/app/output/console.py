@@ -1,6 +1,7 @@
 """Output of commands: results on standard output, as text or JSON; progress on standard error."""
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from json import dumps
@@ -76,6 +77,48 @@ def bar(size: bool = False, then: str | None = None) -> Iterator[Any]:
         yield show
 
 
+class StageBar:
+    """Shows named parts of the work on standard error, one after the other; it is called with how far a part is.
+
+    On a terminal, a bar with the name of the part and how long it has taken; elsewhere, a line for each part.
+    """
+
+    def __init__(self, progress: Any):
+        self._progress, self._task, self._began = progress, None, time.monotonic()
+
+    def stage(self, name: str) -> None:
+        """Begin the next part."""
+        if self._progress.disable:
+            say_error(f"{time.monotonic() - self._began:6.1f} s  {printable(name)}")
+            return
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        self._task = self._progress.add_task(_markup(name), total=None)
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """How much of the part is done, and how much there is in all."""
+        if self._task is not None:
+            self._progress.update(self._task, completed=done, total=total)
+
+
+@contextmanager
+def stage_bar() -> Iterator[StageBar]:
+    """A `StageBar`, which goes at the end."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(file=StandardError())  # pyright: ignore[reportArgumentType]
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=16), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield StageBar(progress)
+
+
+def _markup(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(printable(text))
+
+
 @contextmanager
 def waiting(text: str) -> Iterator[Callable[[str], None]]:
     """A line that moves on standard error while something is done that does not say how far it is.
@@ -83,8 +126,7 @@ def waiting(text: str) -> Iterator[Callable[[str], None]]:
     The function it gives says something above that line. Where there is no terminal, nothing moves.
     """
     from rich.console import Console
-    from rich.markup import escape
 
     console = Console(file=StandardError(), highlight=False, soft_wrap=True)  # pyright: ignore[reportArgumentType]
-    with console.status(escape(printable(text))) if console.is_terminal else nullcontext():
+    with console.status(_markup(text)) if console.is_terminal else nullcontext():
         yield lambda line: console.out(printable(line))

@@ -11,9 +11,10 @@ and its score matching loss are those at the examples as they are; a deep model 
 import math
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +24,12 @@ from jaxtyping import Array, PRNGKeyArray
 from vages.app.recipes.samples import check_seed
 from vages.app.recipes.units import Units
 from vages.app.report import assessment_figure, chains_figure, figure_png, number_with_error
+from vages.app.runs.assessment_rows import LONG, Row, Sizes, estimate_row
 from vages.app.runs.dataset import told_of_data
 from vages.app.runs.kept import new_folder
+from vages.app.runs.likelihoods import likelihood_rows
 from vages.app.runs.loaded import Run
-from vages.bounds import Bounds, check_fields, check_number
+from vages.bounds import Bounds, check_number
 from vages.data import Splits
 from vages.environment import environment
 from vages.evaluation import (
@@ -38,58 +41,22 @@ from vages.evaluation import (
     Score,
     SteinTest,
     VariationalScore,
-    bits_per_dim,
     fisher_divergence,
-    flow_likelihood,
     ksd_test,
-    level_normalizers,
-    log_likelihood,
     posterior_gap,
     score_batch,
     score_matching_loss,
     sliced_score_matching_loss,
 )
-from vages.models import EBLVM, GRBM, InContext, NoiseConditionalEBLVM, TractableEBLVM
+from vages.models import EBLVM, InContext, NoiseConditionalEBLVM, TractableEBLVM
 from vages.posteriors import Corrector, ExactPosterior, Posterior
-from vages.samplers import MCMC, Gibbs, SamplingWarning, sample
+from vages.samplers import MCMC, Gibbs, Samples, SamplingWarning, sample
 from vages.samplers.gibbs import can_gibbs
 from vages.samplers.program import Progress
-from vages.samplers.samples import diagnose
 from vages.terminal import printable
 
-LONG = 1000  # dimensions, above which traces are estimated
+_CHAINS, _DRAWS = 16, 250  # of the model, whose mixing is told and from which log Z starts
 LOSS = "the Fisher divergence up to a constant of the data"
-_PASSES = 256  # samples of q for each log p(v) of a normalized model
-_ODE = 100  # examples whose likelihood is computed by the ODE as well
-_FEW = 20  # the effective number of draws below which log Z is not told
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much is looked at: examples, the critic's iterations and width, samples of h, replicates of the bootstrap.
-
-    `annealing` is the number of chains and of temperatures of AIS, where the latents cannot be enumerated.
-    """
-
-    examples: Annotated[int, Bounds(20, 10**6)] = 1000
-    critic_steps: Annotated[int, Bounds(1, 10**7)] = 2000
-    critic_width: Annotated[int, Bounds(1, 2**14)] = 256
-    samples: Annotated[int, Bounds(4, 2**16)] = 16
-    replicates: Annotated[int, Bounds(1, 10**6)] = 1000
-    annealing: Annotated[int, Bounds(2, 10**6)] = 1000
-
-    def __post_init__(self):
-        check_fields(self)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One number, or none, and what it means."""
-
-    name: str
-    value: float | None
-    standard_error: float | None
-    means: str
 
 
 @dataclass(frozen=True)
@@ -124,6 +91,9 @@ class Assessment:
         return [*told, ("checkpoint", f"{self.checkpoint:,}", about), ("minutes", f"{self.minutes:.1f}", "")]
 
 
+Stage = Callable[[str], object]  # is told the name of each part of the work before it
+
+
 class Subject(NamedTuple):
     """What is assessed."""
 
@@ -142,6 +112,7 @@ def assess(
     noise: float | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    stage: Stage = str,
 ) -> Assessment:
     """Likelihood where it can be had, score matching loss, Fisher divergence, KSD with its p-value, posterior's gap."""
     check_seed(seed)
@@ -149,9 +120,12 @@ def assess(
         check_noise(noise)
     began, sizes = time.perf_counter(), Sizes() if sizes is None else sizes
     subject = subject_of(run, noise)
-    rows = assess_subject(jax.random.key(seed), subject, sizes, progress)
-    mixing, trace = mixing_rows(jax.random.key(seed), subject.model)
-    rows += mixing
+    if subject.model.v.size <= LONG:
+        stage("chains of the model")
+    drawn = model_chains(jax.random.key(seed), subject.model)
+    rows = assess_subject(jax.random.key(seed), subject, sizes, progress, stage, drawn)
+    rows += [] if drawn is None else _mixing_rows(drawn)
+    trace = None if drawn is None else {name: np.asarray(x) for name, x in (drawn.trace or {}).items()}
     if trace is not None:
         trace = {name: run.in_units(x) if name == "v" else x for name, x in trace.items()}
     minutes = (time.perf_counter() - began) / 60
@@ -180,7 +154,14 @@ def keep_assessment(run: Run, assessment: Assessment) -> Path:
         return folder.path
 
 
-def assess_subject(key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: Progress | None) -> list[Row]:
+def assess_subject(
+    key: PRNGKeyArray,
+    subject: Subject,
+    sizes: Sizes,
+    progress: Progress | None,
+    stage: Stage = str,
+    drawn: Samples | None = None,
+) -> list[Row]:
     """The rows of any model with its posterior and data."""
     keys = jax.random.split(key, 10)
     model, posterior = subject.model, subject.posterior
@@ -189,47 +170,51 @@ def assess_subject(key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: 
     clean = held_out(keys[0], subject.splits, sizes.examples)
     test = noisy(keys[1], clean)
     train = noisy(keys[2], some_rows(keys[3], subject.splits.train, 20 * sizes.examples))
-    rows = likelihood_rows(keys[4], model, posterior, clean, sizes)
+    stage("likelihood")
+    rows = likelihood_rows(keys[4], model, posterior, clean, sizes, drawn)
     if subject.units is not None:
         rows = [_in_units(row, subject.units.log_volume) for row in rows] + [_standardized_row(subject.units)]
+    stage("score matching loss")
     if isinstance(model, TractableEBLVM):
         score: Score = model.score
-        rows.append(_row("score matching loss", _sm_loss(keys[5], model, clean), f"{LOSS}: lower is better"))
+        rows.append(estimate_row("score matching loss", _sm_loss(keys[5], model, clean), f"{LOSS}: lower is better"))
     else:
         drawn = sizes.samples if latents else 1
         score = VariationalScore(model, posterior if latents else ExactPosterior(), drawn, subject.corrector)
         if subject.noise:
             means = f"{LOSS}, both with noise of {subject.noise:.3g}: lower is better"
             loss = _denoising_loss(keys[5], score, clean, test, subject.noise)
-            rows.append(_row("denoising score matching loss", loss, means))
+            rows.append(estimate_row("denoising score matching loss", loss, means))
+    stage("Fisher divergence, training a critic")
     found = _fisher(keys[6], score, train, test, sizes, progress)
     rows.append(_fisher_row(found, len(train)))
+    stage("Stein test")
     rows += _ksd_rows(ksd_test(keys[7], score, test, replicates=sizes.replicates), found)
     if latents:
+        stage("posterior gap")
         gap = posterior_gap(keys[8], model, posterior, test, samples=max(4, sizes.samples), corrector=subject.corrector)
         rows += _gap_rows(gap)
     return rows
 
 
-def mixing_rows(key: PRNGKeyArray, model: EBLVM) -> tuple[list[Row], dict[str, np.ndarray] | None]:
-    """Whether chains of the model mix, and the chains; nothing for long v, which the paper samples otherwise."""
+def model_chains(key: PRNGKeyArray, model: EBLVM) -> Samples | None:
+    """All draws of 16 chains of the model; None for long v, which the paper samples otherwise."""
     if model.v.size > LONG:
-        return [], None
+        return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)  # the rows say it
-        drawn = sample(key, model, 1, chains=16, sampler=Gibbs() if can_gibbs(model) else MCMC("hmc"))
-    said = "16 chains of the model, started far apart"
-    rows = [
+        sampler = Gibbs() if can_gibbs(model) else MCMC("hmc")
+        return sample(key, model, _CHAINS * _DRAWS, chains=_CHAINS, sampler=sampler)
+
+
+def _mixing_rows(drawn: Samples) -> list[Row]:
+    """Whether the chains mix."""
+    said = f"{_CHAINS} chains of the model, started far apart"
+    ess = f"of {said}, {_DRAWS} draws each, the worst coordinate"
+    return [
         Row("R̂", drawn.worst_rhat, None, f"of {said}, the worst coordinate: at most 1.05 where they agree"),
-        Row("effective sample size", _least(drawn.trace), None, f"of {said}, 250 draws each, the worst coordinate"),
+        Row("effective sample size", drawn.least_ess, None, ess),
     ]
-    assert drawn.trace is not None
-    return rows, {name: np.asarray(x) for name, x in drawn.trace.items()}
-
-
-def _least(trace: Any) -> float:
-    ess = diagnose({name: x[None] for name, x in trace.items()})[1]
-    return min(float(np.min(x)) for x in ess.values())
 
 
 def subject_of(run: Run, noise: float | None) -> Subject:
@@ -259,36 +244,6 @@ def _sm_loss(key: PRNGKeyArray, model: TractableEBLVM, v: Array) -> Estimate:
     return sliced_score_matching_loss(key, model.score, v) if long else score_matching_loss(model.score, v)
 
 
-def likelihood_rows(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Array, sizes: Sizes) -> list[Row]:
-    """The likelihood, or two of them where log Z is estimated, forward and reverse."""
-    if isinstance(model, InContext) and isinstance(model.model, NoiseConditionalEBLVM) and model.normalized:
-        return _normalized_rows(key, model.model, posterior, v, sizes)
-    if model.v.size > LONG:
-        said = f"not estimated: AIS takes hours with {model.v.size:,} dimensions, and says little"
-        return [Row("log-likelihood", None, None, said)]
-    chains = sizes.annealing if isinstance(model, GRBM) else min(sizes.annealing, 200)  # whose moves cost gradients
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", SamplingWarning)
-        found = log_likelihood(key, model, posterior, v, chains=chains, temperatures=sizes.annealing)
-    means = f"the mean of log p(v) of {len(v):,} examples without noise: higher is better, between models of one data"
-    if found.exact:
-        return [Row("log-likelihood", found.mean, found.error, f"{means}; log Z is exact")]
-    if not math.isfinite(found.forward + found.reverse):
-        said = "chains ran off on the way to log Z: the energy may have no normalizer"
-        return [Row("log-likelihood", math.nan, None, said)]
-    gap = f"reverse log Z less forward is {found.log_partition.gap:.3g}, small where both are right"
-    doubt = "; the chains for log Z have not mixed" if warned else ""
-    return [
-        Row("log-likelihood, log Z forward", found.forward, found.error, f"{means}; {gap}{doubt}"),
-        Row(
-            "log-likelihood, log Z reverse",
-            found.reverse,
-            found.error,
-            f"of the same examples, with reverse log Z{doubt}",
-        ),
-    ]
-
-
 def _in_units(row: Row, log_volume: float) -> Row:
     """A likelihood in the data's units: log p(v) = log p(u) − Σ log scale, where u are the standardized data."""
     if not row.name.startswith("log-likelihood") or row.value is None:
@@ -300,46 +255,6 @@ def _in_units(row: Row, log_volume: float) -> Row:
 def _standardized_row(units: Units) -> Row:
     said = "Σ log scale of the standardized data; noise, scores and distances are in standard deviations of the data"
     return Row("log-volume", units.log_volume, None, said)
-
-
-def _normalized_rows(
-    key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior: Posterior, v: Array, sizes: Sizes
-) -> list[Row]:
-    """The likelihood in one pass, at the lowest level, and what speaks for it: the ODE's, and log Z at some levels.
-
-    Images have the noise of that level on them, which is not small beside a grey level, and their bits beside it.
-    """
-    keys, clean = jax.random.split(key, 4), v
-    if len(model.v.shape) == 3:
-        v = v + model.sigma_min * jax.random.normal(keys[3], v.shape, v.dtype)
-    few = v[: min(len(v), _ODE)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplingWarning)  # the rows say it
-        found = log_likelihood(keys[0], model, posterior, v, samples=_PASSES)
-        flow = flow_likelihood(keys[1], model, posterior, few, samples=4)
-    quality = "" if found.density.exact else f"; effective share of q's samples {_share(found.density.ess):.2f}"
-    means = f"the mean of log p(v) of {len(v):,} examples in one pass, noise of {model.sigma_min:.3g}: higher is better"
-    rows = [Row("log-likelihood", found.mean, found.error, f"{means}{quality}")]
-    if v is not clean:
-        how = {"width": 1 / 255, "noise": "gaussian", "one_pass": True, "samples": _PASSES}
-        bits = bits_per_dim(keys[3], model, posterior, clean, **how)
-        rows.append(_row("bits per dimension", bits, "of grey levels of 1 / 255, in one pass: lower is better"))
-    one_pass = np.asarray(found.density.value[: len(few)], np.float64)
-    first, second = (np.argsort(np.argsort(values)) for values in (flow.value, one_pass))
-    alike = float(np.corrcoef(first, second).min())
-    said = f"of {len(few)} examples, 0 where both are right; rank correlation {alike:.3f}"
-    rows.append(_row("one pass less ODE, nats", Estimate.of(jnp.asarray(one_pass - flow.value)), said))
-    for level in level_normalizers(keys[2], model, posterior, v):
-        how = "on a grid" if math.isinf(level.ess) else f"from draws with an effective number of {level.ess:.0f}"
-        known = math.isinf(level.ess) or level.ess >= _FEW
-        means = f"{how}: 0 where the model is normalized" if known else f"{how}, too few to tell"
-        name = f"log Z at noise of {level.sigma:.3g}"
-        rows.append(Row(name, level.value if known else None, level.error if known else None, means))
-    return rows
-
-
-def _share(ess: Array) -> float:
-    return float(np.median(np.asarray(ess))) / _PASSES
 
 
 def _denoising_loss(key: PRNGKeyArray, score: Score, clean: Array, noisy: Array, noise: float) -> Estimate:
@@ -374,7 +289,7 @@ def _fisher_row(found: FisherDivergence, examples: int) -> Row:
         said = f"not informative: a critic trained on {examples:,} examples found nothing; give more with --examples"
         return Row("Fisher divergence", None, None, said)
     means = "½ E ‖∇ log p − ∇ log p_D‖² as far as a critic sees it, a lower bound: 0 where the model is right"
-    return _row("Fisher divergence", found.best, means)
+    return estimate_row("Fisher divergence", found.best, means)
 
 
 def _disagreement(test: SteinTest, found: FisherDivergence) -> str:
@@ -410,11 +325,11 @@ def _gap_rows(gap: PosteriorGap) -> list[Row]:
         "corrected_ksd": ("KSD of h, corrected", "of the same after the Langevin corrector: lower is better"),
     }
     values = {field: getattr(gap, field) for field in meanings}
-    return [_row(meanings[field][0], value, meanings[field][1]) for field, value in values.items() if value is not None]
-
-
-def _row(name: str, estimate: Estimate, means: str) -> Row:
-    return Row(name, estimate.mean, estimate.error, means)
+    return [
+        estimate_row(meanings[field][0], value, meanings[field][1])
+        for field, value in values.items()
+        if value is not None
+    ]
 
 
 def _finite(value: Any) -> Any:

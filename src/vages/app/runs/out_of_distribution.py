@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float32, Float64, PRNGKeyArray
 
-from vages.app.runs.assessment import Assessment, Row, Sizes, Subject, held_out, some_rows, subject_of
+from vages.app.runs.assessment import Assessment, Stage, Subject, held_out, some_rows, subject_of
+from vages.app.runs.assessment_rows import Row, Sizes
 from vages.app.runs.loaded import Run
 from vages.data import IMAGE_SETS, TOYS, load_converted_images, load_test_rows, load_toy
 from vages.data.freyface import SHAPE
@@ -68,9 +69,11 @@ def assess_ood(
     noise: float | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    stage: Stage = str,
 ) -> Assessment:
     """The rows of `ood_rows`, and what they depend on; `others` are those of `load_others`."""
     began, subject, sizes = time.perf_counter(), ood_subject(run, noise), Sizes(examples=examples)
+    stage(f"log density of {', '.join(others)}")
     rows = ood_rows(jax.random.key(seed), subject, others, examples, progress)
     minutes = (time.perf_counter() - began) / 60
     path = printable(run.path)

@@ -1,0 +1,124 @@
+"""The likelihood of a run's model as rows: exact, by AIS from both sides, or in one pass beside the ODE's."""
+
+import math
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from vages.app.runs.assessment_rows import LONG, Row, Sizes, estimate_row
+from vages.evaluation import (
+    Estimate,
+    LogPartition,
+    bits_per_dim,
+    flow_likelihood,
+    level_normalizers,
+    log_likelihood,
+    log_partition,
+)
+from vages.models import EBLVM, GRBM, InContext, NoiseConditionalEBLVM
+from vages.posteriors import Posterior
+from vages.samplers import Samples, SamplingWarning
+from vages.samplers.samples import WORST_RHAT
+
+_PASSES = 256  # samples of q for each log p(v)
+_SHORT = 16  # dimensions of v up to which chains for log Z are cheap whatever the energy is
+_ODE = 100  # examples whose likelihood is computed by the ODE as well
+_CLOSE = 0.5  # nats between two estimates of log Z that agree
+_FEW = 20  # the effective number of draws below which log Z is not told
+
+
+def likelihood_rows(
+    key: PRNGKeyArray,
+    model: EBLVM,
+    posterior: Posterior,
+    v: Array,
+    sizes: Sizes,
+    drawn: Samples | None = None,
+) -> list[Row]:
+    """The likelihood, or two of them where log Z is estimated, forward and reverse; `drawn` are draws of the model."""
+    if isinstance(model, InContext) and isinstance(model.model, NoiseConditionalEBLVM) and model.normalized:
+        return _normalized_rows(key, model.model, posterior, v, sizes)
+    if model.v.size > LONG:
+        said = f"not estimated: AIS takes hours with {model.v.size:,} dimensions, and says little"
+        return [Row("log-likelihood", None, None, said)]
+    cheap = isinstance(model, GRBM) or model.v.size <= _SHORT  # moves of large networks cost gradients
+    temperatures = sizes.annealing if cheap else max(2, 2 * sizes.annealing // 5)
+    chains = max(2, sizes.annealing // (2 if cheap else 10))
+    for_z, key = jax.random.split(key)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", SamplingWarning)
+        log_z = log_partition(for_z, model, chains=chains, temperatures=temperatures, drawn=drawn)
+        found = log_likelihood(key, model, posterior, v, samples=_PASSES, log_z=log_z)
+    means = f"the mean of log p(v) of {len(v):,} examples without noise: higher is better, between models of one data"
+    if found.exact:
+        return [Row("log-likelihood", found.mean, found.error, f"{means}; log Z is exact")]
+    if not math.isfinite(found.forward + found.reverse):
+        said = "chains ran off on the way to log Z: the energy may have no normalizer"
+        return [Row("log-likelihood", math.nan, None, said)]
+    mixed = drawn is None or drawn.worst_rhat <= WORST_RHAT
+    doubt = "" if mixed and not warned else "; the chains for log Z have not mixed"
+    return [
+        Row("log-likelihood, log Z forward", found.forward, found.error, f"{means}; too high on average{doubt}"),
+        Row(
+            "log-likelihood, log Z reverse",
+            found.reverse,
+            found.error,
+            f"of the same examples, with reverse log Z: too low on average{doubt}",
+        ),
+        _gap_row(found.log_partition),
+    ]
+
+
+def _gap_row(log_z: LogPartition) -> Row:
+    """The two estimates of log Z against each other; what they disagree by is not in either's standard error."""
+    error = math.hypot(log_z.forward.error, log_z.reverse.error)
+    if abs(log_z.gap) <= max(3 * error, _CLOSE):
+        said = "small: the two likelihoods agree, unless both miss the same mode"
+    elif log_z.gap > 0:
+        said = "large: the truth is between the two; log_likelihood(…, temperatures=5000) in Python brings them closer"
+    else:
+        said = "below 0: the chains of the model that the reverse estimate starts from are not its samples; see R̂"
+    return Row("gap of log Z, reverse less forward", log_z.gap, error, said)
+
+
+def _normalized_rows(
+    key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior: Posterior, v: Array, sizes: Sizes
+) -> list[Row]:
+    """The likelihood in one pass, at the lowest level, and what speaks for it: the ODE's, and log Z at some levels.
+
+    Images have the noise of that level on them, which is not small beside a grey level, and their bits beside it.
+    """
+    keys, clean = jax.random.split(key, 4), v
+    if len(model.v.shape) == 3:
+        v = v + model.sigma_min * jax.random.normal(keys[3], v.shape, v.dtype)
+    few = v[: min(len(v), _ODE)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)  # the rows say it
+        found = log_likelihood(keys[0], model, posterior, v, samples=_PASSES)
+        flow = flow_likelihood(keys[1], model, posterior, few, samples=4)
+    quality = "" if found.density.exact else f"; effective share of q's samples {_share(found.density.ess):.2f}"
+    means = f"the mean of log p(v) of {len(v):,} examples in one pass, noise of {model.sigma_min:.3g}: higher is better"
+    rows = [Row("log-likelihood", found.mean, found.error, f"{means}{quality}")]
+    if v is not clean:
+        how = {"width": 1 / 255, "noise": "gaussian", "one_pass": True, "samples": _PASSES}
+        bits = bits_per_dim(keys[3], model, posterior, clean, **how)
+        rows.append(estimate_row("bits per dimension", bits, "of grey levels of 1 / 255, in one pass: lower is better"))
+    one_pass = np.asarray(found.density.value[: len(few)], np.float64)
+    first, second = (np.argsort(np.argsort(values)) for values in (flow.value, one_pass))
+    alike = float(np.corrcoef(first, second).min())
+    said = f"of {len(few)} examples, 0 where both are right; rank correlation {alike:.3f}"
+    rows.append(estimate_row("one pass less ODE, nats", Estimate.of(jnp.asarray(one_pass - flow.value)), said))
+    for level in level_normalizers(keys[2], model, posterior, v):
+        how = "on a grid" if math.isinf(level.ess) else f"from draws with an effective number of {level.ess:.0f}"
+        known = math.isinf(level.ess) or level.ess >= _FEW
+        means = f"{how}: 0 where the model is normalized" if known else f"{how}, too few to tell"
+        name = f"log Z at noise of {level.sigma:.3g}"
+        rows.append(Row(name, level.value if known else None, level.error if known else None, means))
+    return rows
+
+
+def _share(ess: Array) -> float:
+    return float(np.median(np.asarray(ess))) / _PASSES

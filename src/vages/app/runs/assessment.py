@@ -179,8 +179,8 @@ def assess_subject(
         score: Score = model.score
         rows.append(estimate_row("score matching loss", _sm_loss(keys[5], model, clean), f"{LOSS}: lower is better"))
     else:
-        drawn = sizes.samples if latents else 1
-        score = VariationalScore(model, posterior if latents else ExactPosterior(), drawn, subject.corrector)
+        count = sizes.samples if latents else 1
+        score = VariationalScore(model, posterior if latents else ExactPosterior(), count, subject.corrector)
         if subject.noise:
             means = f"{LOSS}, both with noise of {subject.noise:.3g}: lower is better"
             loss = _denoising_loss(keys[5], score, clean, test, subject.noise)

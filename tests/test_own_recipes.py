@@ -146,7 +146,7 @@ def test_every_command_takes_its_run(name, folder, runs, capsys):
     assert "images" not in re.sub("<(style|script).*?</(style|script)>", "", page, flags=re.DOTALL)
     drawn, held = "v[1]", "v[0]" if size == 2 else "v[0], v[2], v[3], v[4], v[5], v[6], v[7], v[8] and 1 more"
     assert f"have not seen what was drawn: {drawn}. Held: {held}." in page
-    assert "from training row 0 to row 1; no coordinate of v is held" in page
+    assert "from training row 0 to training row 1; no coordinate of v is held" in page
     for made in ("samples-1/samples.png", "inpainting-1/inpainting.png", "interpolation-1/interpolation.png"):
         assert (run / made).read_bytes().startswith(b"\x89PNG")
 

@@ -33,10 +33,12 @@ from vages.app.report.page.scatter import principal_plane
 from vages.app.report.page.summaries import run_status
 from vages.app.report.page.svg_curves import Line, Panel, curve_figure
 from vages.app.report.page.thinning import thin
-from vages.app.runs import config_of
+from vages.app.runs import config_of, report_watch
 from vages.app.runs.commands import reproduce_command, train_command
+from vages.app.runs.report_watch import watch_report
 from vages.app.runs.reports import build_report, write_report
 from vages.app.settings import CHECKERBOARD, DEEP_PRESETS, FREYFACE, PRESETS
+from vages.training import RunFolder
 
 VOID = {"meta", "img", "input", "br", "wbr"}
 OWN = {name: files("vages.app.report.page").joinpath(name).read_text() for name in ("style.css", "script.js")}
@@ -652,3 +654,72 @@ def contrast(one, other):
 
     dark, light = sorted([luminance(one), luminance(other)])
     return (light + 0.05) / (dark + 0.05)
+
+
+# watching
+
+
+def reloads(page):
+    return [x.attrs["content"] for x in page.all("meta", **{"http-equiv": "refresh"})]
+
+
+def test_watching_writes_the_page_again_until_the_run_ends(tmp_path, monkeypatch):
+    """The run moves on while nobody looks; its page reloads by itself until the run has ended."""
+    run, pages, looks = tmp_path / "run", [], []
+    folder = RunFolder(run, with_settings(config_of(as_recipe(CHECKERBOARD)), steps=300, seeds=1))
+    logged = metric_rows(3, 1)
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) % 2:  # at every other look nothing has happened
+            return
+        if logged:
+            folder.log(logged.pop(0))
+        else:
+            folder.tell("finished", step=300)
+            folder.save("result", {"steps": 300, "interrupted": False, "seconds": 1.0})
+            folder.close()
+
+    monkeypatch.setattr(report_watch.time, "sleep", sleep)
+    told = []
+    watch_report(run, lambda seen: (told.append(seen), pages.append(Page(seen.path.read_text()))))
+    assert [seen.step for seen in told] == [None, 100, 200, 300, 300]
+    assert [seen.ended for seen in told] == [False] * 4 + [True]
+    assert len(looks) == 8
+    assert min(looks) >= 5
+    assert told[0].line == f"{run / 'report.html'} written"
+    assert told[2].line == f"step 200 of 300: {run / 'report.html'} written"
+    assert told[-1].line == f"step 300 of 300: {run / 'report.html'} written; the run has ended: finished"
+    assert [reloads(page) for page in pages] == [["10"]] * 4 + [[]]
+    assert "training" in pages[1].all("span", **{"class": "pill plain"})[0].text
+    assert (run / "report.html").read_text() == build_report(run)
+    for page in pages:
+        check(page)
+
+
+def test_watching_that_is_stopped_leaves_a_page_that_stays(tmp_path, monkeypatch):
+    run = grbm_run(tmp_path / "run")
+    folder = RunFolder.reopen(run)
+    folder.begin()
+
+    def stop(seconds):
+        assert reloads(Page((run / "report.html").read_text()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(report_watch.time, "sleep", stop)
+    with pytest.raises(KeyboardInterrupt):
+        report(run, watch=True)
+    folder.close()
+    assert (run / "report.html").read_text() == build_report(run)
+
+
+def test_watching_what_has_ended_writes_once(tmp_path, capsys):
+    for made in (grbm_run(tmp_path / "run"), experiment(tmp_path / "results")):
+        assert report(made, watch=True) == 0
+        (line,) = capsys.readouterr().out.splitlines()
+        assert line.endswith("written; the run has ended: finished")
+        assert reloads(Page((made / "report.html").read_text())) == []
+        assert report(made, watch=True, json=True) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["ended"]
+        assert found["bytes"] == (made / "report.html").stat().st_size

@@ -149,6 +149,15 @@ class Directory:
             return None
         return _KINDS.get(stat.S_IFMT(mode), "a device")
 
+    def stamp(self, name: str) -> tuple[int, int, int] | None:
+        """What changes when a file is written: its inode, its size and its time; None for nothing."""
+        try:
+            where, handle = self._at(name)
+            found = os.stat(where, dir_fd=handle, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
     def has_file(self, name: str) -> bool:
         """Whether there is a regular file; anything but a file or a folder is refused."""
         return self.kind(name) != FOLDER and self.check_file(name)

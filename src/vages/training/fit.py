@@ -33,6 +33,7 @@ from vages.training.sources import Source, source_of
 
 Evaluate = Callable[[LearnerState], dict[str, Any]]
 Callback = Callable[[dict[str, Any]], object]
+Observe = Callable[[dict[str, Any], LearnerState], object]
 _ORDER = "fit takes (key, model, posterior, data, learner), in this order"
 
 
@@ -93,6 +94,7 @@ def fit(
     maximize: str | None = None,
     minimize: str | None = None,
     callbacks: Sequence[Callback] = (),
+    observe: Observe | None = None,
     chunk: int = 500,
     folder: RunFolder | None = None,
     checkpoints: Checkpoints = Checkpoints(),  # noqa: B008
@@ -115,6 +117,7 @@ def fit(
     memory is used again). The model and posterior with the highest value of the name `maximize`, or the lowest of
     `minimize`, are kept. After each chunk, every one of `callbacks` is called with the record of the log: a dict with
     "step", "seconds" and the metrics; in a cluster only in the first process. `vages.ProgressBar` is a callback.
+    `observe(record, state)` is called after them, and sees the state too.
 
     Ctrl-C, SIGTERM and SIGHUP end training after the chunk that is running, with a checkpoint; a second signal ends it
     at once. A chunk that takes more than a few seconds is run in parts from then on, and a signal ends it after a part.
@@ -195,6 +198,8 @@ def fit(
             keeper.log(record, here(run), position)
             for callback in callbacks if is_writer() else ():
                 callback(dict(record))
+            if observe is not None and is_writer():
+                observe(dict(record), here(run.state))
         run = here(run)
         keeper.finish(run, position, interrupted=stop.in_any_process() is not None or loop.ended)
     if loop.ended:

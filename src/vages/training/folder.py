@@ -71,6 +71,18 @@ class RunFolder:
             raise ValueError(f"run: expected the folder of a run, got {path}, which holds no config.json; check it")
         return read_object(path, "config.json")
 
+    @staticmethod
+    def in_use(path: Path | str) -> bool:
+        """Whether a process has the folder, as one that trains the run does."""
+        with Directory(Path(path)) as directory:
+            try:
+                handle = directory.lock(_LOCK, create=False)
+            except BlockingIOError:
+                return True
+        if handle is not None:
+            os.close(handle)
+        return False
+
     def _open(self, path: Path, config: dict[str, Any]) -> None:
         self.path, self.config, self.directory = path, config, Directory(path)
         self.checkpoints = self.directory / "checkpoints"

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from vages.app.recipes.examples import Examples
-from vages.app.recipes.grbm_pictures import draw
+from vages.app.recipes.grbm_pictures import draw, sketch
 from vages.app.recipes.recipe import Parts, Recipe
 from vages.app.recipes.trained import Trained
 from vages.app.settings import GRBMSettings, PointSettings
@@ -85,6 +85,7 @@ def recipe(settings: GRBMSettings) -> Recipe:
             steps_matter=settings.decay != "constant",
             activations=lambda shape: 4 * settings.seeds * settings.batch * settings.latents,
             draw=draw,
+            sketch=sketch,
             summary=_summary,
             copies=settings.seeds if settings.data in TOYS else 1,
             stacked=True,

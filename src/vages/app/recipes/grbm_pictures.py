@@ -1,13 +1,17 @@
 """Pictures of a trained GRBM: its density and samples on the plane, or its images, and the learning curve."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.app.recipes.examples import Examples
+from vages.app.recipes.recipe import Recipe
 from vages.app.recipes.trained import Drawn, Trained
-from vages.app.report import Extent, curves_figure, density_figure, grid_points, image_grid, scatter_figure
+from vages.app.report import Extent, curves_figure, density_figure, density_png, grid_points, image_grid, scatter_figure
 from vages.data import TOYS
 from vages.data.freyface import SHAPE
 from vages.models import GRBM
@@ -15,6 +19,7 @@ from vages.models.grbm import MAX_ENUMERATED
 from vages.samplers import gibbs_sample
 
 CURVES = ("test_log_likelihood", "validation_log_likelihood", "loss")
+SKETCHED = 60  # cells of a side of the density of a model that is being trained
 
 
 def draw(trained: Trained, visible: bool = False) -> Drawn:
@@ -32,13 +37,12 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
         curve = {settings.method: trained.fitted.curve(logged[0])}
         figures["curve"] = curves_figure(curve, logged[0].replace("_", " "), ceiling=ceiling)
     if model.v.shape == (2,):
-        extent = TOYS[settings.data].bounds if settings.data in TOYS else extent_of(test)
+        extent = plane_of(settings, data)
         if settings.latents <= MAX_ENUMERATED:
             points = grid_points(extent)
             exact = TOYS[settings.data].log_density if settings.data in TOYS else None
             known = {} if exact is None else {"data": square(np.exp(exact(points)))}
-            seen = points if data.units is None else data.units.standardized(points)
-            density = model_density(model, seen) * np.exp(-data.log_volume)
+            density = _density_of(model, data, points)
             figures["density"] = density_figure({**known, settings.method: density}, extent)
         samples = np.asarray(gibbs_sample(jax.random.key(settings.seed), model, 5000).v)
         panels = {"test data": test[:5000], f"samples of {settings.method}": own(samples)}
@@ -50,6 +54,19 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
         panels = {"test data": test[:100], "samples, E[v | h]": own(means)}
         figures["samples"] = image_grid({name: rows.reshape(-1, *SHAPE) for name, rows in panels.items()})
     return Drawn(figures, samples=samples)
+
+
+def sketch(key: PRNGKeyArray, recipe: Recipe, model: GRBM, posterior: Any, data: Examples) -> bytes | None:
+    """The density on the plane, for a look at a model that is being trained."""
+    if model.v.shape != (2,) or recipe.settings.latents > MAX_ENUMERATED:
+        return None
+    return density_png(_density_of(model, data, grid_points(plane_of(recipe.settings, data), SKETCHED)))
+
+
+def _density_of(model: GRBM, data: Examples, points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "y x"]:
+    """The density at points in the units of the data."""
+    seen = points if data.units is None else data.units.standardized(points)
+    return model_density(model, seen) * np.exp(-data.log_volume)
 
 
 def model_density(model: GRBM, points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "y x"]:
@@ -69,8 +86,12 @@ def _density(model: GRBM, points: Array) -> Array:
         return jnp.exp(-jax.vmap(model.free_energy)(points) - model.log_partition())
 
 
-def extent_of(points: np.ndarray) -> Extent:
-    """A window around points."""
+def plane_of(settings: Any, data: Examples) -> Extent:
+    """The window of pictures: that of the toy, or one around the test points."""
+    return TOYS[settings.data].bounds if settings.data in TOYS else _around(data.in_units(data.splits.test))
+
+
+def _around(points: np.ndarray) -> Extent:
     low, high = points.min(0), points.max(0)
     margin = 0.2 * (high - low)
     (left, bottom), (right, top) = (low - margin).tolist(), (high + margin).tolist()

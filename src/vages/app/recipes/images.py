@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from vages.app.recipes.examples import Examples
-from vages.app.recipes.images_pictures import draw
+from vages.app.recipes.images_pictures import draw, sketch
 from vages.app.recipes.recipe import Parts, Recipe
 from vages.app.recipes.trained import last_loss
 from vages.app.settings import ImageSettings
@@ -47,6 +47,7 @@ def recipe(settings: ImageSettings) -> Recipe:
             steps_matter=settings.decay != "constant" or settings.warmup > settings.steps // 10,
             activations=partial(_activations, settings),
             draw=draw,
+            sketch=sketch,
             summary=lambda trained: last_loss(trained.fitted),
             copies=2 if settings.flips else 1,
             chunk=CHUNK,

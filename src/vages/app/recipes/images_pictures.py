@@ -1,9 +1,14 @@
 """First pictures of a trained noise-conditional model: a hundred samples, and the loss."""
 
 import warnings
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
+from vages.app.recipes.examples import Examples
+from vages.app.recipes.recipe import Recipe
 from vages.app.recipes.trained import Drawn, Trained
 from vages.app.report import curves_figure, sheet_png
 from vages.evaluation import nearness
@@ -11,6 +16,7 @@ from vages.samplers import SamplingWarning, sample
 from vages.training import seed_keys
 
 GRID = 100  # images in a first look
+SKETCHED = 8  # images of a model that is being trained
 
 
 def draw(trained: Trained, visible: bool = False) -> Drawn:
@@ -28,3 +34,11 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
         near = nearness(np.asarray(drawn.v), trained.data.splits.train)
         told["distance to the nearest training image"] = {**near._asdict(), "ratio": near.ratio}
     return Drawn(pictures, told, np.asarray(drawn.v))
+
+
+def sketch(key: PRNGKeyArray, recipe: Recipe, model: Any, posterior: Any, data: Examples) -> bytes:
+    """A row of samples by Heun's method, for a look at a model that is being trained."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)  # lost samples are seen as such
+        heun = replace(recipe.make_sampler(posterior), batch=SKETCHED)
+        return sheet_png(np.asarray(sample(key, model, SKETCHED, sampler=heun).v), columns=SKETCHED)

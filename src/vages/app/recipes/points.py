@@ -11,7 +11,7 @@ from jaxtyping import PRNGKeyArray
 
 from vages.app.recipes.examples import Examples
 from vages.app.recipes.grbm import load_rows
-from vages.app.recipes.points_pictures import SAMPLES, draw, one_pass
+from vages.app.recipes.points_pictures import SAMPLES, draw, one_pass, sketch
 from vages.app.recipes.recipe import Parts, Recipe
 from vages.app.recipes.trained import Trained
 from vages.app.settings import PointSettings
@@ -48,6 +48,7 @@ def recipe(settings: PointSettings) -> Recipe:
             steps_matter=settings.decay != "constant" or settings.warmup > settings.steps // 10,
             activations=lambda shape: 40 * settings.batch * settings.width * settings.depth,
             draw=draw,
+            sketch=sketch,
             summary=_summary,
             chunk=CHUNK,
             evaluate_every=max(1, settings.steps // 10),

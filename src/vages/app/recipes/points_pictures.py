@@ -12,10 +12,12 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from vages.app.recipes import grbm
-from vages.app.recipes.grbm_pictures import extent_of, model_density, square
+from vages.app.recipes.examples import Examples
+from vages.app.recipes.grbm_pictures import SKETCHED, model_density, plane_of, square
+from vages.app.recipes.recipe import Recipe
 from vages.app.recipes.trained import Drawn, Trained
 from vages.app.recipes.training import train
-from vages.app.report import Extent, curves_figure, density_figure, grid_points, scatter_figure
+from vages.app.report import curves_figure, density_figure, density_png, grid_points, scatter_figure
 from vages.app.settings import CHECKERBOARD
 from vages.data import TOYS
 from vages.evaluation import Density, log_density
@@ -54,7 +56,7 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
     if trained.model.v.shape == (2,):
         own = trained.data.in_units
         sets = {"test data": own(test[:DRAWN]), "samples": own(np.asarray(drawn.v))}
-        pictures["samples"] = scatter_figure(sets, _extent(trained))
+        pictures["samples"] = scatter_figure(sets, plane_of(trained.settings, trained.data))
     return Drawn(pictures, told, np.asarray(drawn.v))
 
 
@@ -70,11 +72,9 @@ def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dic
             {"one pass": (steps, values[:, None])}, "test log likelihood", ceiling=labelled
         )
     if trained.model.v.shape == (2,):
-        points = grid_points(_extent(trained))
-        units = trained.data.units
-        seen = points if units is None else units.standardized(points)
-        found = one_pass(key, trained.model, trained.posterior, seen)
-        density = square(np.exp(np.asarray(found.value) - trained.data.log_volume))
+        extent = plane_of(settings, trained.data)
+        points = grid_points(extent)
+        density = _density_of(key, trained.model, trained.posterior, trained.data, points)
         densities = {f"this model: {_nats(trained.tested['test_log_likelihood'])}": density}
         if toy is not None and toy.log_density is not None:
             densities = {f"data: {_nats(ceiling)}": square(np.exp(toy.log_density(points))), **densities}
@@ -82,13 +82,22 @@ def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dic
             likelihood = float(np.mean(beside.tested["test_log_likelihood"]))
             densities[f"the paper's GRBM: {_nats(likelihood)}"] = model_density(beside.of_seed(0)[0], points)
             told["test log-likelihood of the paper's GRBM"] = likelihood
-        pictures["density"] = density_figure(densities, _extent(trained))
+        pictures["density"] = density_figure(densities, extent)
     return pictures, told
 
 
-def _extent(trained: Trained) -> Extent:
-    toy = TOYS.get(trained.settings.data)
-    return extent_of(trained.data.in_units(trained.data.splits.test)) if toy is None else toy.bounds
+def sketch(key: PRNGKeyArray, recipe: Recipe, model: Any, posterior: Any, data: Examples) -> bytes | None:
+    """The density on the plane, for a look at a model that is being trained."""
+    if model.v.shape != (2,):
+        return None
+    return density_png(_density_of(key, model, posterior, data, grid_points(plane_of(recipe.settings, data), SKETCHED)))
+
+
+def _density_of(key: PRNGKeyArray, model: Any, posterior: Any, data: Examples, points: np.ndarray) -> np.ndarray:
+    """The density at points in the units of the data, as a picture."""
+    seen = points if data.units is None else data.units.standardized(points)
+    found = one_pass(key, model, posterior, seen)
+    return square(np.exp(np.asarray(found.value) - data.log_volume))
 
 
 def _nats(value: Any) -> str:

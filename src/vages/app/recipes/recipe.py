@@ -53,6 +53,7 @@ class Parts(NamedTuple):
     activations: Callable[[tuple[int, ...]], int]  # bytes of an iteration, for examples of a shape
     draw: Callable[[Any, bool], Any]  # pictures of a trained run; whether to show progress
     summary: Callable[[Any], str]  # of a run, in a line
+    sketch: Callable[[PRNGKeyArray, "Recipe", Any, Any, Examples], bytes | None] | None = None  # while it trains: a PNG
     check: Callable[[], object] = lambda: None  # raises where something that training needs is missing
     copies: int = 1  # of the data that are held: one for each seed, or with mirror images
     stacked: bool = False  # whether one seed has an axis of seeds too, and evaluations see it

@@ -5,7 +5,10 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib import colormaps
 from matplotlib.figure import Figure
+
+from vages.app.report.images import png_bytes
 
 Extent = tuple[float, float, float, float]
 _LONGEST = 4.0  # times as long as wide
@@ -35,6 +38,12 @@ def density_figure(densities: dict[str, Float[np.ndarray, "y x"]], extent: Exten
         axes.set_yticks([])
         axes.set_axis_on() if axes.has_data() else axes.set_axis_off()
     return figure
+
+
+def density_png(density: Float[np.ndarray, "y x"], scale: int = 3) -> bytes:
+    """One density on the plane (rows from the bottom up) as a small PNG file, on a scale of colour of its own."""
+    brightest = max(float(np.percentile(density, 99.5)), np.finfo(np.float32).tiny)
+    return png_bytes(colormaps["magma"](np.clip(density[::-1] / brightest, 0, 1))[..., :3], scale)
 
 
 def scatter_figure(sets: dict[str, Float[np.ndarray, "n 2"]], extent: Extent) -> Figure:

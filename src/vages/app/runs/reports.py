@@ -21,6 +21,7 @@ from vages.app.runs.commands import reproduce_command, train_command
 from vages.app.runs.config import check_unedited, is_own, kind_in, recipe_of, settings_of
 from vages.app.runs.reported_galleries import gallery_sections
 from vages.app.runs.saved import saved_progress
+from vages.app.runs.sketches import sketch_sections, sketched_step
 from vages.bounds import ITERATIONS
 from vages.storage.directory import Directory
 from vages.storage.durable import NotWritten
@@ -70,29 +71,29 @@ def _what_is_safe(path: Path, steps: int, error: OSError) -> str:
     return f"{told}, but {what} could not be written: {named}; {mend} and run {again}"
 
 
-def write_report(folder: Path, out: Path | None = None) -> Path:
+def write_report(folder: Path, out: Path | None = None, *, live: bool = False) -> Path:
     """Write the page of a run's folder, or of an experiment's results, to `out`, by default its report.html.
 
     Files that cannot be read are named on the page, and so are links, which are not followed. The page is a function
-    of the folder's name and files.
+    of the folder's name and files. A `live` run is being trained: its page says so, and loads itself again.
     """
     out = folder / NAME if out is None else out
     if out.suffix != ".html" or out.is_dir():
         raise ValueError(f"out: expected a file that ends in .html, got {out}; rename it")
     with Directory(out.parent) as place:
         place.check_file(out.name)
-        content = build_report(folder).encode()
+        content = build_report(folder, live=live).encode()
         place.create()
         place.write_bytes(out.name, content)
     return out
 
 
-def build_report(folder: Path) -> str:
+def build_report(folder: Path, *, live: bool = False) -> str:
     """The same page as text."""
     directory = Directory(folder)
     if directory.has_file("config.json"):
         last_step(directory / "checkpoints")  # a run of a newer version is refused
-        return _run_page(Reader(directory))
+        return _run_page(Reader(directory), live)
     if directory.has_file("result.json"):
         return _experiment_page(Reader(directory))
     raise ValueError(
@@ -101,7 +102,7 @@ def build_report(folder: Path) -> str:
     )
 
 
-def _run_page(reader: Reader) -> str:
+def _run_page(reader: Reader, live: bool) -> str:
     config, result, environment = (reader.object(f"{name}.json") for name in ("config", "result", "environment"))
     reader.problems += _edited(reader.folder, config)
     events, rows = reader.rows("events.jsonl"), reader.rows("metrics.jsonl")
@@ -117,10 +118,11 @@ def _run_page(reader: Reader) -> str:
     sections = [Section("Health", health)] if found else []
     sections += [_curves(panels)] if panels else []
     sections += _pictures(reader, "Pictures", pixels=kind == "a deep model")
+    sections += sketch_sections(reader)
     sections += gallery_sections(reader)
     if events:
         sections.append(Section("Events", events_list(events, ALARMING)))
-    status = run_status(events, result, rows)
+    status = run_status(events, result, rows, live=live)
     sections.append(
         Section("Run it again", _commands(reader.folder, config, finished=status[0].startswith("finished")))
     )
@@ -134,7 +136,7 @@ def _run_page(reader: Reader) -> str:
         *status,
         key_figures(run_figures(settings, result, rows, events)),
     )
-    return page(header, sections, reader.problems)
+    return page(header, sections, reader.problems, reloads=live)
 
 
 def _told_settings(config: dict[str, Any]) -> dict[str, Any]:
@@ -202,7 +204,7 @@ def _pictures(reader: Reader, title: str, *, pixels: bool = False) -> list[Secti
     sections, others = [], []
     for name in reader.names(".png")[:_MOST]:
         stem = Path(name).stem
-        if stem in _DRAWN_AGAIN or (picture := reader.picture(name)) is None:
+        if stem in _DRAWN_AGAIN or sketched_step(name) is not None or (picture := reader.picture(name)) is None:
             continue
         if stem in _PICTURES:
             heading, alt = _PICTURES[stem]

@@ -19,6 +19,7 @@ from vages.app.runs.health import Watch, health_of, telling_scale
 from vages.app.runs.loaded import Run
 from vages.app.runs.reports import reported
 from vages.app.runs.saved import saved_step
+from vages.app.runs.sketches import Sketches
 from vages.app.runs.training_data import data_to_train_on
 from vages.training import RunFolder, by_writer, check_batch, check_same
 from vages.training.fit import Callback
@@ -63,10 +64,12 @@ def run_recipe(
     if folder is None:
         return in_memory(recipe, data, **how)
     with reported(folder, steps):
-        with ProgressBar(steps, visible=progress, done=saved_step(path) if resume else 0, lines=True) as bar:
-            watch = Watch(folder, recipe)
+        done = saved_step(path) if resume else 0
+        with ProgressBar(steps, visible=progress, done=done, lines=True) as bar:
+            watch, sketches = Watch(folder, recipe), Sketches(folder, recipe, data, done)
             with telling_scale(folder):
-                trained = in_memory(recipe, data, folder=folder, callbacks=[*callbacks, bar, watch], **how)
+                callbacks = [*callbacks, bar, watch]
+                trained = in_memory(recipe, data, folder=folder, callbacks=callbacks, observe=sketches, **how)
         drawn = _drawn(trained, progress)
         for name, picture in drawn.pictures.items():
             content = picture if isinstance(picture, bytes) else figure_png(picture)

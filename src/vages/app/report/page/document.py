@@ -9,6 +9,7 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
+RELOAD = 10  # seconds after which the page of a run that is watched loads itself again
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,15 @@ class Header:
     figures: Markup
 
 
-def page(header: Header, sections: list[Section], problems: list[str]) -> str:
-    """The whole page."""
+def page(header: Header, sections: list[Section], problems: list[str], *, reloads: bool = False) -> str:
+    """The whole page; one that `reloads` is loaded again every few seconds."""
     named = [(f"s{i}", section) for i, section in enumerate(sections, 1)]
     links = (element("li", element("a", section.title, href=f"#{name}")) for name, section in named)
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", http_equiv="refresh", content=RELOAD) if reloads else "",
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),

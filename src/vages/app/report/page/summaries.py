@@ -16,8 +16,13 @@ _ENDS = {
 _COURSE = {"started", "resumed", "recovered", *_ENDS}
 
 
-def run_status(events: list[Record], result: Record, rows: list[Record]) -> tuple[str, str, str]:
-    """How a run stands, in a word; whether that is good or bad; and a sentence, where one is needed."""
+def run_status(events: list[Record], result: Record, rows: list[Record], *, live: bool = False) -> tuple[str, str, str]:
+    """How a run stands, in a word; whether that is good or bad; and a sentence, where one is needed.
+
+    A `live` run is known to be training.
+    """
+    if live:
+        return "training", "plain", "This page follows the run and reloads by itself."
     course = [event for event in events if isinstance(event.get("event"), str) and event["event"] in _COURSE]
     last = course[-1]["event"] if course else "finished" if result else "started"
     if last == "finished" and result.get("interrupted") is True:

@@ -280,7 +280,7 @@ def test_a_run_without_a_fingerprint_is_refused_unless_the_data_are_named(projec
     assert not other.about_data["own"]
 
 
-def made_up(run, *, sizes, noise, seed, progress):
+def made_up(run, *, sizes, noise, seed, progress, stage):
     run.data  # noqa: B018
     rows = [Row("log-likelihood", -0.5, 0.25, "higher is better")]
     return Assessment(str(run.path), run.step, rows, sizes.examples, 0.0, Sizes(), seed, 0.1, run.about_data)

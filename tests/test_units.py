@@ -135,6 +135,7 @@ def test_data_that_float32_cannot_hold_are_told():
     assert "standardize the data" in told
     assert "\n" not in told
     assert scale_problem(vages.DSM(0.01), 1e3 + rows.astype(np.float64)) is None
+    assert scale_problem(vages.DSM(0.1), rows.astype(np.float16)) is None  # which are widened to float32
     model = vages.GRBM.init(jax.random.key(0), 2, 2)
     learner = vages.Learner(vages.DSM(0.01, vages.Enumerated()), learning_rate=1e-3)
     with pytest.warns(ScaleWarning, match="^v: expected .*standardize"):

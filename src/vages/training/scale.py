@@ -22,12 +22,13 @@ def scale_problem(objective: Any, v: Any) -> str | None:
     if not jnp.issubdtype(some.dtype, jnp.floating):
         return None
     largest = float(np.abs(some).max())
-    unit = float(jnp.finfo(some.dtype).eps) / level
+    dtype = some.dtype if some.dtype.itemsize >= 4 else np.dtype(np.float32)  # 16 bits are widened before the noise
+    unit = float(jnp.finfo(dtype).eps) / level
     share = unit * largest
     if not MOST < share < np.inf:
         return None
     return (
-        f"v: expected numbers of at most {MOST / unit:.2g} in {some.dtype} for noise of {level:g}, got "
+        f"v: expected numbers of at most {MOST / unit:.2g} in {dtype} for noise of {level:g}, got "
         f"{largest:.3g}, whose rounding is {100 * share:.2g} % of the noise and spoils gradients; "
         "standardize the data (--standardize, or Training(standardize=True))"
     )

@@ -190,8 +190,8 @@ def _load(run: Run, name: str, examples: int, seed: int) -> Rows:
         )
     elif not Path(name).exists():
         raise ValueError(
-            f"ood: expected {', '.join(MADE)}, a toy ({', '.join(TOYS)}) or a .npy or .npz file, got {name!r}, which "
-            "is not there; check the path"
+            f"ood: expected {', '.join(MADE)}, a toy ({', '.join(TOYS)}) or a .npy, .npz or .csv file, got {name!r}, "
+            "which is not there; check the path"
         )
     else:
         found = load_test_rows(name)

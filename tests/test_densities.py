@@ -158,7 +158,13 @@ def test_log_z_of_the_mixture_from_both_sides():
         assert abs(side.value - truth) < 5 * side.error
         assert side.error < 0.1
     assert abs(found.gap) < 0.2
-    v = vages.sample(KEY, model, 1000, sampler=vages.MCMC("hmc")).v  # compiled already
+    drawn = vages.sample(KEY, model, 1000, sampler=vages.MCMC("hmc"))  # compiled already
+    again = vages.log_partition(KEY, model, chains=400, temperatures=400, drawn=drawn)
+    assert again.reverse != found.reverse
+    assert abs(again.reverse.value - truth) < 5 * again.reverse.error < 0.5
+    with refused("drawn", got=1000):
+        vages.log_partition(KEY, model, chains=1001, temperatures=400, drawn=drawn)
+    v = drawn.v
     likelihood = vages.log_likelihood(KEY, model, None, v, log_z=found)
     entropy = np.mean(exact_log_density(model, v)[0]) - truth
     assert abs(likelihood.forward - entropy) < 5 * likelihood.error

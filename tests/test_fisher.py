@@ -185,6 +185,20 @@ def test_chunks_change_nothing(monkeypatch):
     assert not close(whole, advance(start, rows, at(1), KEY))
 
 
+def test_scores_that_are_computed_once_are_those_of_each_iteration():
+    """Of a score without noise the critic is the same to round-off; q that is trained is refused."""
+    v = jnp.asarray(np.random.default_rng(2).normal(size=(60, 3)), jnp.float32)
+    how = {"critic": MLPCritic(KEY, 3, width=6, hidden_layers=1), "steps": 6, "batch": 5, "checks": 1}
+    how |= {"learning_rate": 1e-2, "posterior_steps": 0}
+    fresh, once = (
+        fisher_divergence(KEY, lambda v: 1 - 2 * v, v[:20], v[20:40], v[40:], scores=scores, **how)
+        for scores in ("fresh", "once")
+    )
+    assert once.last == pytest.approx(fresh.last, rel=1e-4)
+    with refused("posterior_steps", got=1):
+        CriticTraining(scores="once", posterior_steps=1)
+
+
 def test_a_critic_that_reads_the_latents_is_exact_for_a_grbm(float64):
     """∇ log p − ∇ log p_D = b + W E[h | v] where the data are standard normal: linear in what the critic reads.
 

@@ -40,12 +40,19 @@ class CriticTraining:
     hutchinson: Hutchinson = "rademacher"
     b2: float = 0.999
     checks: int = 20  # how many times the critic is tried on validation data
+    scores: Literal["fresh", "once"] = "fresh"  # of training data: at each iteration, or once, where q stays as it is
 
     def __post_init__(self):
         for name, least in (("steps", 1), ("batch", 1), ("checks", 1), ("posterior_steps", 0)):
             check_count(name, getattr(self, name), least, "give more")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate: expected a positive number, got {self.learning_rate}")
+        if self.scores not in ("fresh", "once"):
+            raise ValueError(f"scores: expected fresh or once, got {self.scores!r}")
+        if self.scores == "once" and self.posterior_steps:
+            raise ValueError(
+                f"posterior_steps: expected 0 with scores that are computed once, got {self.posterior_steps}; give 0"
+            )
         if self.hutchinson not in ("rademacher", "gaussian"):
             raise ValueError(f"hutchinson: expected rademacher or gaussian, got {self.hutchinson!r}")
 
@@ -76,16 +83,18 @@ def advance_critic(
     key: PRNGKeyArray,
     start: Int[Array, ""],
     how: CriticTraining,
+    scores: Array | None = None,
 ) -> CriticState:
-    """The state after an iteration for each row of `indices`, which pick rows of `data`."""
+    """The state after an iteration for each row of `indices`, which pick rows of `data`, and of `scores` if given."""
     params, static = eqx.partition(state, eqx.is_array)
+    known = (data,) if scores is None else (data, scores)
 
-    def step(key, params, v):
-        return eqx.filter(_step(key, eqx.combine(params, static), score, v, how), eqx.is_array)
+    def step(key, params, rows):
+        return eqx.filter(_step(key, eqx.combine(params, static), score, how, *rows), eqx.is_array)
 
-    batch = jax.ShapeDtypeStruct((indices.shape[1], *data.shape[1:]), data.dtype)
+    batch = tuple(jax.ShapeDtypeStruct((indices.shape[1], *x.shape[1:]), x.dtype) for x in known)
     draw, update = hoist(step, key, params, batch)
-    iterate = lambda noise, params, rows: (update(noise, params, data[rows]), None)
+    iterate = lambda noise, params, rows: (update(noise, params, tuple(x[rows] for x in known)), None)
     params, _ = scan_in_blocks(draw, iterate, params, indices, key, start)
     return eqx.combine(params, static)
 
@@ -148,14 +157,19 @@ def _probe(key: PRNGKeyArray, v: Array, hutchinson: Hutchinson) -> Array:
 
 
 def _step(
-    key: PRNGKeyArray, state: CriticState, score: VariationalScore | FunctionScore, v: Array, how: CriticTraining
+    key: PRNGKeyArray,
+    state: CriticState,
+    score: VariationalScore | FunctionScore,
+    how: CriticTraining,
+    v: Array,
+    scores: Array | None = None,
 ) -> CriticState:
     for_posterior, for_score, for_probe = jax.random.split(key, 3)
     probe = _probe(for_probe, v, how.hutchinson)
     optimizer, posterior_optimizer = _optimizers(how)
     critic, posterior, critic_state, posterior_state, _ = state
     factor = jnp.ones((), jnp.float32)
-    if isinstance(score, VariationalScore) and posterior is not None:
+    if scores is None and isinstance(score, VariationalScore) and posterior is not None:
         model, encoding = score.model, encode(score.model, v)
         gap = lambda posterior, key: jnp.mean(kl(key, model, posterior, encoding))
         steps = how.posterior_steps if has_parameters(posterior) else 0
@@ -165,7 +179,7 @@ def _step(
                 posterior_optimizer, gradient, posterior_state, posterior, state.step, factor
             )
         scores = replace(score, posterior=posterior)(for_score, encoding)
-    else:
+    elif scores is None:
         scores = score(for_score, v)
 
     def loss(critic):

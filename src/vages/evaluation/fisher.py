@@ -30,7 +30,15 @@ from vages.evaluation.critic_training import (
     terms_of,
 )
 from vages.evaluation.estimate import Estimate
-from vages.evaluation.scores import FunctionScore, Score, VariationalScore, as_score, check_examples, check_score
+from vages.evaluation.scores import (
+    FunctionScore,
+    Score,
+    VariationalScore,
+    as_score,
+    check_examples,
+    check_score,
+    score_batch,
+)
 from vages.samplers.program import Progress
 
 LEAST = 10  # examples in each part
@@ -124,11 +132,12 @@ def train_critic(
     _check_critic(critic, own, train)
     state = best = start_critic(critic, own, how)
     batches = Batches(len(train), how.batch, int(jax.random.bits(for_order)))
+    known = None if how.scores == "fresh" else score_batch(jax.random.fold_in(for_noise, 0), score, train)
     best_step, highest, history = 0, -math.inf, []
     ends = np.unique(np.linspace(0, how.steps, min(how.checks, how.steps) + 1).astype(int))
     for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
         indices = jnp.asarray(batches.indices(begin, end - begin))
-        state = _advance(state, own, train, indices, for_noise, jnp.asarray(begin, jnp.int32), how)
+        state = _advance(state, own, train, indices, for_noise, jnp.asarray(begin, jnp.int32), how, known)
         terms = _terms(for_validation, state, own, validation, how)
         value = float(merit(terms))
         if not math.isfinite(value):

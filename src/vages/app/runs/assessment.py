@@ -275,6 +275,7 @@ def _fisher(
         batch=min(100, len(train) - held),
         learning_rate=1e-3,
         posterior_steps=0,
+        scores="once",
         checks=min(10, sizes.critic_steps),
     )
     critic = MLPCritic(for_critic, train.shape[1:], width=sizes.critic_width)

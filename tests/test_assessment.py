@@ -112,6 +112,7 @@ def test_gap_of_a_gaussian_model_in_closed_form():
 
 
 BOUNDS = ["log-likelihood, log Z forward", "log-likelihood, log Z reverse", "gap of log Z, reverse less forward"]
+GAUSSIAN = ["log-likelihood of a Gaussian"]
 MIXING = ["R̂", "effective sample size"]
 SIZES = Sizes(examples=40, critic_steps=5, critic_width=4, samples=4, replicates=20, annealing=20)
 COMMON = ["Fisher divergence", "KSD", "KSD p-value"]
@@ -148,7 +149,7 @@ def test_a_grbm_comes_back_and_is_assessed(grbm):
     assert eqx.tree_equal(run.model, trained.of_seed(1)[0])
     np.testing.assert_array_equal(load_run(path).data.splits.test, trained.data.of_seed(0).splits.test)
     own = ["posterior gap, KL", "squared bias of VaES", *MIXING]
-    names = ["log-likelihood", "score matching loss", *COMMON, *own]
+    names = ["log-likelihood", *GAUSSIAN, "score matching loss", *COMMON, *own]
     got = check(run, names)
     assert (got.noise, got.checkpoint) == (trained.settings.sigma, 4)
     assert assess(run, sizes=SIZES).rows == got.rows
@@ -224,7 +225,7 @@ def untrained(recipe):
 
 def test_a_deep_run_is_assessed():
     gaps = ["posterior gap, Fisher", "KSD of h, samples of q", "KSD of h, corrected"]
-    names = [*BOUNDS, "denoising score matching loss", *COMMON, *gaps, *MIXING]
+    names = [*BOUNDS, *GAUSSIAN, "denoising score matching loss", *COMMON, *gaps, *MIXING]
     assert check(untrained(SMALL), names).noise == 0.2
 
 
@@ -338,11 +339,33 @@ def test_estimates_of_log_z_that_disagree_are_pointed_out():
 
     row = told(1.0, 1.3, 0.3)
     assert (row.value, row.standard_error) == pytest.approx((0.3, 0.3 * math.sqrt(2)))
-    assert row.means.startswith("small")
-    assert told(1.0, 3.0, 0.1).means.startswith("large")
+    assert row.means.startswith("within its error")
+    assert told(1.0, 3.0, 0.1).means.startswith("above its error")
+    assert told(1.0, 1.1, 0.01).means.startswith("above its error")
     assert "temperatures" in told(1.0, 3.0, 0.1).means
     assert told(3.0, 1.0, 0.1).means.startswith("below 0")
-    assert told(3.0, 1.0, 1.0).means.startswith("small")  # beside its error
+    assert told(3.0, 1.0, 1.0).means.startswith("within its error")
+
+
+def test_a_gaussian_stands_beside_the_likelihood(float64):
+    """Of data whose covariance is known, against its closed form; a model below it is told to be."""
+    generator = np.random.default_rng(0)
+    spread = np.array([[1.0, 0.0], [0.9, 0.3]])
+    train, v = (jnp.asarray(generator.normal(size=(n, 2)) @ spread.T + 3) for n in (400_000, 20_000))
+    model = vages.GRBM.init(jax.random.key(0), 2, 2)
+    beside = lambda value, rows=train, noise=0.5: likelihoods.gaussian_rows(
+        model, rows, v, noise, [Row("log-likelihood", value, 0.1, "")]
+    )
+    covariance = spread @ spread.T + 0.25 * np.eye(2)
+    closed = -np.trace(np.linalg.solve(covariance, spread @ spread.T)) / 2 - np.log(2 * np.pi)
+    closed -= np.linalg.slogdet(covariance)[1] / 2
+    (row,) = beside(closed + 0.1)
+    assert abs(row.value - closed) < 5.5 * row.standard_error < 0.05
+    assert "better than the model" not in row.means
+    assert "better than the model" in beside(closed - 0.1)[0].means
+    assert beside(math.nan) == beside(None) == []
+    assert beside(0.0, jnp.ones((9, 2)), 0.0) == []  # constant data
+    assert beside(0.0, jnp.stack([train[:, 0], 1e-6 * train[:, 1]], axis=1), 0.0) == []  # nearly on a line
 
 
 def test_a_critic_that_found_nothing_says_so_and_what_disagrees_is_pointed_out():

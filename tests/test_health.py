@@ -8,10 +8,12 @@ import pytest
 
 from vages import DSM, EnergyModel, Enumerated, Learner, Real, Training
 from vages.app.recipes import Recipe
+from vages.app.runs.reports import build_report
 from vages.app.runs.train import run_recipe
 from vages.objectives import Batch, NoiseConditionalDSM
 from vages.objectives.noise import NoiseRange, zero_score_loss
 from vages.posteriors import ExactPosterior
+from vages.storage.directory import Directory
 from vages.training.folder import RunFolder, read_object
 from vages.training.health import (
     look_at_averages,
@@ -156,7 +158,11 @@ def test_a_run_tells_its_health(rate, status, tmp_path):
     assert status in page
     assert health["notices"] == []
     assert health["loss of a score of 0"] == pytest.approx(4, rel=0.5)
-    assert "a score of 0" in page
+    assert "(of a score of 0:" in page
+    health["loss of a score of 0"] = 1e4
+    Directory(tmp_path / "run").write_json("result.json", {"health": health, "loss": 1.0})
+    assert "a score of 0: 10,000" in (far := build_report(tmp_path / "run"))
+    assert far.count("a score of 0") < page.count("a score of 0")  # far above the curve, which it would flatten
     warned = [event["problem"] for event in RunFolder.events(tmp_path / "run") if event["event"] == "warning"]
     if rate > 0:
         assert health["warnings"] == warned == []

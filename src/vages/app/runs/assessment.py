@@ -27,7 +27,7 @@ from vages.app.report import assessment_figure, chains_figure, figure_png, numbe
 from vages.app.runs.assessment_rows import LONG, Row, Sizes, estimate_row
 from vages.app.runs.dataset import told_of_data
 from vages.app.runs.kept import new_folder
-from vages.app.runs.likelihoods import likelihood_rows
+from vages.app.runs.likelihoods import gaussian_rows, likelihood_rows
 from vages.app.runs.loaded import Run
 from vages.bounds import Bounds, check_number
 from vages.data import Splits
@@ -169,9 +169,11 @@ def assess_subject(
     noisy = lambda key, v: v + subject.noise * jax.random.normal(key, v.shape, v.dtype)
     clean = held_out(keys[0], subject.splits, sizes.examples)
     test = noisy(keys[1], clean)
-    train = noisy(keys[2], some_rows(keys[3], subject.splits.train, 20 * sizes.examples))
+    clean_train = some_rows(keys[3], subject.splits.train, 20 * sizes.examples)
+    train = noisy(keys[2], clean_train)
     stage("likelihood")
     rows = likelihood_rows(keys[4], model, posterior, clean, sizes, drawn)
+    rows += gaussian_rows(model, clean_train, clean, subject.noise, rows)
     if subject.units is not None:
         rows = [_in_units(row, subject.units.log_volume) for row in rows] + [_standardized_row(subject.units)]
     stage("score matching loss")

@@ -6,6 +6,7 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.stats
 from jaxtyping import Array, PRNGKeyArray
 
 from vages.app.runs.assessment_rows import LONG, Row, Sizes, estimate_row
@@ -26,7 +27,9 @@ from vages.samplers.samples import WORST_RHAT
 _PASSES = 256  # samples of q for each log p(v)
 _SHORT = 16  # dimensions of v up to which chains for log Z are cheap whatever the energy is
 _ODE = 100  # examples whose likelihood is computed by the ODE as well
-_CLOSE = 0.5  # nats between two estimates of log Z that agree
+_THIN = (
+    1e-6  # the least variance over the largest, below which a Gaussian's likelihood is that of its thinnest direction
+)
 _FEW = 20  # the effective number of draws below which log Z is not told
 
 
@@ -39,8 +42,8 @@ def likelihood_rows(
     drawn: Samples | None = None,
 ) -> list[Row]:
     """The likelihood, or two of them where log Z is estimated, forward and reverse; `drawn` are draws of the model."""
-    if isinstance(model, InContext) and isinstance(model.model, NoiseConditionalEBLVM) and model.normalized:
-        return _normalized_rows(key, model.model, posterior, v, sizes)
+    if (one_pass := normalized_model(model)) is not None:
+        return _normalized_rows(key, one_pass, posterior, v)
     if model.v.size > LONG:
         said = f"not estimated: AIS takes hours with {model.v.size:,} dimensions, and says little"
         return [Row("log-likelihood", None, None, said)]
@@ -75,18 +78,47 @@ def likelihood_rows(
 def _gap_row(log_z: LogPartition) -> Row:
     """The two estimates of log Z against each other; what they disagree by is not in either's standard error."""
     error = math.hypot(log_z.forward.error, log_z.reverse.error)
-    if abs(log_z.gap) <= max(3 * error, _CLOSE):
-        said = "small: the two likelihoods agree, unless both miss the same mode"
+    if abs(log_z.gap) <= 3 * error:
+        said = "within its error: the two agree, unless both miss the same mode"
     elif log_z.gap > 0:
-        said = "large: the truth is between the two; log_likelihood(…, temperatures=5000) in Python brings them closer"
+        said = "above its error: the truth is between the two; log_likelihood(…, temperatures=5000) brings them closer"
     else:
         said = "below 0: the chains of the model that the reverse estimate starts from are not its samples; see R̂"
     return Row("gap of log Z, reverse less forward", log_z.gap, error, said)
 
 
-def _normalized_rows(
-    key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior: Posterior, v: Array, sizes: Sizes
-) -> list[Row]:
+def gaussian_rows(model: EBLVM, train: Array, v: Array, noise: float, rows: list[Row]) -> list[Row]:
+    """The likelihood of a Gaussian with the mean and covariance of noisy training data, beside the model's in `rows`.
+
+    None where the model has none, and where the data lie on a plane: their Gaussian is as likely as the plane is thin.
+    """
+    found = next((row.value for row in rows if row.name.startswith("log-likelihood")), None)
+    if found is None or not math.isfinite(found) or model.v.size > LONG:
+        return []
+    if (one_pass := normalized_model(model)) is not None:
+        noise = float(one_pass.sigma_min)
+    train, v = (np.asarray(x, np.float64).reshape(len(x), -1) for x in (train, v))
+    covariance = np.cov(train, rowvar=False).reshape(v.shape[1], -1) + noise**2 * np.eye(v.shape[1])
+    variances = np.linalg.eigvalsh(covariance)
+    if not variances[0] > _THIN * variances[-1]:
+        return []
+    logs = np.atleast_1d(scipy.stats.multivariate_normal(train.mean(axis=0), covariance).logpdf(v))
+    if one_pass is not None and len(model.v.shape) == 3:  # whose examples are noisy: the mean over their noise
+        logs -= noise**2 * np.sum(1 / variances) / 2
+    of_gaussian = Estimate.of(jnp.asarray(logs))
+    said = "of a Gaussian with the mean and covariance of the noisy data"
+    if found < of_gaussian.mean:
+        said += ", better than the model, most of whose mass then lies away from the data: look at its samples"
+    return [estimate_row("log-likelihood of a Gaussian", of_gaussian, said)]
+
+
+def normalized_model(model: EBLVM) -> NoiseConditionalEBLVM | None:
+    """The noise-conditional model whose likelihood takes one pass, if it is one."""
+    one_level = isinstance(model, InContext) and isinstance(model.model, NoiseConditionalEBLVM)
+    return model.model if one_level and model.normalized else None
+
+
+def _normalized_rows(key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior: Posterior, v: Array) -> list[Row]:
     """The likelihood in one pass, at the lowest level, and what speaks for it: the ODE's, and log Z at some levels.
 
     Images have the noise of that level on them, which is not small beside a grey level, and their bits beside it.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vages.app.report.page.reading import Reader
-from vages.app.report.page.summaries import last_logged, run_status
+from vages.app.report.page.summaries import largest_logged, run_status
 from vages.app.runs.config import settings_of
 from vages.app.runs.reports import write_report
 from vages.storage.directory import Directory
@@ -75,7 +75,7 @@ def _stamps(folder: Path) -> list[Any]:
 def _seen(folder: Path, path: Path, live: bool) -> Seen:
     reader = Reader(Directory(folder))
     rows, settings = reader.rows("metrics.jsonl"), settings_of(reader.object("config.json"))
-    step, steps = last_logged(rows, "step"), settings.get("steps")
+    step, steps = largest_logged(rows, "step"), settings.get("steps")
     status, _, _ = run_status(reader.rows("events.jsonl"), reader.object("result.json"), rows, live=live)
     planned = steps if isinstance(steps, int) else None
     return Seen(path, int(step) if np.isfinite(step) else None, planned, status, not live)

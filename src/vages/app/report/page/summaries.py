@@ -28,7 +28,7 @@ def run_status(events: list[Record], result: Record, rows: list[Record], *, live
     if last == "finished" and result.get("interrupted") is True:
         last = "interrupted"
     if last not in _ENDS:
-        told = f"Logged up to iteration {written(last_logged(rows, 'step'), 9)}; " if rows else "Nothing is logged; "
+        told = f"Logged up to iteration {written(largest_logged(rows, 'step'), 9)}; " if rows else "Nothing is logged; "
         return "not finished", "bad", told + "it is still being written, or ended without a word."
     tone, told = _ENDS[last]
     if last == "finished":
@@ -71,13 +71,13 @@ def run_figures(config: Record, result: Record, rows: list[Record], events: list
         beside = "" if baseline is None else f" (of a score of 0: {written(baseline, 4)})"
         figures["last loss"] = joined([number(result["loss"]), element("small", beside)])
     steps = as_float(result.get("steps"))
-    steps = steps if np.isfinite(steps) else last_logged(rows, "step")
+    steps = steps if np.isfinite(steps) else largest_logged(rows, "step")
     if np.isfinite(steps):
         planned = config.get("steps")
         of = f" of {written(planned)}" if isinstance(planned, int) and planned != steps else ""
         figures["iterations"] = joined([number(int(steps)), element("small", of)])
     seconds = as_float(result.get("seconds"))
-    seconds = seconds if np.isfinite(seconds) else last_logged(rows, "seconds")
+    seconds = seconds if np.isfinite(seconds) else largest_logged(rows, "seconds")
     if np.isfinite(seconds):
         figures["took"] = duration(seconds)
     chains = result.get("diverged chains")
@@ -88,7 +88,7 @@ def run_figures(config: Record, result: Record, rows: list[Record], events: list
     return figures
 
 
-def last_logged(rows: list[Record], name: str) -> float:
-    """The largest value of a column that only grows; NaN where there is none."""
+def largest_logged(rows: list[Record], name: str) -> float:
+    """The largest value of a column, of one that only grows the last; NaN where there is none."""
     values = [x for x in (as_float(row.get(name)) for row in rows) if np.isfinite(x)]
     return max(values, default=float("nan"))

@@ -27,7 +27,7 @@ from vages.app.report import assessment_figure, chains_figure, figure_png, numbe
 from vages.app.runs.assessment_rows import LONG, Row, Sizes, estimate_row
 from vages.app.runs.dataset import told_of_data
 from vages.app.runs.kept import new_folder
-from vages.app.runs.likelihoods import gaussian_rows, likelihood_rows
+from vages.app.runs.likelihoods import gaussian_rows, has_cheap_moves, likelihood_rows
 from vages.app.runs.loaded import Run
 from vages.bounds import Bounds, check_number
 from vages.data import Splits
@@ -55,6 +55,7 @@ from vages.samplers.gibbs import can_gibbs
 from vages.samplers.program import Progress
 from vages.terminal import printable
 
+_PASSES = 50  # of a critic over its examples at most, after which it learns them by heart
 _CHAINS, _DRAWS = 16, 250  # of the model, whose mixing is told and from which log Z starts
 LOSS = "the Fisher divergence up to a constant of the data"
 
@@ -205,7 +206,8 @@ def model_chains(key: PRNGKeyArray, model: EBLVM) -> Samples | None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)  # the rows say it
-        sampler = Gibbs() if can_gibbs(model) else MCMC("hmc")
+        hmc = MCMC("hmc") if has_cheap_moves(model) else MCMC("hmc", warmup=300, leapfrog=5)
+        sampler = Gibbs() if can_gibbs(model) else hmc
         return sample(key, model, _CHAINS * _DRAWS, chains=_CHAINS, sampler=sampler)
 
 
@@ -272,9 +274,10 @@ def _fisher(
     """The critic that is best on a tenth of the training examples; q stays as the run left it."""
     for_critic, for_training = jax.random.split(key)
     held = max(10, len(train) // 10)
+    batch = min(100, len(train) - held)
     how = CriticTraining(
-        steps=sizes.critic_steps,
-        batch=min(100, len(train) - held),
+        steps=min(sizes.critic_steps, max(1, _PASSES * (len(train) - held) // batch)),
+        batch=batch,
         learning_rate=1e-3,
         posterior_steps=0,
         scores="once",

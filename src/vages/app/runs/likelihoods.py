@@ -47,7 +47,7 @@ def likelihood_rows(
     if model.v.size > LONG:
         said = f"not estimated: AIS takes hours with {model.v.size:,} dimensions, and says little"
         return [Row("log-likelihood", None, None, said)]
-    cheap = isinstance(model, GRBM) or model.v.size <= _SHORT  # moves of large networks cost gradients
+    cheap = has_cheap_moves(model)
     temperatures = sizes.annealing if cheap else max(2, 2 * sizes.annealing // 5)
     chains = max(2, sizes.annealing // (2 if cheap else 10))
     for_z, key = jax.random.split(key)
@@ -73,6 +73,11 @@ def likelihood_rows(
         ),
         _gap_row(found.log_partition),
     ]
+
+
+def has_cheap_moves(model: EBLVM) -> bool:
+    """Whether chains may be long: a move of a large network costs its gradients."""
+    return isinstance(model, GRBM) or model.v.size <= _SHORT
 
 
 def _gap_row(log_z: LogPartition) -> Row:

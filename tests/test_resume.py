@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -169,6 +170,24 @@ def test_a_finished_run_is_extended(tmp_path):
     trained("dsm", True, tmp_path / "a", 13)
     same(trained("dsm", True, tmp_path / "a", 40, resume=True), trained("dsm", True, tmp_path / "b", 40))
     assert [event["event"] for event in events(tmp_path / "a")] == ["started", "finished", "resumed", "finished"]
+
+
+def test_a_run_in_pieces_whose_folder_is_carried_along_is_one_run(tmp_path):
+    """Each piece begins in another place with the sum that the last ended with; bits and log are those of one run."""
+    straight = trained("deep", False, tmp_path / "straight", 30)
+    trained("deep", False, tmp_path / "0", 10)
+    for piece, steps in enumerate((20, 30), start=1):
+        shutil.copytree(tmp_path / str(piece - 1), tmp_path / str(piece))
+        shutil.rmtree(tmp_path / str(piece - 1))
+        last = trained("deep", False, tmp_path / str(piece), steps, resume=True)
+    same(last, straight)
+    assert rows(tmp_path / "2") == rows(tmp_path / "straight")
+    told = [event for event in events(tmp_path / "2") if event["event"] != "started"]
+    assert [event["event"] for event in told] == ["finished", "resumed"] * 2 + ["finished"]
+    assert [event["step"] for event in told] == [10, 10, 20, 20, 30]
+    sums = [event["sha256"] for event in told]
+    assert sums[0] == sums[1] != sums[2] == sums[3] != sums[4]
+    assert sums[4] == events(tmp_path / "straight")[-1]["sha256"]
 
 
 def test_a_finished_run_that_is_resumed_stays_as_it_is(tmp_path):

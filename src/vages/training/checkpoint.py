@@ -89,6 +89,12 @@ def read_checkpoint(path: Path) -> Checkpoint:
         return _read_arrays(directory, _read_manifest(directory))
 
 
+def checksum(path: Path) -> str:
+    """The SHA-256 sum of the arrays of a checkpoint, as its manifest has it."""
+    with Directory(path.parent) / path.name as directory:
+        return _read_manifest(directory)["files"][ARRAYS]["sha256"]
+
+
 def newest_checkpoint(folder: Directory | Path, refused: Callable[[str], None]) -> Checkpoint | None:
     """The newest checkpoint that can be verified; `refused` is told of each one that was found not to be.
 

@@ -19,6 +19,7 @@ from vages.files import BadFile
 from vages.training.checkpoint import (
     Checkpoint,
     checkpoints,
+    checksum,
     has_checkpoints,
     newest_checkpoint,
     prune,
@@ -95,6 +96,7 @@ class Keeper:
         self._folder, self._source, self._found = folder if is_writer() else None, source, None
         self._policy, self._about = policy, about
         self._last, self._cost, self._saved = time.monotonic(), 0.0, None
+        self._sum: str | None = None  # of the arrays of the checkpoint that was written or read last
         self.seconds = 0.0  # spent here
 
     def open(self, resume: bool) -> None:
@@ -130,7 +132,7 @@ class Keeper:
                 return []
             rows = self._folder.rewind(step)
             sweep(self._folder.checkpoints)
-            self._folder.tell("resumed", step=step)
+            self._folder.tell("resumed", step=step, **self._told_sum())
             return rows
 
         return by_writer(write) or []
@@ -161,7 +163,8 @@ class Keeper:
         def write() -> None:
             if self._folder is not None:
                 self._save(run, position)
-                self._folder.tell("interrupted" if interrupted else "finished", step=position.step)
+                event = "interrupted" if interrupted else "finished"
+                self._folder.tell(event, step=position.step, **self._told_sum())
 
         self._timed(write)
 
@@ -174,6 +177,10 @@ class Keeper:
         except BadFile as error:
             return str(error)
         return "There is no earlier checkpoint." if found is None else f"The last good checkpoint is {found.path}."
+
+    def _told_sum(self) -> dict[str, str]:
+        """For the log: a run that is carried from machine to machine begins with the sum that it ended with."""
+        return {} if self._sum is None else {"sha256": self._sum}
 
     def _timed(self, write: Any) -> None:
         start = time.monotonic()
@@ -202,7 +209,7 @@ class Keeper:
         if self._folder.dataset is not None:
             about["dataset"] = self._folder.dataset
         try:
-            write_checkpoint(where, position.step, named_arrays(run), about)
+            self._sum = checksum(write_checkpoint(where, position.step, named_arrays(run), about))
         except OSError as error:
             raise OSError(
                 f"checkpoint: expected to write step {position.step} in {where}, got {error.strerror or error}; make "
@@ -225,7 +232,7 @@ class Keeper:
         if found is None:
             return None
         self._check(found)
-        self._saved = found.step
+        self._saved, self._sum = found.step, checksum(found.path)
         retries, seconds = found.about.get("retries"), found.about.get("seconds")
         if not (type(retries) is int and 0 <= retries < 2**31 and type(seconds) is float and 0 <= seconds < math.inf):
             raise BadFile(f"{found.path}: expected retries and seconds, got others; is it a checkpoint of fit?")

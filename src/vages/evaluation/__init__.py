@@ -10,6 +10,7 @@ from vages.evaluation.features import Moments, feature_moments, images_digest
 from vages.evaluation.fid import KID, Extrapolation, extrapolate, extrapolated_fid, fid, kid, metric_name
 from vages.evaluation.fisher import FisherDivergence, fisher_divergence
 from vages.evaluation.flow_likelihood import FlowLikelihood, flow_likelihood
+from vages.evaluation.gaussian import gaussian_log_density
 from vages.evaluation.inception import Inception, inception_file, install_inception, load_inception
 from vages.evaluation.kernels import IMQ, RBF, median_distance
 from vages.evaluation.learned_stein import learned_stein_test
@@ -66,6 +67,7 @@ __all__ = [
     "fid",
     "fisher_divergence",
     "flow_likelihood",
+    "gaussian_log_density",
     "images_digest",
     "inception_file",
     "install_inception",

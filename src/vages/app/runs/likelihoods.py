@@ -6,7 +6,6 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 from jaxtyping import Array, PRNGKeyArray
 
 from vages.app.runs.assessment_rows import LONG, Row, Sizes, estimate_row
@@ -15,6 +14,7 @@ from vages.evaluation import (
     LogPartition,
     bits_per_dim,
     flow_likelihood,
+    gaussian_log_density,
     level_normalizers,
     log_likelihood,
     log_partition,
@@ -27,9 +27,6 @@ from vages.samplers.samples import WORST_RHAT
 _PASSES = 256  # samples of q for each log p(v)
 _SHORT = 16  # dimensions of v up to which chains for log Z are cheap whatever the energy is
 _ODE = 100  # examples whose likelihood is computed by the ODE as well
-_THIN = (
-    1e-6  # the least variance over the largest, below which a Gaussian's likelihood is that of its thinnest direction
-)
 _FEW = 20  # the effective number of draws below which log Z is not told
 
 
@@ -102,14 +99,10 @@ def gaussian_rows(model: EBLVM, train: Array, v: Array, noise: float, rows: list
         return []
     if (one_pass := normalized_model(model)) is not None:
         noise = float(one_pass.sigma_min)
-    train, v = (np.asarray(x, np.float64).reshape(len(x), -1) for x in (train, v))
-    covariance = np.cov(train, rowvar=False).reshape(v.shape[1], -1) + noise**2 * np.eye(v.shape[1])
-    variances = np.linalg.eigvalsh(covariance)
-    if not variances[0] > _THIN * variances[-1]:
+    noisy = one_pass is not None and len(model.v.shape) == 3  # as its examples are
+    logs = gaussian_log_density(train, v, noise, noisy=noisy)
+    if logs is None:
         return []
-    logs = np.atleast_1d(scipy.stats.multivariate_normal(train.mean(axis=0), covariance).logpdf(v))
-    if one_pass is not None and len(model.v.shape) == 3:  # whose examples are noisy: the mean over their noise
-        logs -= noise**2 * np.sum(1 / variances) / 2
     of_gaussian = Estimate.of(jnp.asarray(logs))
     said = "of a Gaussian with the mean and covariance of the noisy data"
     if found < of_gaussian.mean:

@@ -8,6 +8,7 @@ import pytest
 
 from vages import DSM, EnergyModel, Enumerated, Learner, Real, Training
 from vages.app.recipes import Recipe
+from vages.app.recipes.points_pictures import look_at_mass
 from vages.app.runs.reports import build_report
 from vages.app.runs.train import run_recipe
 from vages.objectives import Batch, NoiseConditionalDSM
@@ -46,6 +47,8 @@ def test_losses_that_fall_or_stay_are_well(noise):
         for _ in range(60):
             assert look_at_loss(noisy(curve, noise), baseline=1e4) == []
     assert look_at_loss(np.linspace(1, 100, 11)) == []  # too few to tell
+    (found,) = look_at_loss(np.where(STEPS % 2, np.nan, 1.0))
+    assert "not finite at 100 of 200" in found.told
 
 
 def test_losses_that_rise_are_told():
@@ -139,6 +142,32 @@ def test_loss_of_a_score_of_zero():
     assert loss(lambda *_: None) is None
 
 
+def test_samples_of_a_table_are_held_against_each_column_and_direction():
+    """Sample sizes are large beside the bounds: a healthy one is never told."""
+    data = RNG.normal(size=(1000, 2)) * [1000, 0.01] + [5000, -3]
+    again = lambda: RNG.normal(size=(1000, 2)) * [1000, 0.01] + [5000, -3]
+    told = lambda samples, data=data, noise=0.0: [one.told for one in look_at_samples(samples, data, noise)]
+    for _ in range(20):
+        assert told(again()) == []
+    assert "column 1 has a standard deviation of" in told(again() * [1, 0.1] + [0, -2.7])[0]
+    assert "column 1 has a standard deviation of" in told(np.add(again(), [0, 3]) * [1, 1000] - [0, 3])[0]
+    assert "mean of column 0 is 2.9" in told(np.add(again(), [2900, 0]))[0]
+    assert told(again() + RNG.normal(size=(1000, 2)) * 0.2, noise=0.2) == []  # as a model of noisy data has it
+    mixing = np.linalg.cholesky([[1, 0.99], [0.99, 1]]).T
+    one, other = (RNG.normal(size=(1000, 2)) @ mixing * [1, sign] for sign in (1, -1))
+    assert "in one direction they are" in told(other, one)[0]
+    assert told(RNG.normal(size=(1000, 2)) @ mixing, one) == []
+    assert told(other[:50], one) == []  # too few to tell
+    constant = np.concatenate([one, np.full((1000, 1), 4.0)], axis=1)
+    assert told(constant + 1e-3 * RNG.normal(size=constant.shape), constant) == []
+
+
+def test_a_density_that_is_not_normalized_is_told():
+    assert look_at_mass(None) == look_at_mass(0.03) == look_at_mass(-0.04) == ()
+    assert "integrates to 1.06, not to 1: log-likelihoods are 0.06 nats too high" in look_at_mass(0.06)[0].told
+    assert "too low" in look_at_mass(-2.0)[0].told
+
+
 def sick(rate, steps=60):
     rows = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
 
@@ -154,6 +183,7 @@ def sick(rate, steps=60):
 def test_a_run_tells_its_health(rate, status, tmp_path):
     run_recipe(sick(rate), tmp_path / "run", chunk=2)
     health = read_object(tmp_path / "run", "result.json")["health"]
+    first = health["warnings"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert status in page
     assert health["notices"] == []
@@ -163,10 +193,14 @@ def test_a_run_tells_its_health(rate, status, tmp_path):
     Directory(tmp_path / "run").write_json("result.json", {"health": health, "loss": 1.0})
     assert "a score of 0: 10,000" in (far := build_report(tmp_path / "run"))
     assert far.count("a score of 0") < page.count("a score of 0")  # far above the curve, which it would flatten
+    assert health["judged"]
+    health |= {"judged": False, "warnings": []}
+    Directory(tmp_path / "run").write_json("result.json", {"health": health})
+    assert "finished, too short to judge" in build_report(tmp_path / "run")
     warned = [event["problem"] for event in RunFolder.events(tmp_path / "run") if event["event"] == "warning"]
     if rate > 0:
-        assert health["warnings"] == warned == []
+        assert first == warned == []
     else:
-        assert "the loss is above its start" in health["warnings"][0]
-        assert f"Warning: {health['warnings'][0]}." in page
+        assert "the loss is above its start" in first[0]
+        assert f"Warning: {first[0]}." in page
         assert "the loss is above its start" in warned[0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vages.app.recipes import as_recipe, points, points_pictures
-from vages.app.runs import likelihoods, load_run, run_recipe
+from vages.app.runs import likelihoods, load_run, run_recipe, sketches
 from vages.app.runs.assessment import subject_of
 from vages.app.runs.assessment_rows import Sizes
 from vages.app.runs.draws import walk
@@ -28,6 +28,7 @@ def run(tmp_path_factory):
         patch.setattr(points_pictures, "DRAWN", 20)
         patch.setattr(points_pictures, "SAMPLES", 4)
         patch.setattr(points, "SAMPLES", 4)
+        patch.setattr(sketches, "_SHORT", np.inf)  # none, however slow the machine is
         run_recipe(as_recipe(SMALL), folder)
     return folder
 

@@ -128,6 +128,14 @@ def test_data_that_float32_cannot_hold_are_told():
     rows = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
     assert scale_problem(vages.DSM(0.01), rows) is None
     assert scale_problem(vages.KSD(0.1), 1e3 + rows) is not None
+    conditional = vages.NoiseConditionalDSM(0.5)  # whose lowest level is 0.004
+    assert scale_problem(conditional, rows) is None
+    assert "1e+03, whose rounding" in (scale_problem(conditional, 1e3 + rows) or "")
+    narrow = np.stack([rows[:, 0], 1e-3 * rows[:, 1]], axis=1)
+    assert "standard deviation of 0.00" in (scale_problem(conditional, narrow) or "")
+    assert "column 1" in (scale_problem(conditional, narrow) or "")
+    assert scale_problem(conditional, 1e-3 * rows) is None  # all are narrow: the level is the user's own
+    assert scale_problem(conditional, narrow * [1, 0]) is None  # a constant
     assert scale_problem(vages.KSD(1.0), 1e3 + rows) is None
     told = scale_problem(vages.DSM(0.01), 1e3 + rows)
     assert told is not None

@@ -9,10 +9,12 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import scipy.linalg
 
 FEWEST = 12  # points of a curve that are judged
 _SURE = 6.0  # standard errors
 _PAIRS = 500  # samples that are compared with each other
+_COLUMNS = 20  # of a table, up to which each one is looked at, and all of them together
 
 
 class Finding(NamedTuple):
@@ -30,6 +32,8 @@ def look_at_loss(values: np.ndarray, baseline: float | None = None, *, ended: bo
     """
     if len(values) < FEWEST:
         return []
+    if lost := int(np.sum(~np.isfinite(values))):
+        return [_loss(f"is not finite at {lost} of {len(values)} points")]
     start, end = _window(values[: max(1, len(values) // 20)]), _window(values[-len(values) // 3 :])
     least = 0.01 * max(abs(start.median), abs(end.median))  # a change that counts
     if end.median - start.median > max(_SURE * _error(values, start, end), least):
@@ -107,9 +111,13 @@ def _is_constant(rows: np.ndarray) -> bool:
     return bool(np.all(rows == rows[:1]))
 
 
-def look_at_samples(samples: np.ndarray, data: np.ndarray) -> list[Finding]:
-    """Of samples beside data, a row each: whether they are finite, where the data are, as wide, and differ."""
+def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -> list[Finding]:
+    """Of samples beside data, a row each: whether they are finite, where the data are, as wide, and differ.
+
+    A short row is looked at column by column, and in every direction; `noise` is what a model of it adds to each.
+    """
     warn = lambda told: [Finding("samples", "warning", told)]
+    rows = data.ndim == 2 and data.shape[1] <= _COLUMNS
     samples, data = (np.asarray(x, np.float64).reshape(len(x), -1) for x in (samples, data))
     finite = np.isfinite(samples).all(axis=1)
     if not finite.all():
@@ -129,7 +137,36 @@ def look_at_samples(samples: np.ndarray, data: np.ndarray) -> list[Finding]:
     if not 0.5 * theirs < own < 2 * theirs:
         how = "narrower" if own < theirs else "wider"
         return warn(f"samples are {how} than the data: a standard deviation of {own:.3g}, not {theirs:.3g}")
-    return []
+    return warn(f"samples are unlike the data: {told}") if rows and (told := _unlike(samples, data, noise)) else []
+
+
+def _unlike(samples: np.ndarray, data: np.ndarray, noise: float) -> str | None:
+    """How the first two moments differ, of a column by itself, or of all: by more than they may in a rough model.
+
+    A mean by more than a standard deviation, a variance or that of a direction by more than a factor of 10.
+    """
+    count, size = min(len(samples), len(data)), data.shape[1]
+    if count < 50 * size:
+        return None
+    wide = data.std(axis=0)
+    known = wide > 0  # the others are constant, and have no scale
+    samples, data, wide = samples[:, known], data[:, known], wide[known]
+    means, widths = samples.mean(axis=0) - data.mean(axis=0), samples.std(axis=0)
+    names = np.flatnonzero(known)
+    far, broad, thin = np.abs(means) / np.hypot(wide, noise), widths / np.hypot(wide, noise), widths / wide
+    if max(broad.max(), 1 / max(thin.min(), 1e-30)) > math.sqrt(10):
+        worst = int(np.argmax(np.maximum(broad, 1 / np.maximum(thin, 1e-30))))
+        return f"column {names[worst]} has a standard deviation of {widths[worst]:.3g}, not {wide[worst]:.3g}"
+    if far.max() > 1:
+        return f"the mean of column {names[far.argmax()]} is {far.max():.2g} standard deviations off"
+    own, theirs = (np.cov(x / wide, rowvar=False).reshape(len(wide), -1) for x in (samples, data))
+    floor = theirs + np.diag((noise / wide) ** 2) + 1e-6 * np.eye(len(wide))
+    broadest = scipy.linalg.eigvalsh(own, floor)[-1]
+    narrowest = scipy.linalg.eigvalsh(own + 1e-6 * np.eye(len(wide)), theirs + 1e-6 * np.eye(len(wide)))[0]
+    if broadest > 10 or narrowest < 0.1:
+        times = f"{math.sqrt(broadest):.2g} times as wide" if broadest > 10 else f"{math.sqrt(narrowest):.2g} as wide"
+        return f"in one direction they are {times}, as the columns depend on each other in another way"
+    return None
 
 
 def _spread(rows: np.ndarray) -> float:

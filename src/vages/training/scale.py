@@ -1,16 +1,21 @@
-"""Whether float32 can tell data from data with noise: v + σ z is rounded by about 1e-7 |v|."""
+"""Whether data fit the noise: float32 rounds v + σ z by about 1e-7 |v|; and noise hides what is narrower than it."""
 
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from vages.models.noise_conditional import NORMALIZED
+
 MOST = 1e-3  # of rounding, as a share of the noise; at ten times as much, gradients are off by per cents
 _ROWS = 1000  # examples that are looked at
 
 
+_REMEDY = "standardize the data (--standardize, or Training(standardize=True))"
+
+
 class ScaleWarning(UserWarning):
-    """The data are so large, or the noise so small, that rounding is a share of the noise."""
+    """The data are so large, or the noise so small, that rounding is a share of the noise; or a column is narrower."""
 
 
 def scale_problem(objective: Any, v: Any) -> str | None:
@@ -25,17 +30,30 @@ def scale_problem(objective: Any, v: Any) -> str | None:
     dtype = some.dtype if some.dtype.itemsize >= 4 else np.dtype(np.float32)  # 16 bits are widened before the noise
     unit = float(jnp.finfo(dtype).eps) / level
     share = unit * largest
-    if not MOST < share < np.inf:
+    if MOST < share < np.inf:
+        return (
+            f"v: expected numbers of at most {MOST / unit:.2g} in {dtype} for noise of {level:g}, got "
+            f"{largest:.3g}, whose rounding is {100 * share:.2g} % of the noise and spoils gradients; {_REMEDY}"
+        )
+    return _hidden(some, level) if some.ndim == 2 else None
+
+
+def _hidden(rows: np.ndarray, level: float) -> str | None:
+    """Of the columns of a table, one that varies by less than the noise, beside one that does not."""
+    widths = rows.astype(np.float64).std(axis=0)
+    column = int(np.argmin(np.where(widths > 0, widths, np.inf)))
+    if not 0 < widths[column] < level < widths.max():
         return None
     return (
-        f"v: expected numbers of at most {MOST / unit:.2g} in {dtype} for noise of {level:g}, got "
-        f"{largest:.3g}, whose rounding is {100 * share:.2g} % of the noise and spoils gradients; "
-        "standardize the data (--standardize, or Training(standardize=True))"
+        f"v: expected columns wider than the lowest noise, {level:.3g}, got a standard deviation of "
+        f"{widths[column]:.3g} in column {column}, which the model cannot learn; {_REMEDY}"
     )
 
 
 def lowest_noise(objective: Any) -> float | None:
     """The smallest standard deviation of the noise of an objective, or the width of its kernel; None where unknown."""
     level = getattr(objective, "sigma", getattr(objective, "bandwidth", None))
+    if hasattr(objective, "sigma_data"):
+        level = NORMALIZED[0] * objective.sigma_data
     level = getattr(level, "begin", level)  # of a range of levels
     return float(level) if isinstance(level, int | float) and level > 0 else None

@@ -366,9 +366,11 @@ def _told(fitted: Any, recipe: "Recipe", folder: Path, json: bool, line: str) ->
 
 def _say_health(result: dict[str, Any], *, finished: bool) -> None:
     """Whether a run is well, and what is not."""
+    from vages.app.report.page.summaries import health_in_words
+
     warnings, notices = (result["health"][name] for name in ("warnings", "notices"))
     if finished:
-        say("finished, with warnings" if warnings else "finished, healthy")
+        say(f"finished, {health_in_words(result)}")
     for kind, lines in (("warning", warnings), ("notice", notices)):
         for line in lines:
             say(f"{kind}: {line}")

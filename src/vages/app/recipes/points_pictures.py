@@ -23,11 +23,14 @@ from vages.data import TOYS
 from vages.evaluation import Density, log_density
 from vages.samplers import SamplingWarning, sample
 from vages.training import seed_keys
+from vages.training.health import Finding
 
 SAMPLES = 64  # of q, for each log p(v)
 _BLOCK = 1000  # points of one call: all calls are one program
 DRAWN = 5000
 GRBM_STEPS = 10_000  # of the model beside it: there is hardly anything to gain after that
+LOG_Z = "log Z on the grid of the picture"
+_MASS = 0.05  # nats of log Z that are told
 
 _log_density = eqx.filter_jit(log_density)
 
@@ -54,10 +57,19 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
         drawn = drawing.result()
     told["lost samples"] = {"count": drawn.diverged, "of": DRAWN}
     if trained.model.v.shape == (2,):
-        own = trained.data.in_units
-        sets = {"test data": own(test[:DRAWN]), "samples": own(np.asarray(drawn.v))}
+        own, shown = trained.data.in_units, min(len(test), DRAWN)
+        sets = {"test data": own(test[:shown]), "samples": own(np.asarray(drawn.v)[:shown])}
         pictures["samples"] = scatter_figure(sets, plane_of(trained.settings, trained.data))
-    return Drawn(pictures, told, np.asarray(drawn.v))
+    return Drawn(pictures, told, np.asarray(drawn.v), look_at_mass(told.get(LOG_Z)))
+
+
+def look_at_mass(log_z: float | None) -> tuple[Finding, ...]:
+    """Of the log of the integral of a density that was learnt to be normalized: whether it is 0."""
+    if log_z is None or abs(log_z) <= _MASS:
+        return ()
+    off = f"log-likelihoods are {abs(log_z):.2g} nats too {'high' if log_z > 0 else 'low'}"
+    told = f"the density integrates to {np.exp(log_z):.3g}, not to 1: {off}; train for longer"
+    return (Finding("samples", "warning", told),)
 
 
 def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -75,12 +87,15 @@ def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dic
         extent = plane_of(settings, trained.data)
         points = grid_points(extent)
         density = _density_of(key, trained.model, trained.posterior, trained.data, points)
+        left, right, bottom, top = extent
+        told[LOG_Z] = float(np.log(np.mean(density, dtype=np.float64) * (right - left) * (top - bottom)))
         densities = {f"this model: {_nats(trained.tested['test_log_likelihood'])}": density}
         if toy is not None and toy.log_density is not None:
             densities = {f"data: {_nats(ceiling)}": square(np.exp(toy.log_density(points))), **densities}
             beside = train(grbm.recipe(replace(CHECKERBOARD, data=settings.data, steps=GRBM_STEPS)))
             likelihood = float(np.mean(beside.tested["test_log_likelihood"]))
-            densities[f"the paper's GRBM: {_nats(likelihood)}"] = model_density(beside.of_seed(0)[0], points)
+            named = f"the paper's GRBM, {CHECKERBOARD.latents} latents: {_nats(likelihood)}"
+            densities[named] = model_density(beside.of_seed(0)[0], points)
             told["test log-likelihood of the paper's GRBM"] = likelihood
         pictures["density"] = density_figure(densities, extent)
     return pictures, told

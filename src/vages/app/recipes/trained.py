@@ -7,6 +7,7 @@ import numpy as np
 from vages.app.recipes.examples import Examples
 from vages.app.recipes.recipe import Recipe
 from vages.training import Fitted, one_seed
+from vages.training.health import Finding
 
 
 def last_loss(fitted: Fitted) -> str:
@@ -49,8 +50,9 @@ class Trained(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Pictures by name, figures or PNG files, what result.json says of them, and the samples that were drawn."""
+    """Pictures by name, figures or PNG files, what result.json says of them, samples, and what is wrong with them."""
 
     pictures: dict[str, Any]
     result: dict[str, Any] = {}  # noqa: RUF012
     samples: np.ndarray | None = None
+    findings: tuple[Finding, ...] = ()

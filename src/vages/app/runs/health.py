@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from vages.app.recipes import Recipe, Trained
+from vages.app.recipes.trained import Drawn
 from vages.domains import Real
 from vages.models import EBLVM, InContext, NoiseConditionalEBLVM, features_of
 from vages.objectives import Batch, Enumerated, as_objective
@@ -22,6 +23,7 @@ from vages.posteriors import Posterior, fisher, has_parameters, infer
 from vages.terminal import printable
 from vages.training import RunFolder, seed_keys
 from vages.training.health import (
+    FEWEST,
     Finding,
     look_at_averages,
     look_at_data,
@@ -74,24 +76,29 @@ def telling_scale(folder: RunFolder) -> Iterator[None]:
         yield
 
 
-def health_of(trained: Trained, samples: np.ndarray | None) -> dict[str, Any]:
-    """Findings of the log, of samples where some were drawn, of averages and of latents; and the loss of no model."""
-    state, baseline, judged = trained.fitted.state, _baseline(trained), None
+def health_of(trained: Trained, drawn: Drawn) -> dict[str, Any]:
+    """Findings of the log, of samples where some were drawn, of averages and of latents; and the loss of no model.
+
+    `judged` is false where the log is too short to tell.
+    """
+    state, samples, baseline, judged = trained.fitted.state, drawn.samples, _baseline(trained), None
     found = [] if state.averages is None else look_at_averages(_leaves(state.model), _leaves(state.averages.model))
     if trained.data.stream is None:
         data = trained.data.of_seed(0).splits.train[:_ROWS]
         problem = scale_problem(trained.recipe.objective, data)
         found += [Finding("data", "warning", problem)] if problem else []
         found += look_at_data(data) or [
-            *([] if samples is None else look_at_samples(samples, data)),
+            *([] if samples is None else look_at_samples(samples, data, trained.recipe.noise_std)),
             *([] if trained.data.context is not None else _of_model(trained)),
         ]
         exact = isinstance(getattr(trained.recipe.objective, "latents", None), Enumerated)
         unused = any(finding.of == "latents" for finding in found)
         judged = baseline if exact or unused else None  # else VaES adds its variance to the loss
-    found = look_at_history(trained.fitted.history, baseline=judged, **_how(trained.recipe)) + found
+    history = trained.fitted.history
+    found = [*look_at_history(history, baseline=judged, **_how(trained.recipe)), *found, *drawn.findings]
     told = lambda level: [finding.told for finding in found if finding.level == level]
-    return {"warnings": told("warning"), "notices": told("notice"), "loss of a score of 0": baseline}
+    health = {"warnings": told("warning"), "notices": told("notice"), "judged": len(history) >= FEWEST}
+    return {**health, "loss of a score of 0": baseline}
 
 
 def _how(recipe: Recipe) -> dict[str, bool]:

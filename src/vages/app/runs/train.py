@@ -74,7 +74,7 @@ def run_recipe(
         for name, picture in drawn.pictures.items():
             content = picture if isinstance(picture, bytes) else figure_png(picture)
             folder.directory.write_bytes(f"{name}.png", content)
-        folder.save("result", _result(trained) | drawn.result | {"health": health_of(trained, drawn.samples)})
+        folder.save("result", _result(trained) | drawn.result | {"health": health_of(trained, drawn)})
         return trained
 
 

@@ -32,9 +32,8 @@ def run_status(events: list[Record], result: Record, rows: list[Record], *, live
         return "not finished", "bad", told + "it is still being written, or ended without a word."
     tone, told = _ENDS[last]
     if last == "finished":
-        warnings, _ = findings(result)
-        health = None if warnings is None else "with warnings" if warnings else "healthy"
-        return (last if health is None else f"{last}, {health}"), "bad" if warnings else tone, told
+        health = health_in_words(result)
+        return ", ".join((last, health)) if health else last, "bad" if health == "with warnings" else tone, told
     problem = course[-1].get("problem") if course and last == "diverged" else None
     return last, tone, f"Training diverged: {str(problem)[:500]}." if problem else told
 
@@ -46,6 +45,14 @@ def findings(result: Record) -> tuple[list[str] | None, list[str]]:
         return None, []
     lines = lambda name: [str(one)[:500] for one in found] if isinstance(found := health.get(name), list) else []
     return lines("warnings"), lines("notices")
+
+
+def health_in_words(result: Record) -> str | None:
+    """Whether a run is well; None where result.json does not say."""
+    warnings, _ = findings(result)
+    if warnings is None:
+        return None
+    return "with warnings" if warnings else "healthy" if result["health"].get("judged", True) else "too short to judge"
 
 
 def zero_score(result: Record) -> float | None:
@@ -66,6 +73,12 @@ def run_figures(config: Record, result: Record, rows: list[Record], events: list
         figures["test log-likelihood"] = joined([number(likelihood["mean"]), element("small", spread)])
         if len(seeds) > 1:
             figures["seeds"] = number(len(seeds))
+    elif is_number(likelihood):
+        own, gaussian = result.get("data_log_likelihood"), result.get("test log-likelihood of a Gaussian")
+        beside = [f"of a Gaussian: {written(gaussian, 4)}"] if is_number(gaussian) else []
+        beside += [f"the data's own, the best there is: {written(own, 4)}"] if is_number(own) else []
+        small = f" nats ({'; '.join(beside)})" if beside else " nats"
+        figures["test log-likelihood"] = joined([number(likelihood), element("small", small)])
     if is_number(result.get("loss")):
         baseline = zero_score(result)
         beside = "" if baseline is None else f" (of a score of 0: {written(baseline, 4)})"

@@ -268,8 +268,10 @@ def test_the_bar_of_a_terminal_says_the_same_time_left(monkeypatch):
     bar._bar.refresh()
     assert "time left not known yet" in terminal.getvalue()
     bar({"step": 1020, "seconds": 501.0})
-    bar({"step": 1000, "seconds": 900.0})  # it went back to a checkpoint
-    bar({"step": 1010, "seconds": 901.0})
+    for seconds in (900.0, 1900.0):  # it went back to a checkpoint, twice
+        bar({"step": 1000, "seconds": seconds})
+        bar({"step": 1010, "seconds": seconds + 1})
+        bar({"step": 1020, "seconds": seconds + 2})
     bar._bar.refresh()
     assert "about 27.7 h left" in terminal.getvalue()
     assert "10 it/s" in terminal.getvalue()

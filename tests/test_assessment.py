@@ -5,8 +5,6 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -40,6 +38,7 @@ from vages.evaluation import (
 )
 from vages.files import BadFile
 from vages.posteriors import Heads
+from vages.samplers import Samples
 from vages.training import Checkpoints, RunFolder
 from vages.training.checkpoint import newest_checkpoint, write_checkpoint
 
@@ -353,7 +352,7 @@ def test_chains_that_do_not_mix_say_which_rows_start_from_them():
     rows = [Row(name, 1.0, None, "") for name in ("log-likelihood, log Z forward", "log-likelihood, log Z reverse")]
 
     def told(worst, rows, flows=False):
-        drawn: Any = SimpleNamespace(worst_rhat=worst, least_ess=9.0)
+        drawn = Samples(None, None, 1.0, {"v": jnp.asarray([1.0, worst])}, {"v": jnp.asarray([9.0])}, 0, 0)
         return assessment_rows.mixing_rows(drawn, 16, 250, rows, flows=flows)[0].means
 
     assert told(1.04, rows).endswith("at most 1.05 where they agree")

@@ -119,8 +119,9 @@ def gaussian_rows(model: EBLVM, train: Array, v: Array, noise: float, rows: list
 
 def normalized_model(model: EBLVM) -> NoiseConditionalEBLVM | None:
     """The noise-conditional model whose likelihood takes one pass, if it is one."""
-    one_level = isinstance(model, InContext) and isinstance(model.model, NoiseConditionalEBLVM)
-    return model.model if one_level and model.normalized else None
+    if not (isinstance(model, InContext) and model.normalized):
+        return None
+    return model.model if isinstance(model.model, NoiseConditionalEBLVM) else None
 
 
 def _normalized_rows(

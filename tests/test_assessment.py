@@ -21,7 +21,7 @@ from vages import GRBM, BernoulliPosterior, Corrector, ExactPosterior, GaussianP
 from vages.app.cli import evaluate
 from vages.app.recipes import Examples, FIDSelection, as_recipe, train
 from vages.app.report.assessments import assessment_figure
-from vages.app.runs import Run, assessment, config_of, likelihoods, load_run
+from vages.app.runs import Run, assessment, assessment_rows, config_of, likelihoods, load_run
 from vages.app.runs.assessment import Assessment, assess
 from vages.app.runs.assessment_rows import LONG, Row, Sizes
 from vages.app.runs.likelihoods import likelihood_rows
@@ -38,6 +38,7 @@ from vages.evaluation import (
 )
 from vages.files import BadFile
 from vages.posteriors import Heads
+from vages.samplers import Samples
 from vages.training import Checkpoints, RunFolder
 from vages.training.checkpoint import newest_checkpoint, write_checkpoint
 
@@ -347,6 +348,21 @@ def test_estimates_of_log_z_that_disagree_are_pointed_out():
     assert told(3.0, 1.0, 1.0).means.startswith("within its error")
 
 
+def test_chains_that_do_not_mix_say_which_rows_start_from_them():
+    rows = [Row(name, 1.0, None, "") for name in ("log-likelihood, log Z forward", "log-likelihood, log Z reverse")]
+
+    def told(worst, rows, flows=False):
+        drawn = Samples(None, None, 1.0, {"v": jnp.asarray([1.0, worst])}, {"v": jnp.asarray([9.0])}, 0, 0)
+        return assessment_rows.mixing_rows(drawn, 16, 250, rows, flows=flows)[0].means
+
+    assert told(1.04, rows).endswith("at most 1.05 where they agree")
+    assert "do not trust “log-likelihood, log Z reverse”, computed from them" in told(2.2, rows)
+    assert "temperatures" in told(math.nan, rows)
+    exact = told(2.2, [Row("log-likelihood", 1.0, 0.1, "")], flows=True)
+    assert "no other row depends on them" in exact
+    assert "Heun" in exact
+
+
 def test_a_gaussian_stands_beside_the_likelihood(float64):
     """Of data whose covariance is known, against its closed form; a model below it is told to be."""
     generator = np.random.default_rng(0)
@@ -360,7 +376,7 @@ def test_a_gaussian_stands_beside_the_likelihood(float64):
     closed = -np.trace(np.linalg.solve(covariance, spread @ spread.T)) / 2 - np.log(2 * np.pi)
     closed -= np.linalg.slogdet(covariance)[1] / 2
     (row,) = beside(closed + 0.1)
-    assert abs(row.value - closed) < 5.5 * row.standard_error < 0.05
+    assert abs(row.value - closed) < 5.5 * (row.standard_error or 0.0) < 0.05
     assert "better than the model" not in row.means
     assert "better than the model" in beside(closed - 0.1)[0].means
     assert beside(math.nan) == beside(None) == []
@@ -371,15 +387,18 @@ def test_a_gaussian_stands_beside_the_likelihood(float64):
 def test_a_critic_that_found_nothing_says_so_and_what_disagrees_is_pointed_out():
     nothing = FisherDivergence(Estimate(-1.0, 1.0), Estimate(0.0, 0.0), 0, [], None, None)
     far = nothing._replace(best=Estimate(2.0, 0.1), best_step=5)
-    row = assessment._fisher_row(nothing, 50)
+    row = assessment_rows.fisher_row(nothing, 50, all_of_them=False)
     assert (row.value, row.standard_error) == (None, None)
     assert row.means.startswith("not informative")
     assert "50 examples" in row.means
     assert "--examples" in row.means
-    assert assessment._fisher_row(far, 50).value == 2.0
+    used = assessment_rows.fisher_row(nothing, 50, all_of_them=True).means
+    assert "all 50 training examples" in used
+    assert "--examples" not in used
+    assert assessment_rows.fisher_row(far, 50, all_of_them=True).value == 2.0
     test = SteinTest("ksd", 1.0, 0.1, 0.01, 50, "rbf", 1.0)
     rejects, accepts = test, test._replace(p_value=0.5)
-    told = lambda test, found: assessment._ksd_rows(test, found)[1].means
+    told = lambda test, found: assessment_rows.ksd_rows(test, found)[1].means
     assert "believe the test" in told(rejects, nothing)
     assert "the Fisher divergence disagrees" in told(accepts, far)
     for test, found in ((rejects, far), (accepts, nothing)):

@@ -63,6 +63,20 @@ def test_the_message_says_what_when_the_last_good_checkpoint_and_what_to_try(tmp
     assert "loss, got nan at iteration 28 of seed 4; " in message
     assert message.endswith(f" {tmp_path}/run/checkpoints/step-000000000020.")
     assert [event["event"] for event in events(folder)] == ["started", "diverged"]
+    problem = events(folder)[-1]["problem"]  # which the page shows
+    assert "try a smaller learning rate" in problem
+    assert f"training diverged: {problem}. " in message
+
+
+def test_the_divergence_of_the_posterior_is_not_called_that_of_training():
+    def told(values, history=()):
+        metrics = {"divergence": np.asarray([values])}
+        return Guard().problem(0, metrics, np.ones(1), np.ones(1), list(history), (0,))
+
+    assert told([1.0, np.nan]) == "expected a finite divergence of the posterior, got nan at iteration 2"
+    grown = told([1e9, 1e9], [{"divergence": 1.0}] * 5)
+    assert grown is not None
+    assert grown.startswith("expected a divergence of the posterior near its usual 1, got 1e+09")
 
 
 def test_recovering_goes_back_takes_other_noise_and_slows_down(tmp_path):

@@ -117,7 +117,7 @@ def test_an_evaluation_of_a_normalized_model_of_images_counts_bits():
     assert row.value is not None
     assert row.standard_error is not None
     assert abs(row.value - expected) < 4.9 * row.standard_error + 0.02
-    assert len(rows) == 9
+    assert len(rows) == 10
 
 
 def test_draws_move_with_the_centre():

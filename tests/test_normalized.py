@@ -342,6 +342,8 @@ def test_what_is_not_normalized_is_refused_in_one_line(as_users_have_it):
         log_density(None, plain, None, v, normalized=True)
     with refused("model"):
         bits_per_dim(jax.random.key(0), plain, None, v, width=0.1, one_pass=True)
+    with refused("model"):
+        level_normalizers(jax.random.key(0), plain, None, v)
     with refused("noise", "'normal'"):
         bits_per_dim(jax.random.key(0), model, None, v, width=0.1, noise="normal")  # pyright: ignore[reportArgumentType]
     with refused("sigma"):

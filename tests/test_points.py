@@ -48,12 +48,21 @@ def test_an_evaluation_checks_the_normalization(run, monkeypatch):
     monkeypatch.setattr(normalization, "_SIDE", 30)
     subject = subject_of(load_run(run), None)
     v = jnp.asarray(subject.splits.test[:5])
-    rows = {row.name: row for row in likelihood_rows(jax.random.key(0), subject.model, subject.posterior, v, Sizes())}
+    stages = list[str]()
+    given = jax.random.key(0), subject.model, subject.posterior, v, Sizes()
+    rows = {row.name: row for row in likelihood_rows(*given, stage=stages.append, log_volume=1.0)}
     levels = [row for name, row in rows.items() if name.startswith("log Z at noise of")]
     assert len(levels) == 6
     assert abs(levels[-1].value or 0.0) < 0.01  # a Gaussian by construction
     assert "one pass" in rows["log-likelihood"].means
-    assert rows["one pass less ODE, nats"].standard_error is not None
+    assert {(row.standard_error, row.means.partition(":")[0]) for row in levels} == {(None, "on a grid")}
+    assert stages == ["likelihood in one pass", "likelihood by the ODE", "log Z at 6 levels"]
+    by_ode, less = rows["log-likelihood by the ODE"], rows["one pass less ODE, nats"]
+    assert by_ode.standard_error is not None
+    assert less.standard_error is not None
+    assert rows["log-likelihood"].value == pytest.approx((by_ode.value or 0.0) + (less.value or 0.0), abs=1e-4)
+    assert by_ode.means.endswith(f"in one pass {(rows['log-likelihood'].value or 0.0) - 1:.4g}")
+    assert list(rows).index("log-likelihood by the ODE") + 1 == list(rows).index("one pass less ODE, nats")
 
 
 def test_a_walk_goes_from_one_example_to_another(run, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from errors import refused
 from small_recipes import edit_config, first_config
 from vages.app import cli
+from vages.app.cli.training import parse_train
 from vages.app.recipes import Drawn, as_recipe
 from vages.app.runs import build_report, config_of, load_run, recipe_of, run_recipe
 from vages.app.runs.config import reopened
@@ -190,6 +191,25 @@ def test_flags_of_a_forged_config_are_flags():
     check_choices(Forged())
     with refused("flips", got="x"):
         check_choices(Forged(flips="x"))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("words", [["board", "--normalized"], ["--data", "points.npy", "--no-normalized"]])
+def test_a_preset_that_is_always_normalized_says_so(words):
+    with refused("normalized") as caught:
+        parse_train(words)
+    assert "always normalized" in str(caught.value)
+
+
+def test_a_run_without_a_checkpoint_is_resumed_unless_it_diverged(tmp_path):
+    folder = RunFolder(tmp_path / "run", config_of(as_recipe(SMALL)))
+    with pytest.raises(ValueError, match="got none; go on with 'vages train --resume"):
+        load_run(tmp_path / "run")
+    folder.tell("diverged", step=0, problem="x")
+    folder.close()
+    with refused("run", got="none") as caught:
+        load_run(tmp_path / "run")
+    assert "training diverged" in str(caught.value)
+    assert "--resume" not in str(caught.value)
 
 
 def test_a_preset_beside_resume_is_refused(tmp_path):

@@ -235,13 +235,47 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(monkeypatch,
             now[0] = seconds
             bar({"step": step, "seconds": seconds, "loss": step / 10})
     assert capsys.readouterr().err.splitlines() == [
-        "10/40  loss 1",
-        "30/40  0.40 it/s  about 25 s left  loss 3",
-        "40/40  10 it/s  loss 4",
+        "10/40  time left not known yet  loss 1",
+        "30/40  1.00 it/s  about 10 s left  loss 3",
+        "40/40  1.82 it/s  loss 4",
     ]
     with ProgressBar(40, visible=False, lines=True) as bar:
         bar({"step": 40, "seconds": 1.0})
     assert capsys.readouterr().err == ""
+
+
+def test_the_time_left_is_without_compiling(monkeypatch, capsys):
+    """Chunks of 100, 50 after an evaluation: 4 s for 100 iterations, 20 s for each of four compilations."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "_BETWEEN", 0.0)
+    ends = {100: 24.0, 200: 28.0, 300: 32.0, 400: 36.0, 450: 58.0, 500: 80.0, 600: 84.0, 700: 108.0, 800: 112.0}
+    with ProgressBar(4500, lines=True) as bar:
+        for step, seconds in ends.items():
+            bar({"step": step, "seconds": seconds} | ({"test_log_likelihood": 1.0} if step == 450 else {}))
+    lines = capsys.readouterr().err.splitlines()[1:]
+    assert "it/s" not in lines[0]
+    assert "time left not known yet" in lines[0]
+    for line, step in zip(lines[1:], list(ends)[1:], strict=True):
+        assert f"{step}/4500  25 it/s  about {(4500 - step) / 25:.0f} s left" in line
+
+
+def test_the_bar_of_a_terminal_says_the_same_time_left(monkeypatch):
+    terminal = terminal_of(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "120")
+    bar = ProgressBar(10**6, done=1000)
+    bar({"step": 1010, "seconds": 500.0})
+    bar._bar.refresh()
+    assert "time left not known yet" in terminal.getvalue()
+    bar({"step": 1020, "seconds": 501.0})
+    for seconds in (900.0, 1900.0):  # it went back to a checkpoint, twice
+        bar({"step": 1000, "seconds": seconds})
+        bar({"step": 1010, "seconds": seconds + 1})
+        bar({"step": 1020, "seconds": seconds + 2})
+    bar._bar.refresh()
+    assert "about 27.7 h left" in terminal.getvalue()
+    assert "10 it/s" in terminal.getvalue()
+    bar._bar.stop()
 
 
 def test_a_bar_says_that_it_waits_for_the_compiler(monkeypatch):

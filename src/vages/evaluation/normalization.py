@@ -27,7 +27,7 @@ from vages.samplers.checks import check_call, check_untraced
 
 _SIDE = 200  # cells of a grid along each axis
 _REACH = 5  # standard deviations of the noise that a grid goes beyond the examples
-_LEVELS = 6
+LEVELS = 6
 _PAIRS = 2**22  # distances between draws and examples that are in memory together
 
 _log_density = eqx.filter_jit(log_density)
@@ -61,9 +61,14 @@ def level_normalizers(
     check_call(key, model)
     check_untraced(key, model)
     check_kind("model", model, NoiseConditionalEBLVM, "a NoiseConditionalEBLVM", "others have one level")
+    if not model.normalized:
+        raise ValueError(
+            "model: expected one that is normalized, got one whose log Z is any number; make it with normalized=True "
+            "and train it with level_weight, or estimate log Z with log_partition"
+        )
     check_inputs(model, v)
     check_count("draws", draws, 2, "2000 are usual")
-    levels = np.geomspace(model.sigma_min, model.sigma_top, _LEVELS) if sigmas is None else np.asarray(sigmas)
+    levels = np.geomspace(model.sigma_min, model.sigma_top, LEVELS) if sigmas is None else np.asarray(sigmas)
     if levels.ndim != 1 or not len(levels):
         raise ValueError(f"sigmas: expected one level or more in a sequence, got {told(sigmas)}; give (0.1, 1.0), say")
     model.check_context({"sigma": levels})

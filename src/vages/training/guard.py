@@ -12,6 +12,7 @@ from jaxtyping import Array
 from vages.training.learner import LearnerState
 
 _FEWEST, _WINDOW = 5, 100  # chunks, of which a metric's usual size is the median
+_CALLED = {"divergence": "divergence of the posterior"}  # in messages, where training diverges too
 
 
 class Diverged(ArithmeticError):
@@ -54,15 +55,16 @@ class Guard:
         """What is wrong with a chunk that began after iteration `first`; metrics are (seeds, iterations)."""
         found = []
         for name, values in metrics.items():
-            values = values.reshape(len(seeds), -1)
+            values, called = values.reshape(len(seeds), -1), _CALLED.get(name, name)
             for i, when in np.argwhere(~np.isfinite(values))[:1].tolist():
-                return f"expected a finite {name}, got {values[i, when]} at iteration {first + when + 1}{_of(i, seeds)}"
+                where = f"at iteration {first + when + 1}{_of(i, seeds)}"
+                return f"expected a finite {called}, got {values[i, when]} {where}"
             past = [np.reshape(row[name], (-1,)) for row in history[-_WINDOW:] if name in row]
             if len(past) < _FEWEST:
                 continue
             usual = np.maximum(np.median(np.abs(past), axis=0), 1)
             found += [
-                f"expected a {name} near its usual {usual[i]:.3g}, got {now:.3g} up to iteration "
+                f"expected a {called} near its usual {usual[i]:.3g}, got {now:.3g} up to iteration "
                 f"{first + values.shape[1]}{_of(i, seeds)}"
                 for i, now in enumerate(np.median(np.abs(values), axis=1))
                 if now > self.explosion * usual[i]

@@ -12,12 +12,12 @@ def recover(guard: Guard, problem: str, keeper: Keeper, first: Run, position: Po
     """The run at its last good checkpoint, or at its start, with other noise and slower; `Diverged` where that ends."""
     if guard.policy == "stop" or position.retries >= guard.retries:
         tried = f" after {position.retries} retries" if position.retries else ""
-        keeper.tell("diverged", step=position.step, problem=problem)
         advice = (
             "at the start: the energy or the objective is not finite, or its gradient; look for log, division or √ at 0"
             if re.search(r"finite .* at iteration 1\b", problem)
             else "try a smaller learning rate, gradient clipping, larger noise, or the guard's policy recover"
         )
+        keeper.tell("diverged", step=position.step, problem=f"{problem}; {advice}")
         raise Diverged(f"training diverged{tried}: {problem}; {advice}. {keeper.last_good()}".rstrip())
     run, back = keeper.restore(first)
     retries = position.retries + 1

@@ -204,10 +204,11 @@ def embed(
 ) -> int:
     """Write the posterior means of all examples, and say how well they tell the classes apart.
 
-    OUT gets embedding.npz (the means, and the labels where there are any) and result.json. Where there are labels, a
-    linear classifier is trained on the training examples and tested on the test examples, on means and on pixels.
-    (CIFAR10 and MNIST keep two CPU cores busy for a minute or two.) Of a file or folder, only the means of its examples
-    are written. The middle of an image in a file (.png, .jpg, .bmp) is scaled to the model's size, in grey or RGB as
+    OUT gets embedding.npz and result.json. The arrays are train, validation and test; where there are labels, those are
+    train_labels and so on, a linear classifier is trained on the training examples, and it is tested on the test
+    examples, on means and on pixels. (CIFAR10 and MNIST keep two CPU cores busy for a minute or two.) Of a file or
+    folder, only the means of its examples are written, in an array called given; result.json has the examples' names in
+    the same order. The middle of an image in a file (.png, .jpg, .bmp) is scaled to the model's size, in grey or RGB as
     the model's images are.
 
     Args:

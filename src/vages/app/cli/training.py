@@ -15,7 +15,7 @@ from vages.app.cli.exit_status import Status
 from vages.app.cli.options import Policy, given
 from vages.app.cli.supervision import membership
 from vages.app.output.console import print_json, say
-from vages.app.settings import ALL
+from vages.app.settings import ALL, PointSettings
 
 if TYPE_CHECKING:
     from vages.app.recipes import Recipe
@@ -148,11 +148,13 @@ def _check_kind(words: list[str], first: Any, how: type[How]) -> None:
     for word in words:
         name = word.removeprefix("--").removeprefix("no-").partition("=")[0].replace("-", "_")
         if word.startswith("--") and name in settings - own:
-            raise ValueError(f"{name}: {_another_kind(first.kind)}")
+            raise ValueError(f"{name}: {_another_kind(name, first.kind)}")
 
 
-def _another_kind(kind: str) -> str:
+def _another_kind(name: str, kind: str) -> str:
     """What is said of a setting that a recipe does not have."""
+    if name == "normalized" and kind == PointSettings.kind:
+        return f"expected nothing for {kind}, which is always normalized, got it; leave it out"
     return f"expected a setting of {kind}, got one of another kind of model; leave it out or choose another preset"
 
 
@@ -328,7 +330,7 @@ def _with(recipe: "Recipe", settings: dict[str, Any]) -> "Recipe":
 
     known = {field.name for field in fields(recipe.settings)}
     if unknown := [name for name in settings if name not in known]:
-        raise ValueError(f"{unknown[0]}: {_another_kind(recipe.kind)}")
+        raise ValueError(f"{unknown[0]}: {_another_kind(unknown[0], recipe.kind)}")
     methods = get_args(type(recipe.settings).__annotations__.get("method"))
     if methods and "method" in settings and settings["method"] not in methods:
         raise ValueError(f"method: expected one of {', '.join(methods)}, got {settings['method']}; choose one")

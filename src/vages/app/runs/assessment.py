@@ -11,7 +11,6 @@ and its score matching loss are those at the examples as they are; a deep model 
 import math
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +23,17 @@ from jaxtyping import Array, PRNGKeyArray
 from vages.app.recipes.samples import check_seed
 from vages.app.recipes.units import Units
 from vages.app.report import assessment_figure, chains_figure, figure_png, number_with_error
-from vages.app.runs.assessment_rows import LONG, Row, Sizes, estimate_row
+from vages.app.runs.assessment_rows import (
+    LONG,
+    Row,
+    Sizes,
+    Stage,
+    estimate_row,
+    fisher_row,
+    gap_rows,
+    ksd_rows,
+    mixing_rows,
+)
 from vages.app.runs.dataset import told_of_data
 from vages.app.runs.kept import new_folder
 from vages.app.runs.likelihoods import gaussian_rows, has_cheap_moves, likelihood_rows
@@ -37,9 +46,7 @@ from vages.evaluation import (
     Estimate,
     FisherDivergence,
     MLPCritic,
-    PosteriorGap,
     Score,
-    SteinTest,
     VariationalScore,
     fisher_divergence,
     ksd_test,
@@ -92,9 +99,6 @@ class Assessment:
         return [*told, ("checkpoint", f"{self.checkpoint:,}", about), ("minutes", f"{self.minutes:.1f}", "")]
 
 
-Stage = Callable[[str], object]  # is told the name of each part of the work before it
-
-
 class Subject(NamedTuple):
     """What is assessed."""
 
@@ -125,7 +129,8 @@ def assess(
         stage("chains of the model")
     drawn = model_chains(jax.random.key(seed), subject.model)
     rows = assess_subject(jax.random.key(seed), subject, sizes, progress, stage, drawn)
-    rows += [] if drawn is None else _mixing_rows(drawn)
+    flows = isinstance(run.model, NoiseConditionalEBLVM)
+    rows += [] if drawn is None else mixing_rows(drawn, _CHAINS, _DRAWS, rows, flows=flows)
     trace = None if drawn is None else {name: np.asarray(x) for name, x in (drawn.trace or {}).items()}
     if trace is not None:
         trace = {name: run.in_units(x) if name == "v" else x for name, x in trace.items()}
@@ -172,11 +177,11 @@ def assess_subject(
     test = noisy(keys[1], clean)
     clean_train = some_rows(keys[3], subject.splits.train, 20 * sizes.examples)
     train = noisy(keys[2], clean_train)
-    stage("likelihood")
-    rows = likelihood_rows(keys[4], model, posterior, clean, sizes, drawn)
+    log_volume = 0.0 if subject.units is None else subject.units.log_volume
+    rows = likelihood_rows(keys[4], model, posterior, clean, sizes, drawn, stage, log_volume)
     rows += gaussian_rows(model, clean_train, clean, subject.noise, rows)
     if subject.units is not None:
-        rows = [_in_units(row, subject.units.log_volume) for row in rows] + [_standardized_row(subject.units)]
+        rows = [_in_units(row, log_volume) for row in rows] + [_standardized_row(subject.units)]
     stage("score matching loss")
     if isinstance(model, TractableEBLVM):
         score: Score = model.score
@@ -190,13 +195,13 @@ def assess_subject(
             rows.append(estimate_row("denoising score matching loss", loss, means))
     stage("Fisher divergence, training a critic")
     found = _fisher(keys[6], score, train, test, sizes, progress)
-    rows.append(_fisher_row(found, len(train)))
+    rows.append(fisher_row(found, len(train), all_of_them=len(train) == len(subject.splits.train)))
     stage("Stein test")
-    rows += _ksd_rows(ksd_test(keys[7], score, test, replicates=sizes.replicates), found)
+    rows += ksd_rows(ksd_test(keys[7], score, test, replicates=sizes.replicates), found)
     if latents:
         stage("posterior gap")
         gap = posterior_gap(keys[8], model, posterior, test, samples=max(4, sizes.samples), corrector=subject.corrector)
-        rows += _gap_rows(gap)
+        rows += gap_rows(gap)
     return rows
 
 
@@ -209,16 +214,6 @@ def model_chains(key: PRNGKeyArray, model: EBLVM) -> Samples | None:
         hmc = MCMC("hmc") if has_cheap_moves(model) else MCMC("hmc", warmup=300, leapfrog=5)
         sampler = Gibbs() if can_gibbs(model) else hmc
         return sample(key, model, _CHAINS * _DRAWS, chains=_CHAINS, sampler=sampler)
-
-
-def _mixing_rows(drawn: Samples) -> list[Row]:
-    """Whether the chains mix."""
-    said = f"{_CHAINS} chains of the model, started far apart"
-    ess = f"of {said}, {_DRAWS} draws each, the worst coordinate"
-    return [
-        Row("R̂", drawn.worst_rhat, None, f"of {said}, the worst coordinate: at most 1.05 where they agree"),
-        Row("effective sample size", drawn.least_ess, None, ess),
-    ]
 
 
 def subject_of(run: Run, noise: float | None) -> Subject:
@@ -287,55 +282,6 @@ def _fisher(
     return fisher_divergence(
         for_training, score, train[held:], train[:held], test, critic=critic, how=how, progress=progress
     )
-
-
-def _fisher_row(found: FisherDivergence, examples: int) -> Row:
-    """The divergence; none where no critic was above 0, which says as little of a wrong model as of a right one."""
-    if not found.informative:
-        said = f"not informative: a critic trained on {examples:,} examples found nothing; give more with --examples"
-        return Row("Fisher divergence", None, None, said)
-    means = "½ E ‖∇ log p − ∇ log p_D‖² as far as a critic sees it, a lower bound: 0 where the model is right"
-    return estimate_row("Fisher divergence", found.best, means)
-
-
-def _disagreement(test: SteinTest, found: FisherDivergence) -> str:
-    """What to make of a test and a divergence that say different things."""
-    if test.p_value <= 0.05 and not found.informative:
-        return "; the critic of the Fisher divergence found nothing, but this test did: believe the test"
-    if test.p_value > 0.05 and found.informative and found.best.mean > 3 * found.best.error:
-        return "; the Fisher divergence disagrees, and is well above 0: believe that"
-    return ""
-
-
-def _ksd_rows(test: SteinTest, found: FisherDivergence) -> list[Row]:
-    kernel = f"{test.kernel} kernel of bandwidth {test.bandwidth:.3g}"
-    differ = _disagreement(test, found)
-    verdict = "the data speak against the model" if test.p_value <= 0.05 else "the data do not speak against the model"
-    return [
-        Row("KSD", test.statistic, test.standard_error, f"kernelised Stein discrepancy, {kernel}: 0 where it is right"),
-        Row(
-            "KSD p-value",
-            test.p_value,
-            None,
-            f"of a model that is right, from {test.n} examples: {verdict} at 5 %{differ}",
-        ),
-    ]
-
-
-def _gap_rows(gap: PosteriorGap) -> list[Row]:
-    meanings = {
-        "fisher": ("posterior gap, Fisher", gap.meaning()),
-        "kl": ("posterior gap, KL", gap.meaning() if gap.fisher is None else "KL(q ‖ p(h | v)), which bounds as well"),
-        "vaes_bias": ("squared bias of VaES", "‖E_q VaES − ∇ log p‖² itself, the score being known"),
-        "ksd": ("KSD of h, samples of q", "of samples of q from p(h | v)"),
-        "corrected_ksd": ("KSD of h, corrected", "of the same after the Langevin corrector: lower is better"),
-    }
-    values = {field: getattr(gap, field) for field in meanings}
-    return [
-        estimate_row(meanings[field][0], value, meanings[field][1])
-        for field, value in values.items()
-        if value is not None
-    ]
 
 
 def _finite(value: Any) -> Any:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.app.runs.assessment_rows import LONG, Row, Sizes, estimate_row
+from vages.app.runs.assessment_rows import LONG, Row, Sizes, Stage, estimate_row
 from vages.evaluation import (
     Estimate,
     LogPartition,
@@ -19,6 +19,7 @@ from vages.evaluation import (
     log_likelihood,
     log_partition,
 )
+from vages.evaluation.normalization import LEVELS
 from vages.models import EBLVM, GRBM, InContext, NoiseConditionalEBLVM
 from vages.posteriors import Posterior
 from vages.samplers import Samples, SamplingWarning
@@ -37,10 +38,16 @@ def likelihood_rows(
     v: Array,
     sizes: Sizes,
     drawn: Samples | None = None,
+    stage: Stage = str,
+    log_volume: float = 0.0,
 ) -> list[Row]:
-    """The likelihood, or two of them where log Z is estimated, forward and reverse; `drawn` are draws of the model."""
+    """The likelihood, or two of them where log Z is estimated, forward and reverse; `drawn` are draws of the model.
+
+    Values are of v as they are; `log_volume` less is what words say, where v are standardized data.
+    """
     if (one_pass := normalized_model(model)) is not None:
-        return _normalized_rows(key, one_pass, posterior, v)
+        return _normalized_rows(key, one_pass, posterior, v, stage, log_volume)
+    stage("likelihood")
     if model.v.size > LONG:
         said = f"not estimated: AIS takes hours with {model.v.size:,} dimensions, and says little"
         return [Row("log-likelihood", None, None, said)]
@@ -112,11 +119,14 @@ def gaussian_rows(model: EBLVM, train: Array, v: Array, noise: float, rows: list
 
 def normalized_model(model: EBLVM) -> NoiseConditionalEBLVM | None:
     """The noise-conditional model whose likelihood takes one pass, if it is one."""
-    one_level = isinstance(model, InContext) and isinstance(model.model, NoiseConditionalEBLVM)
-    return model.model if one_level and model.normalized else None
+    if not (isinstance(model, InContext) and model.normalized):
+        return None
+    return model.model if isinstance(model.model, NoiseConditionalEBLVM) else None
 
 
-def _normalized_rows(key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior: Posterior, v: Array) -> list[Row]:
+def _normalized_rows(
+    key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior: Posterior, v: Array, stage: Stage, log_volume: float
+) -> list[Row]:
     """The likelihood in one pass, at the lowest level, and what speaks for it: the ODE's, and log Z at some levels.
 
     Images have the noise of that level on them, which is not small beside a grey level, and their bits beside it.
@@ -127,26 +137,34 @@ def _normalized_rows(key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior:
     few = v[: min(len(v), _ODE)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)  # the rows say it
+        stage("likelihood in one pass")
         found = log_likelihood(keys[0], model, posterior, v, samples=_PASSES)
+        stage("likelihood by the ODE")
         flow = flow_likelihood(keys[1], model, posterior, few, samples=4)
     quality = "" if found.density.exact else f"; effective share of q's samples {_share(found.density.ess):.2f}"
     means = f"the mean of log p(v) of {len(v):,} examples in one pass, noise of {model.sigma_min:.3g}: higher is better"
     rows = [Row("log-likelihood", found.mean, found.error, f"{means}{quality}")]
     if v is not clean:
+        stage("bits per dimension")
         how = {"width": 1 / 255, "noise": "gaussian", "one_pass": True, "samples": _PASSES}
         bits = bits_per_dim(keys[3], model, posterior, clean, **how)
         rows.append(estimate_row("bits per dimension", bits, "of grey levels of 1 / 255, in one pass: lower is better"))
     one_pass = np.asarray(found.density.value[: len(few)], np.float64)
     first, second = (np.argsort(np.argsort(values)) for values in (flow.value, one_pass))
     alike = float(np.corrcoef(first, second).min())
-    said = f"of {len(few)} examples, 0 where both are right; rank correlation {alike:.3f}"
+    said = f"of the first {len(few):,} of these examples, in one pass {one_pass.mean() - log_volume:.4g}"
+    rows.append(estimate_row("log-likelihood by the ODE", Estimate.of(jnp.asarray(flow.value)), said))
+    said = f"of the same {len(few):,} examples, 0 where both are right; rank correlation {alike:.3f}"
     rows.append(estimate_row("one pass less ODE, nats", Estimate.of(jnp.asarray(one_pass - flow.value)), said))
+    stage(f"log Z at {LEVELS} levels")
     for level in level_normalizers(keys[2], model, posterior, v):
-        how = "on a grid" if math.isinf(level.ess) else f"from draws with an effective number of {level.ess:.0f}"
-        known = math.isinf(level.ess) or level.ess >= _FEW
-        means = f"{how}: 0 where the model is normalized" if known else f"{how}, too few to tell"
-        name = f"log Z at noise of {level.sigma:.3g}"
-        rows.append(Row(name, level.value if known else None, level.error if known else None, means))
+        name, on_grid = f"log Z at noise of {level.sigma:.3g}", math.isinf(level.ess)
+        how = "on a grid" if on_grid else f"from draws with an effective number of {level.ess:.0f}"
+        if on_grid or level.ess >= _FEW:
+            error = None if on_grid else level.error
+            rows.append(Row(name, level.value, error, f"{how}: 0 where the model is normalized"))
+        else:
+            rows.append(Row(name, None, None, f"{how}, too few to tell"))
     return rows
 
 

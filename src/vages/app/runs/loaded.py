@@ -157,10 +157,10 @@ def load_run(
         raise ValueError(f"seed: expected one of the {len(recipe.seeds)} seeds of {path}, counted from 0, got {seed}")
     found = newest_checkpoint(Directory(path) / "checkpoints", refused)
     if found is None:
-        raise ValueError(
-            f"run: expected a whole checkpoint in {path / 'checkpoints'}, got none; "
-            f"go on with 'vages train --resume {path}'"
-        )
+        diverged = any(event.get("event") == "diverged" for event in RunFolder.events(path)[-1:])
+        begin = "training diverged before the first; start a new run with a smaller learning rate, say"
+        again = begin if diverged else f"go on with 'vages train --resume {path}'"
+        raise ValueError(f"run: expected a whole checkpoint in {path / 'checkpoints'}, got none; {again}")
     selects = (recipe.maximize or recipe.minimize) is not None
     averaged = recipe.make_learner().ema is not None
     kind: Weights = "averages" if averaged else "raw"

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float32, Float64, PRNGKeyArray
 
-from vages.app.runs.assessment import Assessment, Stage, Subject, held_out, some_rows, subject_of
-from vages.app.runs.assessment_rows import Row, Sizes
+from vages.app.runs.assessment import Assessment, Subject, held_out, some_rows, subject_of
+from vages.app.runs.assessment_rows import Row, Sizes, Stage
 from vages.app.runs.loaded import Run
 from vages.data import IMAGE_SETS, TOYS, load_converted_images, load_test_rows, load_toy
 from vages.data.freyface import SHAPE

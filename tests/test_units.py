@@ -16,6 +16,7 @@ from vages.app.runs import load_run, run_recipe
 from vages.app.runs.assessment import Row, _in_units
 from vages.app.runs.config import recipe_in
 from vages.app.runs.draws import draw
+from vages.app.runs.out_of_distribution import assess_ood, load_others
 from vages.app.runs.own_examples import own_examples
 from vages.app.settings import CHECKERBOARD
 from vages.data import split
@@ -99,6 +100,32 @@ def test_what_goes_in_and_out_is_in_the_data_s_units(runs, tmp_path, monkeypatch
     np.testing.assert_allclose(run.in_units(other), split(ROWS.astype(np.float32), 0).train, atol=1e-4)
     row = _in_units(Row("log-likelihood", -1.0, 0.1, "high"), run.units.log_volume)
     assert row.value == pytest.approx(-1.0 - run.units.log_volume)
+
+
+def test_other_data_are_compared_in_the_data_s_units(runs, tmp_path):
+    """A draw of the same law is not told apart, within 5.5 errors (a false alarm in 2e7); other numbers always are."""
+    rows = np.random.default_rng(1).normal(size=(1300, 2)) * [1.0, 2.0] + [0.5, 0.0]
+    fresh, same, foreign = rows[1000:], tmp_path / "same.npy", tmp_path / "foreign.csv"
+    np.save(tmp_path / "own.npy", MEAN + SCALE * rows[:1000])
+    run = load_run(runs / "affine").on(str(tmp_path / "own.npy"))
+    assert run.units is not None
+    np.save(same, MEAN + SCALE * fresh)
+    foreign.write_text("\n".join(f"{x},{y}" for x, y in fresh))
+    others = load_others(run, (str(same), str(foreign), "noise"), 300)
+    assert {rows.dtype.name for rows in others.values()} == {"float32"}
+    np.testing.assert_array_equal(others[str(same)], run.units.standardized(MEAN + SCALE * fresh))
+    train = run.data.splits.train
+    assert np.all((others["noise"] >= train.min(axis=0) - 1e-5) & (others["noise"] <= train.max(axis=0) + 1e-5))
+    test, row, area, _, _, far, *_ = assess_ood(run, others, examples=300, noise=0.0).rows
+    assert (area.name, far.name) == (f"AUROC of log p̃, {same}", f"AUROC of log p̃, {foreign}")
+    assert abs(area.value - 0.5) < 5.5 * area.standard_error < 0.25
+    assert far.value == 1
+    assert isinstance(run.model, vages.GRBM)
+    energies = jax.vmap(run.model.free_energy)
+    for one, u in ((test, run.data.splits.test), (row, others[str(same)])):
+        expected = -float(energies(jnp.asarray(u)).mean()) - run.units.log_volume
+        assert one.value == pytest.approx(expected, abs=1e-4)
+        assert "; in the data's units, " in one.means
 
 
 def test_edited_units_are_refused(runs):

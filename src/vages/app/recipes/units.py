@@ -59,6 +59,11 @@ class Units:
         return Units(mean, scale)
 
 
+def standardized(units: Units | None, v: Any) -> Float32[np.ndarray, "..."]:
+    """Numbers in the data's units as the model sees them; only rounded where these are the model's own."""
+    return np.asarray(v, np.float32) if units is None else units.standardized(np.asarray(v))
+
+
 def in_units(units: Units | None, u: Any) -> Any:
     """Numbers of a model in the data's units; as they are where these are the model's own."""
     return u if units is None else units.restored(np.asarray(u))

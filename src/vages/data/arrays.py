@@ -129,7 +129,7 @@ def as_examples(name: str, array: np.ndarray, dtype: DTypeLike = np.float32) -> 
 
 
 def _checked(name: str, array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
-    """The array, finite in float32 and of this dtype unless it holds whole numbers; these take less memory as they are."""
+    """The array, finite in float32. It has this dtype unless it holds whole numbers, which take less memory."""
     if array.ndim < 2:
         raise ValueError(
             f"{name}: expected 2 dimensions or more, the first counting examples, got shape {array.shape}; "

@@ -23,8 +23,9 @@ class Units:
         """The mean and standard deviation of training examples; a coordinate that is constant has the scale 1."""
         axes = (0, 1) if per_seed else 0
         exact = np.asarray(train, np.float64)
-        scale = exact.std(axis=axes)
-        return Units(np.asarray(exact.mean(axis=axes)), np.where(scale > 0, scale, 1.0))
+        first, constant = exact.min(axis=axes), exact.min(axis=axes) == exact.max(axis=axes)
+        mean, scale = exact.mean(axis=axes), exact.std(axis=axes)  # rounded, which takes a constant's from 0
+        return Units(np.where(constant, first, mean), np.where(constant | (scale == 0), 1.0, scale))
 
     def standardized(self, v: Num[np.ndarray, "*n"]) -> Float32[np.ndarray, "*n"]:
         """Examples as the model sees them."""

@@ -459,3 +459,25 @@ def test_bits_in_one_pass_take_labels_and_refuse_options_of_the_ode():
     for one_pass in (True, False):
         with refused("samples", 0):
             bits_per_dim(key, model, None, v, width=0.1, one_pass=one_pass, samples=0)
+
+
+def test_log_z_says_how_good_q_is(float64):
+    """Its error is the spread over keys on a grid, within factors of 2 (a false alarm in 1e8). A poor q has no share."""
+    make = lambda key: NoiseConditionalEBLVM.vectors(
+        key, 1, sigma_data=SIGMA_DATA, h=Real(2), normalized=True, width=4, depth=1, features=3, embedding=4
+    )
+    model, examples = filled(make), normal(0, 50, 1)
+    good = filled(lambda key: FeaturePosterior.init(key, model, width=4))
+    bad = jax.tree.map(lambda x: 3 * x, good)
+    how = {"sigmas": (0.8,), "samples": 64}
+    levels = [level_normalizers(jax.random.key(i), model, good, examples, **how)[0] for i in range(40)]
+    spread = np.std([level.value for level in levels], ddof=1)
+    error = np.sqrt(np.mean([level.error**2 for level in levels]))
+    assert 0.5 < spread / error < 2
+    (poor,) = level_normalizers(jax.random.key(0), model, bad, examples, **how)
+    assert 0 < poor.share < 0.5 * levels[0].share <= 0.5
+    assert np.isinf(levels[0].ess)
+    (few,) = level_normalizers(jax.random.key(0), model, good, examples[:5], **how)
+    assert np.isinf(few.error)
+    with refused("v", 1):
+        level_normalizers(jax.random.key(0), model, good, examples[:1], **how)

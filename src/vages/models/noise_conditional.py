@@ -369,8 +369,9 @@ class NoiseConditionalEBLVM(EBLVM):
         classes = self.network.classes
         if not classes:
             raise ValueError("label: expected none, as the network has no classes, got one; build it with classes=10")
-        if not jnp.issubdtype(jnp.result_type(label), jnp.integer):
-            raise TypeError(f"label: expected whole numbers, got {jnp.result_type(label)}; cast with astype('int32')")
+        dtype = label.dtype if hasattr(label, "dtype") else np.asarray(label).dtype
+        if not jnp.issubdtype(dtype, jnp.integer):
+            raise TypeError(f"label: expected whole numbers, got {dtype}; cast with astype('int32')")
         if not isinstance(label, Tracer):
             labels = np.asarray(label)
             if wrong := labels[(labels < -1) | (labels >= classes)].tolist():

@@ -46,7 +46,14 @@ def load_others(run: Run, names: tuple[str, ...], examples: int, seed: int = 0) 
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise ValueError(f"ood: expected each name once, got {twice[0]!r} twice; leave one out")
-    return {name: run.standardized(_load(run, name, examples, seed)) for name in names}
+    found = {name: run.standardized(_load(run, name, examples, seed)) for name in names}
+    for name, rows in found.items():
+        if len(rows) < 2:
+            raise ValueError(
+                f"ood: expected 2 examples or more of {name}, got {len(rows)}; name a file with more, or give a larger "
+                "--examples"
+            )
+    return found
 
 
 def examples_for(run: Run, asked: int | None) -> int:

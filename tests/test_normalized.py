@@ -22,16 +22,20 @@ from vages import (
     Enumerated,
     ExactPosterior,
     FeaturePosterior,
+    InContext,
     Learner,
     NoiseConditionalDSM,
     NoiseConditionalEBLVM,
     Real,
     bits_per_dim,
     encode,
+    flow_likelihood,
     gradient_estimate,
     infer,
     level_normalizers,
     log_density,
+    log_likelihood,
+    log_partition,
     surrogate,
     vaes,
 )
@@ -382,3 +386,100 @@ def test_levels_may_be_uniform_in_part():
     assert np.abs(places - np.arange(3000) - 0.5).max() < 0.51
     everything = np.log(np.asarray(NoiseConditionalDSM(0.3, level_weight=1.0).levels(jax.random.key(0), 1000)) / 0.3)
     np.testing.assert_allclose(everything, expected, atol=0.006)
+
+
+def labelled_model(h):
+    """A normalized model of two classes."""
+    make = lambda key: NoiseConditionalEBLVM.vectors(
+        key, 3, sigma_data=SIGMA_DATA, h=h, normalized=True, width=4, depth=1, features=3, embedding=4, classes=2
+    )
+    return filled(make)
+
+
+def test_levels_and_labels_that_a_model_does_not_know_are_refused_before_anything_is_compiled(as_users_have_it):
+    model, v, key = labelled_model(Empty()), normal(0, 4, 3), jax.random.key(0)
+    low, rows = 0.5 * model.sigma_min, jnp.full(4, 0.1)
+    for sigma in (low, 0.0, -1.0, float("nan")):
+        with refused("sigma"):
+            log_likelihood(key, model, None, v, context={"sigma": sigma})
+        with refused("sigma"):
+            log_partition(key, model, context={"sigma": sigma})
+        for one_pass in (True, False):
+            with refused("sigma_min"):
+                bits_per_dim(key, model, None, v, width=0.1, sigma_min=sigma, one_pass=one_pass)
+        with refused("sigma_min"):
+            flow_likelihood(key, model, None, v, sigma_min=sigma)
+    with refused("sigma_max", "nan"):
+        flow_likelihood(key, model, None, v, sigma_max=float("nan"))
+    with refused("label", 7):
+        log_likelihood(key, model, None, v, context={"label": 7})
+    with refused("label", 7):
+        log_density(None, InContext(model, {"sigma": 0.1}), None, v, context={"label": jnp.full(4, 7)})
+    with refused("sigma", "'a'", kind=TypeError):
+        log_density(None, model, None, v, context={"sigma": "a"})
+    with refused("sigma", kind=TypeError):
+        log_density(None, model, None, v, context={"sigma": rows + 0j})
+    with refused("label", kind=TypeError):
+        log_density(None, model, None, v, context={"label": "a"})
+    with refused("context['label']", "shape (3,)"):
+        flow_likelihood(key, model, None, v, context={"label": jnp.zeros(3, int)})
+
+
+def test_what_a_model_does_not_know_is_no_number_inside_jit():
+    """Value and gradient are NaN for that example alone; the others have the bits of a call outside."""
+    model, v = labelled_model(Empty()), normal(0, 5, 3)
+    sigma = jnp.asarray([1.0, 0.5 * model.sigma_min, 0.3, model.sigma_min, 1.0])
+    label = jnp.asarray([0, 0, 7, -1, 1])
+    total = lambda v, context: log_density(None, model, None, v, context=context).value
+    value, slope = jax.jit(lambda v, context: (total(v, context), jax.grad(lambda v: total(v, context).sum())(v)))(
+        v, {"sigma": sigma, "label": label}
+    )
+    np.testing.assert_array_equal(np.isnan(value), [False, True, True, False, False])
+    np.testing.assert_array_equal(np.isnan(slope).all(axis=1), np.isnan(value))
+    good = np.asarray([0, 3, 4])
+    outside = log_density(None, model, None, v[good], context={"sigma": sigma[good], "label": label[good]}).value
+    np.testing.assert_allclose(value[good], outside, rtol=1e-6)
+
+
+def test_bits_in_one_pass_take_labels_and_refuse_options_of_the_ode():
+    model, v, key = labelled_model(Binary(2)), normal(0, 4, 3), jax.random.key(0)
+    how = {"width": 0.1, "one_pass": True, "batch": 3}
+    for_noise, _ = jax.random.split(key)
+    noisy = v + 0.1 * jax.random.uniform(for_noise, v.shape, minval=-0.5, maxval=0.5)
+    for label in (1, jnp.asarray([0, 1, 1, 0])):
+        got = bits_per_dim(key, model, None, v, context={"label": label}, **how)
+        context = {"label": jnp.broadcast_to(label, 4), "sigma": jnp.full(4, model.sigma_min)}
+        logs = np.asarray(log_density(None, model, None, noisy, context=context).value, np.float64)
+        assert got.mean == pytest.approx(-(logs.mean() / 3 + np.log(0.1)) / np.log(2), rel=1e-5)
+    with refused("label", 7):
+        bits_per_dim(key, model, None, v, context={"label": 7}, **how)
+    with refused("context", "'sigma'"):
+        bits_per_dim(key, model, None, v, context={"sigma": 1.0}, **how)
+    for name, value in {"steps": 5, "foo": 3, "sigma_max": 9.0}.items():
+        with refused(name, value, kind=TypeError):
+            bits_per_dim(key, model, None, v, **{name: value}, **how)
+    for one_pass in (True, False):
+        with refused("samples", 0):
+            bits_per_dim(key, model, None, v, width=0.1, one_pass=one_pass, samples=0)
+
+
+def test_log_z_says_how_good_q_is(float64):
+    """Its error is the spread over keys on a grid, within factors of 2 (a false alarm in 1e8). A poor q has no share."""
+    make = lambda key: NoiseConditionalEBLVM.vectors(
+        key, 1, sigma_data=SIGMA_DATA, h=Real(2), normalized=True, width=4, depth=1, features=3, embedding=4
+    )
+    model, examples = filled(make), normal(0, 50, 1)
+    good = filled(lambda key: FeaturePosterior.init(key, model, width=4))
+    bad = jax.tree.map(lambda x: 3 * x, good)
+    how = {"sigmas": (0.8,), "samples": 64}
+    levels = [level_normalizers(jax.random.key(i), model, good, examples, **how)[0] for i in range(40)]
+    spread = np.std([level.value for level in levels], ddof=1)
+    error = np.sqrt(np.mean([level.error**2 for level in levels]))
+    assert 0.5 < spread / error < 2
+    (poor,) = level_normalizers(jax.random.key(0), model, bad, examples, **how)
+    assert 0 < poor.share < 0.5 * levels[0].share <= 0.5
+    assert np.isinf(levels[0].ess)
+    (few,) = level_normalizers(jax.random.key(0), model, good, examples[:5], **how)
+    assert np.isinf(few.error)
+    with refused("v", 1):
+        level_normalizers(jax.random.key(0), model, good, examples[:1], **how)

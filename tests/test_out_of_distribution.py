@@ -221,6 +221,10 @@ def test_what_cannot_be_compared_is_refused(deep_run, tmp_path, monkeypatch):
     }.items():
         with pytest.raises(ValueError, match=f"^ood: .*{said}"):
             load_others(run, (name,), 20)
+    np.save(tmp_path / "one.npy", np.zeros((1, 2)))
+    for name, examples in ((str(tmp_path / "one.npy"), 20), ("noise", 1)):
+        with pytest.raises(ValueError, match=f"^ood: expected 2 examples or more of {name}, got 1; "):
+            load_others(run, (name,), examples)
     with refused("ood", got="'noise' twice"):
         load_others(run, ("noise", "noise"), 20)
     monkeypatch.setenv("VAGES_DATA", str(tmp_path))

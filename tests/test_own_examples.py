@@ -160,6 +160,13 @@ def test_images_of_a_recipe_with_another_range_are_refused(tmp_path, deep):
         ("a,b\n", "got none"),
         ("", "got none"),
         ("a,1\n2,3", "got 'a' in line 1"),
+        ("nan,nan\n5,3", "got 'nan' in line 1"),
+        ("NA,-Inf\n5,3", "got 'NA' in line 1"),
+        (",\n5,3", "got '' in line 1"),
+        (",a,b\n0,5,3", "name for each column in line 1, got an empty one.*index=False"),
+        ("0,1\n5,3", "first line, got 0 to 1, .*remove the line"),
+        ("0,1,2\n0,1,0.5", "first line, got 0 to 2"),
+        ("0\n0.5\n1.5", "first line, got 0 to 0"),
         (b"\xff\xfe1", "got other bytes"),
     ],
 )
@@ -167,6 +174,23 @@ def test_bad_tables_are_refused(text, says):
     content = text if isinstance(text, bytes) else text.encode()
     with pytest.raises(BadFile, match=f"^t.csv: .*{says}"):
         parse_csv(content, "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("a,nan\n5,3", 1),  # one of the names may be such a word
+        ("Na,K\n5,3", 1),
+        ("x,y\n0,1\n5,3", 2),  # names above
+        ("0,1\n1,0\n1,1", 3),  # of zeros and ones
+        ("0,1,2\n2,1,0", 2),  # ranks
+        ("0\n3\n0.5", 3),
+        ("0,1", 1),
+        ("1,2\n5,3", 2),
+    ],
+)
+def test_first_lines_of_tables(text, rows):
+    assert len(parse_csv(text.encode(), "t.csv")) == rows
 
 
 def test_masks_of_images_that_are_vectors(tmp_path, faces, points):

@@ -16,9 +16,11 @@ from vages.app.runs import load_run, run_recipe
 from vages.app.runs.assessment import Row, _in_units
 from vages.app.runs.config import recipe_in
 from vages.app.runs.draws import draw
+from vages.app.runs.out_of_distribution import assess_ood, load_others
 from vages.app.runs.own_examples import own_examples
 from vages.app.settings import CHECKERBOARD
-from vages.data import split
+from vages.data import Splits, split
+from vages.data.splits import split_rows
 from vages.samplers import Samples
 from vages.training.scale import ScaleWarning, scale_problem
 
@@ -50,10 +52,10 @@ def test_the_same_model_is_learnt_in_any_units(runs):
     assert affine.step == 4
     for ours, theirs in zip(jax.tree.leaves(affine.model), jax.tree.leaves(plain.model), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-5)
-    train = split((MEAN + SCALE * ROWS).astype(np.float32), 0).train.astype(np.float64)
+    train = (MEAN + SCALE * ROWS)[split_rows(len(ROWS), 0)[0]]
     assert affine.units is not None
-    np.testing.assert_allclose(affine.units.mean, train.mean(axis=0), rtol=1e-6)
-    np.testing.assert_allclose(affine.units.scale, train.std(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(affine.units.mean, train.mean(axis=0), rtol=1e-13)
+    np.testing.assert_allclose(affine.units.scale, train.std(axis=0), rtol=1e-13)
     np.testing.assert_allclose(affine.data.splits.train.mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(affine.data.splits.train.std(axis=0), 1, atol=1e-5)
     config = json.loads((runs / "affine" / "config.json").read_text())
@@ -101,6 +103,32 @@ def test_what_goes_in_and_out_is_in_the_data_s_units(runs, tmp_path, monkeypatch
     assert row.value == pytest.approx(-1.0 - run.units.log_volume)
 
 
+def test_other_data_are_compared_in_the_data_s_units(runs, tmp_path):
+    """A draw of the same law is not told apart, within 5.5 errors (a false alarm in 2e7); other numbers always are."""
+    rows = np.random.default_rng(1).normal(size=(1300, 2)) * [1.0, 2.0] + [0.5, 0.0]
+    fresh, same, foreign = rows[1000:], tmp_path / "same.npy", tmp_path / "foreign.csv"
+    np.save(tmp_path / "own.npy", MEAN + SCALE * rows[:1000])
+    run = load_run(runs / "affine").on(str(tmp_path / "own.npy"))
+    assert run.units is not None
+    np.save(same, MEAN + SCALE * fresh)
+    foreign.write_text("\n".join(f"{x},{y}" for x, y in fresh))
+    others = load_others(run, (str(same), str(foreign), "noise"), 300)
+    assert {rows.dtype.name for rows in others.values()} == {"float32"}
+    np.testing.assert_array_equal(others[str(same)], run.units.standardized(MEAN + SCALE * fresh))
+    train = run.data.splits.train
+    assert np.all((others["noise"] >= train.min(axis=0) - 1e-5) & (others["noise"] <= train.max(axis=0) + 1e-5))
+    test, row, area, _, _, far, *_ = assess_ood(run, others, examples=300, noise=0.0).rows
+    assert (area.name, far.name) == (f"AUROC of log p̃, {same}", f"AUROC of log p̃, {foreign}")
+    assert abs(area.value - 0.5) < 5.5 * area.standard_error < 0.25
+    assert far.value == 1
+    assert isinstance(run.model, vages.GRBM)
+    energies = jax.vmap(run.model.free_energy)
+    for one, u in ((test, run.data.splits.test), (row, others[str(same)])):
+        expected = -float(energies(jnp.asarray(u)).mean()) - run.units.log_volume
+        assert one.value == pytest.approx(expected, abs=1e-4)
+        assert "; in the data's units, " in one.means
+
+
 def test_edited_units_are_refused(runs):
     config = json.loads((runs / "affine" / "config.json").read_text())
     for units in ({"mean": [0, 0]}, {"mean": [0, 0], "scale": [1, 0]}, {"mean": [0], "scale": [1, 1]}, 3):
@@ -111,6 +139,47 @@ def test_edited_units_are_refused(runs):
 def test_units_of_a_constant():
     units = Units.of(np.array([[1.0, 5.0], [3.0, 5.0]]))
     np.testing.assert_array_equal(units.standardized(np.array([[1.0, 5.0]])), [[-1, 0]])
+    tenths = np.full((3, 1), 0.1)
+    assert tenths.std(axis=0) > 0  # as its mean is rounded
+    assert (Units.of(tenths).mean, Units.of(tenths).scale) == (0.1, 1.0)
+
+
+STAMPS = np.column_stack([1.7e9 + 10 * np.random.default_rng(2).normal(size=100), np.arange(100.0)])
+
+
+def test_numbers_are_standardized_before_they_are_rounded(tmp_path, runs):
+    """Seconds around 1.7e9, of which float32 holds multiples of 128: from files, arrays and rows that are given."""
+    np.save(tmp_path / "stamps.npy", STAMPS)
+    (tmp_path / "stamps.csv").write_text("\n".join(f"{x!r},{y!r}" for x, y in STAMPS.tolist()))
+    order = split_rows(100, 0)
+    train = STAMPS[order[0]]
+    mean, scale = train.mean(axis=0), train.std(axis=0)
+    expected = [((STAMPS[rows] - mean) / scale).astype(np.float32) for rows in order]
+    own = vages.Recipe(
+        data=STAMPS,
+        build=lambda *_: pytest.fail("not built"),
+        learner=vages.Learner(vages.DSM(0.1), learning_rate=1.0),
+        settings=vages.Training(standardize=True),
+    )
+    as_splits = replace(own, data=Splits(*(STAMPS[rows] for rows in order)))
+    as_file = replace(own, data=tmp_path / "stamps.csv")
+    presets = [as_recipe(replace(SETTINGS, data=str(tmp_path / name))) for name in ("stamps.npy", "stamps.csv")]
+    for recipe in (own, as_splits, as_file, *presets):
+        data = recipe.load()
+        assert data.units is not None
+        np.testing.assert_array_equal(data.units.scale, scale)
+        for part, u in zip(data.splits, expected, strict=True):
+            assert part.dtype == np.float32
+            np.testing.assert_array_equal(part, u)
+        np.testing.assert_allclose(data.in_units(data.splits.train), train, rtol=0, atol=1e-5)
+        plain = recipe.with_(standardize=False).load().splits.train
+        np.testing.assert_array_equal(plain, train.astype(np.float32))
+    run = load_run(runs / "affine")
+    run = replace(run, recipe=replace(run.recipe, units=Units(mean, scale)))
+    run.__dict__["data"] = presets[0].load()
+    for name in ("stamps.npy", "stamps.csv"):
+        u = own_examples(run, tmp_path / name).v
+        np.testing.assert_array_equal(u, ((STAMPS - mean) / scale).astype(np.float32))
 
 
 def test_standardizing_a_stream_is_refused():

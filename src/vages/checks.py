@@ -90,6 +90,12 @@ def check_context(context: Any, rows: int | None, *, seeds: int | None = None) -
             )
 
 
+def check_own_context(model: Any, context: Any) -> None:
+    """Raise where the model has a check of its contexts, and it refuses this one."""
+    if hasattr(model, "check_context"):
+        model.check_context(context)
+
+
 def shapes_of_one(v: Any, context: Any) -> tuple[Any, ...]:
     """One example (v,) or (v, context) of a batch, as shapes and dtypes."""
     one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)

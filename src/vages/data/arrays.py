@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
+from numpy.typing import DTypeLike
 
 from vages.data.images import Labels
 from vages.data.splits import Splits, split_rows
@@ -28,27 +29,30 @@ def load_array(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
     return as_examples(str(path), *arrays.values())
 
 
-def load_splits(path: str | Path, seed: int, validation: float = 0.1, test: float = 0.1) -> Splits:
+def load_splits(
+    path: str | Path, seed: int, validation: float = 0.1, test: float = 0.1, *, dtype: DTypeLike = np.float32
+) -> Splits:
     """Read a .npz file's arrays `train`, `validation` and `test`, or divide a file's one array by `split`.
 
     Each array is read as by `load_array`. Where the file holds the three sets, the other arguments are not used. Arrays
-    of labels (see `load_labels`) are left alone.
+    of labels (see `load_labels`) are left alone. With float64 as `dtype` the numbers are those of the file, to be
+    standardized before they are rounded.
     """
     path = Path(path)
     arrays = {name: array for name, array in read_arrays(path).items() if name not in _LABELS}
     if len(arrays) == 1:
-        array = _checked(str(path), *arrays.values())
+        array = _checked(str(path), *arrays.values(), dtype)
         try:
             parts = split_rows(len(array), seed, validation, test)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
-        return Splits(*(array[rows].astype(np.float32, order="C", copy=False) for rows in parts))
+        return Splits(*(array[rows].astype(dtype, order="C", copy=False) for rows in parts))
     if set(arrays) != set(Splits._fields):
         raise ValueError(
             f"{path}: expected one array, or the three {list_of(Splits._fields)}, got {list_of(arrays)}; "
             "rename or remove"
         )
-    splits = Splits(*(as_examples(f"{path}, array {name!r}", arrays[name]) for name in Splits._fields))
+    splits = Splits(*(as_examples(f"{path}, array {name!r}", arrays[name], dtype) for name in Splits._fields))
     shapes = [list(examples.shape[1:]) for examples in splits]
     if shapes.count(shapes[0]) != 3:
         raise ValueError(
@@ -58,7 +62,7 @@ def load_splits(path: str | Path, seed: int, validation: float = 0.1, test: floa
     return splits
 
 
-def load_test_rows(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
+def load_test_rows(path: str | Path, *, dtype: DTypeLike = np.float32) -> Float[np.ndarray, "rows _ ..."]:
     """All rows of a file's one array, or those of `test` where it holds three sets; labels are left alone."""
     path = Path(path)
     arrays = {name: array for name, array in read_arrays(path).items() if name not in _LABELS}
@@ -68,7 +72,7 @@ def load_test_rows(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
             "rename or remove"
         )
     name = "test" if len(arrays) == 3 else next(iter(arrays))
-    return as_examples(f"{path}, array {name!r}" if name else str(path), arrays[name])
+    return as_examples(f"{path}, array {name!r}" if name else str(path), arrays[name], dtype)
 
 
 def load_labels(path: str | Path, seed: int, validation: float = 0.1, test: float = 0.1) -> Labels:
@@ -119,13 +123,13 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     )
 
 
-def as_examples(name: str, array: np.ndarray) -> np.ndarray:
-    """The array as float32, one example a row, finite; `name` is for the error."""
-    return _checked(name, array).astype(np.float32, order="C", copy=False)
+def as_examples(name: str, array: np.ndarray, dtype: DTypeLike = np.float32) -> np.ndarray:
+    """The array as float32, or as float64, one example a row, finite in float32; `name` is for the error."""
+    return _checked(name, array, dtype).astype(dtype, order="C", copy=False)
 
 
-def _checked(name: str, array: np.ndarray) -> np.ndarray:
-    """The array, in float32 and finite unless it holds whole numbers; these take less memory as they are."""
+def _checked(name: str, array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
+    """The array, finite in float32. It has this dtype unless it holds whole numbers, which take less memory."""
     if array.ndim < 2:
         raise ValueError(
             f"{name}: expected 2 dimensions or more, the first counting examples, got shape {array.shape}; "
@@ -144,7 +148,7 @@ def _checked(name: str, array: np.ndarray) -> np.ndarray:
             f"{name}: expected numbers that are finite in float32, got {array[where]} at {where} "
             f"({finite.size - int(finite.sum())} of {finite.size} entries); clean the data"
         )
-    return examples
+    return examples if dtype == np.float32 else array.astype(dtype, order="C")
 
 
 def list_of(names: Iterable[str]) -> str:

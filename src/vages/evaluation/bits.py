@@ -24,13 +24,14 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.bounds import SCALE, check_number
-from vages.checks import check_count, check_inputs, told
+from vages.checks import check_count, check_inputs, check_own_context, told
 from vages.evaluation.densities import log_density
 from vages.evaluation.estimate import Estimate
 from vages.evaluation.flow_likelihood import flow_likelihood
 from vages.models import EBLVM
 from vages.posteriors import Posterior
-from vages.samplers.checks import check_call, check_untraced
+from vages.samplers.checks import as_rows, check_call, check_untraced, spread
+from vages.samplers.flow import check_level
 
 _REACH = 16  # standard deviations that the sum over the grid goes
 _FINE = 0.8  # width of a grid, in standard deviations, below which that sum is an integral, to 1e-13
@@ -50,6 +51,7 @@ def bits_per_dim(
     sigma_min: float | None = None,
     samples: int = 1,
     batch: int = 100,
+    context: Any = None,
     **options: Any,
 ) -> Estimate:
     """Bits for each dimension of examples whose entries are multiples of `width`, say 2 / 255 for pixels from −1 to 1.
@@ -59,8 +61,10 @@ def bits_per_dim(
     - `noise`: what is added to v. With "uniform", the noise of `sigma_min` is part of the model, and should be well
       below the width. With "gaussian" it is that of `sigma_min`, and the bound is right whatever the width.
     - `one_pass`: of a normalized model, log p in one forward pass, instead of the probability-flow ODE's.
-    - `samples` of h for each gradient of the ODE, or for each log p in one pass, of which more are needed: 64, say.
-    - `options` are those of `flow_likelihood`.
+    - `samples` of h for each gradient of the ODE, or for each log p in one pass, of which more are needed: 64, say, and
+      2 at least.
+    - `context`: labels, as for `flow_likelihood`.
+    - `options` are those of `flow_likelihood`. One pass has none.
     """
     check_call(key, model)
     check_untraced(key, model)
@@ -68,8 +72,12 @@ def bits_per_dim(
     check_number("width", width, SCALE)
     if noise not in ("uniform", "gaussian"):
         raise ValueError(f"noise: expected 'uniform' or 'gaussian', got {told(noise)}; choose one")
-    check_count("batch", batch, 1, "give more")
-    sigma = float(getattr(model, "sigma_min", 0.0) if sigma_min is None else sigma_min)
+    for name, count in (("samples", samples), ("batch", batch)):
+        check_count(name, count, 1, "give more")
+    if one_pass and options:
+        name, value = next(iter(options.items()))
+        raise TypeError(f"{name}: expected no option of the ODE with one_pass, got {told(value)}; leave it out")
+    sigma = check_level(model, "sigma_min", sigma_min)
     for_noise, for_density = jax.random.split(key)
     size = math.prod(model.v.shape)
     if noise == "uniform":
@@ -81,9 +89,13 @@ def bits_per_dim(
         found = _found_again(np.asarray(epsilon, np.float64).reshape(len(v), -1), width / sigma)
         found = found + size * math.log(sigma)
     if one_pass:
-        value = _one_pass(for_density, model, posterior, v, sigma, samples, batch)
+        known = as_rows({} if context is None else context)
+        if "sigma" in known:
+            raise ValueError("context: expected no level, as sigma_min is it, got 'sigma'; leave it out")
+        check_own_context(model, known)
+        value = _one_pass(for_density, model, posterior, v, spread(known, len(v)), sigma, samples, batch)
     else:
-        how = {"sigma_min": sigma, "samples": samples, "batch": batch} | options
+        how = {"sigma_min": sigma, "samples": samples, "batch": batch, "context": context} | options
         value = flow_likelihood(for_density, model, posterior, v, **how).value
     return Estimate.of(jnp.asarray(-(value + found) / (size * math.log(2))))
 
@@ -102,18 +114,18 @@ def _one_pass(
     model: EBLVM,
     posterior: Posterior | None,
     v: Array,
+    context: Any,
     sigma: float,
     samples: int,
     batch: int,
 ) -> Float[np.ndarray, "n"]:
     """log p_σ of each row, in blocks."""
     found, count = [], min(batch, len(v))
-    context = {"sigma": jnp.full(count, sigma, v.dtype)}
+    rows = context | {"sigma": jnp.full(len(v), sigma, v.dtype)}
     for i, first in enumerate(range(0, len(v), count)):
-        block = v[np.minimum(np.arange(first, first + count), len(v) - 1)]  # equal blocks: one program for all
+        some = np.minimum(np.arange(first, first + count), len(v) - 1)  # equal blocks: one program for all
+        block, known = jax.tree.map(lambda x, some=some: x[some], (v, rows))
         key_of = jax.random.fold_in(key, i)
-        density = _log_density(
-            key_of, model, posterior, block, samples=max(2, samples), context=context, normalized=True
-        )
+        density = _log_density(key_of, model, posterior, block, samples=max(2, samples), context=known, normalized=True)
         found.append(np.asarray(density.value, np.float64))
     return np.concatenate(found)[: len(v)]

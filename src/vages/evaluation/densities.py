@@ -4,9 +4,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vages.checks import check_count, check_energy, check_inputs, check_numbers, check_states, shapes_of_one
+from vages.checks import (
+    check_count,
+    check_energy,
+    check_inputs,
+    check_numbers,
+    check_own_context,
+    check_states,
+    shapes_of_one,
+)
 from vages.domains import Empty
 from vages.models import EBLVM, NoiseConditionalEBLVM, TractableEBLVM, log_marginal
 from vages.posteriors import Posterior, check_contract
@@ -51,8 +60,9 @@ def log_density(
     Exact where h has at most 2²⁰ states or a closed form; key and posterior may then be None. Elsewhere
     log mean_i p̃(v, h_i) / q(h_i | v) over `samples` draws of the posterior.
 
-    It works inside `jit`, `vmap` and `grad`. Its gradients hold h and q fixed: that in v is then the
-    importance-weighted score Σ_i w_i ∇_v log p̃(v, h_i), whatever q is.
+    It works inside `jit`, `vmap` and `grad`. A level or a label that a noise-conditional model does not know is
+    refused; inside these, where it has no value yet, the result of its example is NaN. Gradients hold h and q fixed:
+    that in v is then the importance-weighted score Σ_i w_i ∇_v log p̃(v, h_i), whatever q is.
     """
     check_count("samples", samples, 2, "a standard error needs two")
     check_numbers("v", v)
@@ -61,8 +71,7 @@ def log_density(
             f"model: expected one that is normalized, got {type(model).__name__} whose log Z is not known; train a "
             "noise-conditional model with level_weight, or take log_likelihood, which estimates log Z"
         )
-    if isinstance(model, NoiseConditionalEBLVM):
-        model.check_context(context)
+    check_own_context(model, context)
     if v.ndim == len(model.v.shape):
         rows = jax.tree.map(lambda x: jnp.asarray(x)[None], context)
         alone = log_density(key, model, posterior, v[None], samples=samples, context=rows)
@@ -74,7 +83,7 @@ def log_density(
         check_energy(model, v.dtype, context)
         one = lambda now: exact_log_density(model, *now)
         with jax.default_matmul_precision("float32"):
-            value = jax.lax.map(one, (v, *known), batch_size=min(_EXAMPLES, len(v)))
+            value = _where_known(model, context, jax.lax.map(one, (v, *known), batch_size=min(_EXAMPLES, len(v))))
         return Density(value, jnp.zeros_like(value), jnp.full_like(value, jnp.inf), True, model.normalized)
     if posterior is None or key is None:
         missing = "posterior" if posterior is None else "key"
@@ -87,7 +96,16 @@ def log_density(
     block = max(1, min(len(v), _NUMBERS // max(1, samples * model.h.size)))
     with jax.default_matmul_precision("float32"):
         value, error, ess = jax.lax.map(estimate, (jax.random.split(key, len(v)), v, *known), batch_size=block)
+    value, error = (_where_known(model, context, x) for x in (value, error))
     return Density(value, error, ess, False, model.normalized)
+
+
+def _where_known(model: EBLVM, context: Any, x: Float[Array, "rows"]) -> Float[Array, "rows"]:
+    """NaN, in value and gradient, where a traced context is one that the model would have refused."""
+    traced = context is not None and any(isinstance(one, Tracer) for one in context.values())
+    if not traced or not isinstance(model, NoiseConditionalEBLVM):
+        return x
+    return x * jnp.where(model.knows(context), 1, jnp.nan).astype(x.dtype)
 
 
 def exact_log_density(model: EBLVM, v: Array, context: Any = None) -> Float[Array, ""]:

@@ -6,18 +6,17 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.checks import check_context, check_count, check_inputs, check_kind, check_states
+from vages.checks import check_context, check_count, check_inputs, check_kind, check_own_context, check_states
 from vages.evaluation.densities import Density, log_density
 from vages.evaluation.estimate import Estimate
 from vages.evaluation.partition import LogPartition, log_partition
 from vages.models import EBLVM
 from vages.posteriors import Posterior
 from vages.samplers import SamplingWarning
-from vages.samplers.checks import as_rows, check_call, check_untraced
+from vages.samplers.checks import as_rows, check_call, check_untraced, spread
 
 LEAST_ESS = 10  # of the importance weights, on median, below which a warning is given
 
@@ -80,6 +79,7 @@ def log_likelihood(
     check_inputs(model, v)
     context = as_rows(context)
     check_context(context, 1)
+    check_own_context(model, context)
     check_states("v", v, model.v)
     check_count("samples", samples, 2, "a standard error needs two")
     for_density, for_z = jax.random.split(key)
@@ -88,8 +88,8 @@ def log_likelihood(
     if log_z is None:
         log_z = log_partition(for_z, model, context=context, chains=chains, temperatures=temperatures)
     check_kind("log_z", log_z, LogPartition, "what log_partition gives", "write LogPartition.known(1.5) for a number")
-    rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(v), *x.shape[1:])), context)
-    density = _log_density(for_density, model, posterior, v, samples=int(samples), context=rows)
+    how = {"samples": int(samples), "context": spread(context, len(v))}
+    density = _log_density(for_density, model, posterior, v, **how)
     if not density.exact and not _median(density.ess) >= LEAST_ESS:
         warnings.warn(
             f"log_likelihood: the effective sample size of the importance weights is {_median(density.ess):.3g} of "

@@ -7,6 +7,8 @@ the model, with noise of level σ on them, have the density
 
 which is nearly that of the model where σ is not below the distances between examples. At lower levels a few draws carry
 all the weight, and `ess` says so. Nothing is seen of mass that the model has far from all examples: a grid sees it.
+
+Where h is drawn from q, log p̃ is an estimate too, and too low where few samples of q count: `share` says how many do.
 """
 
 import math
@@ -17,7 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Float64, PRNGKeyArray
 
 from vages.checks import check_count, check_inputs, check_kind, told
 from vages.evaluation.densities import log_density
@@ -28,18 +30,25 @@ from vages.samplers.checks import check_call, check_untraced
 _SIDE = 200  # cells of a grid along each axis
 _REACH = 5  # standard deviations of the noise that a grid goes beyond the examples
 LEVELS = 6
+_FEW = 10  # examples below which their range says too little for an error
 _PAIRS = 2**22  # distances between draws and examples that are in memory together
 
 _log_density = eqx.filter_jit(log_density)
 
 
 class LevelNormalizer(NamedTuple):
-    """log Z at the level `sigma`, its standard error, and the effective number of draws; 0 and ∞ on a grid."""
+    """log Z at the level `sigma`, its standard error, and the effective number of draws, which is ∞ on a grid.
+
+    The error counts the noise of q's samples of h. Where few of them count, log p̃ comes out too low, and so does the
+    error: `share` is the part that counts, on average over Z, and 1 where log p̃ is exact. With fewer than 10 examples
+    the error is ∞.
+    """
 
     sigma: float
     value: float
     error: float
     ess: float
+    share: float = 1.0
 
 
 @jax.default_matmul_precision("float32")
@@ -67,6 +76,8 @@ def level_normalizers(
             "and train it with level_weight, or estimate log Z with log_partition"
         )
     check_inputs(model, v)
+    if len(v) < 2:
+        raise ValueError("v: expected 2 examples or more, 10 for an error, got 1; their range says where to look")
     check_count("draws", draws, 2, "2000 are usual")
     levels = np.geomspace(model.sigma_min, model.sigma_top, LEVELS) if sigmas is None else np.asarray(sigmas)
     if levels.ndim != 1 or not len(levels):
@@ -81,7 +92,7 @@ def level_normalizers(
 
 
 class _On(NamedTuple):
-    """log p̃_σ of points."""
+    """log p̃_σ of points, its error, and the share of q's samples that count."""
 
     model: NoiseConditionalEBLVM
     posterior: Posterior | None
@@ -89,11 +100,12 @@ class _On(NamedTuple):
     sigma: float
     samples: int
 
-    def __call__(self, v: Array) -> Float[np.ndarray, "n"]:
+    def __call__(self, v: Array) -> tuple[Float64[np.ndarray, "n"], ...]:
         context = {"sigma": jnp.full(len(v), self.sigma, v.dtype)}
         v = v.reshape(-1, *self.model.v.shape)
         found = _log_density(self.key, self.model, self.posterior, v, samples=self.samples, context=context)
-        return np.asarray(found.value, np.float64)
+        value, error, ess = (np.asarray(x, np.float64) for x in found[:3])
+        return value, error, np.ones_like(ess) if found.exact else ess / self.samples
 
 
 def _by_grid(at: _On, examples: Array) -> LevelNormalizer:
@@ -103,9 +115,11 @@ def _by_grid(at: _On, examples: Array) -> LevelNormalizer:
     low, high = low - margin, high + margin
     centres = [a + (b - a) * (np.arange(_SIDE) + 0.5) / _SIDE for a, b in zip(low, high, strict=True)]
     points = np.stack(np.meshgrid(*centres, indexing="ij"), axis=-1).reshape(-1, len(low))
-    logs = at(jnp.asarray(points, examples.dtype))
-    cell = float(np.sum(np.log((high - low) / _SIDE)))
-    return LevelNormalizer(at.sigma, float(np.logaddexp.reduce(logs)) + cell, 0.0, math.inf)
+    logs, errors, shares = at(jnp.asarray(points, examples.dtype))
+    cell, total = float(np.sum(np.log((high - low) / _SIDE))), float(np.logaddexp.reduce(logs))
+    weights = np.exp(logs - total)
+    error = float(np.sqrt(np.sum((weights * errors) ** 2))) if len(examples) >= _FEW else math.inf
+    return LevelNormalizer(at.sigma, total + cell, error, math.inf, float(np.sum(weights * shares)))
 
 
 def _by_draws(key: PRNGKeyArray, at: _On, examples: Array, draws: int) -> LevelNormalizer:
@@ -113,12 +127,15 @@ def _by_draws(key: PRNGKeyArray, at: _On, examples: Array, draws: int) -> LevelN
     centres = examples.reshape(len(examples), -1)
     chosen = jax.random.randint(for_rows, (draws,), 0, len(centres))
     v = centres[chosen] + at.sigma * jax.random.normal(for_noise, (draws, centres.shape[1]), centres.dtype)
-    logs = at(v) - np.asarray(_log_mixture(v, centres, at.sigma), np.float64)
+    logs, _, shares = at(v)
+    logs = logs - np.asarray(_log_mixture(v, centres, at.sigma), np.float64)
     top = logs.max()
     weights = np.exp(logs - top)
     ess = float(weights.sum() ** 2 / np.sum(weights**2))
-    error = float(weights.std(ddof=1) / weights.mean() / math.sqrt(draws))
-    return LevelNormalizer(at.sigma, float(top + np.log(weights.mean())), error, ess)
+    error = float(weights.std(ddof=1) / weights.mean() / math.sqrt(draws))  # of q too
+    error = error if len(examples) >= _FEW else math.inf
+    share = float(np.sum(weights * shares) / weights.sum())
+    return LevelNormalizer(at.sigma, float(top + np.log(weights.mean())), error, ess, share)
 
 
 @eqx.filter_jit

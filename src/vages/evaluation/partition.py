@@ -17,7 +17,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_context, check_energy
+from vages.checks import check_context, check_energy, check_own_context
 from vages.evaluation.ais import LogEstimate, ais, check_run, log_mean, reverse_ais
 from vages.evaluation.densities import exact_log_density, has_exact_density
 from vages.models import EBLVM, GRBM, TractableEBLVM
@@ -84,6 +84,7 @@ def log_partition(
     check_run(chains, temperatures)
     context = as_rows(context)
     check_context(context, 1)
+    check_own_context(model, context)
     check_energy(model, chain_dtype(model), context)
     if exact and context is None and can_list(model):
         return LogPartition.known(_log_sum(log_masses(model)))

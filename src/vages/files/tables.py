@@ -1,4 +1,8 @@
-"""Tables of numbers in .csv files: commas between the numbers, an example in each line, the first line may be names."""
+"""Tables of numbers in .csv files: commas between the numbers, an example in each line, the first line may be names.
+
+A first line of missing values (nan, NA, nothing) is not one of names, and is refused as it is further down. A first
+line 0, 1, 2, … is refused, too: pandas gives such names to columns. It is an example where other lines are of its kind.
+"""
 
 import re
 from pathlib import Path
@@ -8,6 +12,7 @@ from jaxtyping import Float64
 
 from vages.storage.errors import BadFile, read_bytes
 
+_MISSING = ("", "nan", "na", "n/a", "null", "none", "nat", "inf", "infinity")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 
 
@@ -18,7 +23,7 @@ def parse_csv(content: bytes, name: str) -> Float64[np.ndarray, "rows columns"]:
     except UnicodeDecodeError:
         raise BadFile(f"{name}: expected a text of numbers and commas, got other bytes; save it as CSV") from None
     rows: list[np.ndarray] = []
-    width = None
+    width, named = None, False
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -26,7 +31,12 @@ def parse_csv(content: bytes, name: str) -> Float64[np.ndarray, "rows columns"]:
         wrong = next((cell for cell in cells if not _NUMBER.fullmatch(cell)), None)
         if width is None:
             width = len(cells)
-            if wrong is not None and not any(map(_NUMBER.fullmatch, cells)):  # the names of the columns
+            if named := _are_names(cells):
+                if "" in cells:
+                    raise BadFile(
+                        f"{name}: expected a name for each column in line {number}, got an empty one; name it, or "
+                        "leave the column out if it numbers the lines (index=False in pandas)"
+                    )
                 continue
         if wrong is not None:
             raise BadFile(f"{name}: expected numbers, got {wrong[:40]!r} in line {number}; clean or remove the line")
@@ -35,7 +45,31 @@ def parse_csv(content: bytes, name: str) -> Float64[np.ndarray, "rows columns"]:
         rows.append(np.array(cells, np.float64))
     if not rows:
         raise BadFile(f"{name}: expected lines of numbers, got none; is it the right file?")
-    return np.stack(rows)
+    table = np.stack(rows)
+    if not named and _may_be_numbered(table):
+        raise BadFile(
+            f"{name}: expected names of columns or an example in the first line, got 0 to {table.shape[1] - 1}, which "
+            "may be either; remove the line, or put a line of names above it"
+        )
+    return table
+
+
+def _are_names(cells: list[str]) -> bool:
+    """Whether a first line has the names of the columns: no number, and not only missing values."""
+    if any(map(_NUMBER.fullmatch, cells)):
+        return False
+    return not all(cell.lstrip("+-").lower() in _MISSING for cell in cells)
+
+
+def _may_be_numbered(table: Float64[np.ndarray, "rows columns"]) -> bool:
+    """Whether the first line is 0, 1, 2, … and the others are not of its kind, whole numbers from 0 to the same end."""
+    first, others, width = table[0], table[1:], table.shape[1]
+    if not np.array_equal(first, np.arange(width)):
+        return False
+    whole = others == np.rint(others)
+    if width == 1:  # a column of counts may begin with 0
+        return len(others) > 0 and not whole.any()
+    return not np.all(whole & (others >= 0) & (others < width))
 
 
 def read_csv(path: Path, limit: int) -> Float64[np.ndarray, "rows columns"]:

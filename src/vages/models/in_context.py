@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vages.checks import check_kind
+from vages.checks import check_kind, check_own_context
 from vages.domains import Domain
 from vages.models.eblvm import EBLVM
 
@@ -23,8 +23,7 @@ class InContext(EBLVM):
 
     def __init__(self, model: EBLVM, context: Any):
         check_kind("context", context, dict, "a dict of one example's entries", "write {'sigma': 0.1}, say")
-        if hasattr(model, "check_context"):
-            model.check_context(context)  # pyright: ignore[reportAttributeAccessIssue]
+        check_own_context(model, context)
         self.model, self.context = model, {name: jnp.asarray(value) for name, value in context.items()}
 
     @property
@@ -38,6 +37,11 @@ class InContext(EBLVM):
     @property
     def normalized(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.model.normalized
+
+    def check_context(self, context: Any) -> None:
+        """Raise where the model refuses what is known beside its own context."""
+        if context is not None:
+            check_own_context(self.model, context)
 
     def features(self, v: Array, context: Any = None) -> Any:
         return self.model.features(v, self.context | ({} if context is None else context))

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vages.checks import check_kind, check_positive, is_finite, told
 from vages.domains import Binary, Empty, Real
@@ -257,6 +257,11 @@ class NoiseConditionalEBLVM(EBLVM):
         return (NORMALIZED[0] if self.normalized else _LEAST) * self.sigma_data
 
     @property
+    def least_sigma(self) -> float:
+        """The lowest level that is not refused, that of a normalized model up to rounding."""
+        return (1 - 1e-4) * self.sigma_min if self.normalized else 0.0
+
+    @property
     def sigma_max(self) -> float:
         """The highest level that is sampled, at which p_σ is nearly N(0, σ² I)."""
         return _MOST * self.sigma_data
@@ -333,23 +338,40 @@ class NoiseConditionalEBLVM(EBLVM):
             got = sorted(map(str, context)) if isinstance(context, dict) else type(context).__name__
             raise ValueError(f"context: expected a dict with sigma, label, both or none, got {got}; mend its names")
         if "sigma" in context and not isinstance(context["sigma"], Tracer):
-            sigma = np.asarray(context["sigma"])
-            if wrong := sigma[~((sigma > 0) & np.isfinite(sigma))].tolist():
-                raise ValueError(f"sigma: expected finite noise levels above 0, got {wrong[0]}; take 0.1, say")
-            if self.normalized and sigma.size and sigma.min() < (1 - 1e-4) * self.sigma_min:
-                raise ValueError(
-                    f"sigma: expected levels of at least {self.sigma_min:.4g}, below which a normalized model is not "
-                    f"trained, got {sigma.min():.4g}; leave sigma out for the lowest"
-                )
+            self.check_levels(context["sigma"])
         if "label" in context:
             self._check_label(context["label"])
+
+    def check_levels(self, sigma: Any, name: str = "sigma") -> None:
+        """Raise unless these are noise levels that the model knows."""
+        levels = np.asarray(sigma)
+        if not any(jnp.issubdtype(levels.dtype, kind) for kind in (jnp.floating, jnp.integer)):
+            raise TypeError(f"{name}: expected noise levels, numbers, got {told(sigma)}; take 0.1, say")
+        if wrong := levels[~((levels > 0) & np.isfinite(levels))].tolist():
+            raise ValueError(f"{name}: expected finite noise levels above 0, got {wrong[0]}; take 0.1, say")
+        if levels.size and levels.min() < self.least_sigma:
+            raise ValueError(
+                f"{name}: expected levels of at least {self.sigma_min:.4g}, below which a normalized model is not "
+                f"trained, got {levels.min():.4g}; leave {name} out for the lowest"
+            )
+
+    def knows(self, context: Any) -> Bool[Array, "*rows"]:
+        """What `check_context` asks of values, in numbers, for contexts inside `jit`."""
+        rows = {name: jnp.asarray(x).reshape(-1) for name, x in context.items()}
+        known = jnp.asarray(True)
+        if "sigma" in rows:
+            known &= (rows["sigma"] >= self.least_sigma) & jnp.isfinite(rows["sigma"])
+        if "label" in rows:
+            known &= (rows["label"] >= -1) & (rows["label"] < self.network.classes)
+        return known
 
     def _check_label(self, label: Any) -> None:
         classes = self.network.classes
         if not classes:
             raise ValueError("label: expected none, as the network has no classes, got one; build it with classes=10")
-        if not jnp.issubdtype(jnp.result_type(label), jnp.integer):
-            raise TypeError(f"label: expected whole numbers, got {jnp.result_type(label)}; cast with astype('int32')")
+        dtype = label.dtype if hasattr(label, "dtype") else np.asarray(label).dtype
+        if not jnp.issubdtype(dtype, jnp.integer):
+            raise TypeError(f"label: expected whole numbers, got {dtype}; cast with astype('int32')")
         if not isinstance(label, Tracer):
             labels = np.asarray(label)
             if wrong := labels[(labels < -1) | (labels >= classes)].tolist():

@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
-from vages.checks import check_count, check_finite, check_inputs, check_kind, check_states
+from vages.checks import check_context, check_count, check_finite, check_inputs, check_kind, check_states
 from vages.domains import Categorical, Domain
 from vages.models import EBLVM
 from vages.samplers.langevin import Held
@@ -40,6 +40,14 @@ def as_rows(context: Any) -> Any:
         return context
     number = lambda x: isinstance(x, Real) or getattr(x, "shape", None) == ()
     return {name: jnp.asarray(x)[None] if number(x) else x for name, x in context.items()}
+
+
+def spread(context: Any, n: int) -> Any:
+    """A context of one row, or of n, with a row for each of n examples."""
+    one = isinstance(context, dict) and {np.shape(x)[:1] for x in context.values()} <= {(1,)}
+    if context:
+        check_context(context, 1 if one else n)
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), context)
 
 
 def check_run(count: int, run: Run) -> None:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_own_context, check_positive
 from vages.models import EBLVM
 
 NO_LABEL = -1  # the label of examples without one
@@ -67,8 +68,7 @@ def check_flow(flow: Flow, h: Any, context: Any) -> None:
     model = flow.model
     if "sigma" in context:
         raise ValueError("context: expected no level, as the ODE goes through all of them, got 'sigma'; leave it out")
-    if hasattr(model, "check_context"):
-        model.check_context(context)  # pyright: ignore[reportAttributeAccessIssue]
+    check_own_context(model, context)
     if flow.posterior is None and h is None and model.h.size:
         raise TypeError(f"posterior: expected one to draw {model.h!r} from, got None; give it, or hold h")
     if flow.guidance is not None:
@@ -78,16 +78,22 @@ def check_flow(flow: Flow, h: Any, context: Any) -> None:
             raise ValueError(f'guidance: expected a label to guide to, got {got}; give context={{"label": 3}}, say')
 
 
+def check_level(model: EBLVM, name: str, level: float | None) -> float:
+    """The level, that of the model where it is None; raise unless it is one that the model knows."""
+    level = getattr(model, name, None) if level is None else level
+    if level is None:
+        raise ValueError(f"{name}: expected a level, as {type(model).__name__} has none, got None; give it")
+    check_positive(name, level, "noise level", "leave it out for that of the model")
+    if hasattr(model, "check_levels"):
+        model.check_levels(level, name)  # pyright: ignore[reportAttributeAccessIssue]
+    return float(level)
+
+
 def noise_levels(
     model: EBLVM, steps: int, *, sigma_min: float | None, sigma_max: float | None, rho: float
 ) -> Float[np.ndarray, "steps"]:
     """σ from `sigma_max` to `sigma_min`, those of the model where they are None, evenly spaced in σ^(1/rho)."""
-    ends = []
-    for name, own in (("sigma_max", sigma_max), ("sigma_min", sigma_min)):
-        level = getattr(model, name, None) if own is None else own
-        if level is None:
-            raise ValueError(f"{name}: expected a level, as {type(model).__name__} has none, got None; give it")
-        ends.append(float(level))
+    ends = [check_level(model, name, own) for name, own in (("sigma_max", sigma_max), ("sigma_min", sigma_min))]
     if ends[0] <= ends[1]:
         raise ValueError(f"sigma_max: expected more than sigma_min, {ends[1]:g}, got {ends[0]:g}; raise it")
     first, last = (end ** (1 / rho) for end in ends)

@@ -101,25 +101,26 @@ class Examples:
         return replace(self, splits=Splits(*(part[seed] for part in self.splits)), per_seed=False)
 
 
-def as_examples(data: Any, seed: int) -> Examples:
+def as_examples(data: Any, seed: int, *, exact: bool = False) -> Examples:
     """What a user's recipe gives as data.
 
-    One array is divided: 80 % of its rows are for training, 10 % for validation and 10 % for test.
+    One array is divided: 80 % of its rows are for training, 10 % for validation and 10 % for test. Where they are
+    `exact`, v in 64 bits are not rounded to 32, which is left to `Examples.standardized`.
     """
     if isinstance(data, Examples):
         return data
     if isinstance(data, Images):
         return Examples(data.splits, data.labels)
     if isinstance(data, Splits):
-        return Examples(Splits(*(_floats(part) for part in data)))
+        return Examples(Splits(*(_floats(part, exact) for part in data)))
     if isinstance(data, str | Path):
-        return _of_file(Path(data), seed)
+        return _of_file(Path(data), seed, exact)
     if isinstance(data, Iterator) or (callable(data) and not hasattr(data, "shape")):
         raise TypeError(
             f"data: expected a function that makes the stream, got {type(data).__name__} itself; write data=lambda "
             "settings: …, so that each command can begin it anew"
         )
-    return _divided(as_batch(data), seed)
+    return _divided(as_batch(data), seed, exact)
 
 
 def of_stream(make: Callable[[], Any]) -> Examples:
@@ -143,7 +144,7 @@ def is_stream(data: Any) -> bool:
     return not isinstance(data, known) and not hasattr(data, "shape") and (callable(data) or hasattr(data, "__iter__"))
 
 
-def _divided(batch: Batch, seed: int) -> Examples:
+def _divided(batch: Batch, seed: int, exact: bool) -> Examples:
     """80, 10 and 10 % of the rows; of a memory-mapped array, which is not read, the last are held out."""
     if np.ndim(batch.v) < 1 or np.asarray(batch.v[:1]).dtype.kind not in "fiub":
         raise TypeError("data: expected an array of numbers with a row for each example, got another; give (n, …)")
@@ -154,12 +155,13 @@ def _divided(batch: Batch, seed: int) -> Examples:
         cuts: Any = [slice(*pair) for pair in pairwise(ends)]
     else:
         cuts, batch = split_rows(rows, seed), jax.tree.map(np.asarray, batch)
-    take = lambda array: Splits(*(_floats(array[part]) for part in cuts))
-    return Examples(take(batch.v), context=batch.context and {name: take(x) for name, x in batch.context.items()})
+    take = lambda array, exact=False: Splits(*(_floats(array[part], exact) for part in cuts))
+    context = batch.context and {name: take(x) for name, x in batch.context.items()}
+    return Examples(take(batch.v, exact), context=context)
 
 
-def _of_file(path: Path, seed: int) -> Examples:
-    splits = load_splits(path, seed)
+def _of_file(path: Path, seed: int, exact: bool) -> Examples:
+    splits = load_splits(path, seed, dtype=np.float64 if exact else np.float32)
     try:
         labels = load_labels(path, seed)
     except ValueError:  # a file without labels
@@ -173,10 +175,12 @@ def placed(path: Path, beside: Path | None) -> Path:
     return near if near.exists() else path
 
 
-def _floats(array: Any) -> Any:
-    """Numbers of 64 bits as JAX has them, of 32; a memory-mapped array and all else as they are."""
+def _floats(array: Any, exact: bool = False) -> Any:
+    """Numbers of 64 bits as JAX has them, of 32, unless `exact`; a memory-mapped array and all else as they are."""
     if isinstance(array, np.memmap):
         return array
     array = np.asarray(array)
+    if exact:
+        return array
     narrow = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}.get(array.dtype.name)
     return array if narrow is None else array.astype(narrow)

@@ -180,7 +180,11 @@ class Recipe:
     def load(self, *, check: bool = True) -> Examples:
         """The data, standardized where the settings say so. With `check`, what training would refuse is refused."""
         data = self._load(check)
-        return data.standardized(self.units) if getattr(self.settings, "standardize", False) else data
+        return data.standardized(self.units) if self._standardizes else data
+
+    @property
+    def _standardizes(self) -> bool:
+        return getattr(self.settings, "standardize", False)
 
     def _load(self, check: bool) -> Examples:
         if self.parts is not None:
@@ -189,7 +193,8 @@ class Recipe:
         data = self.data(self.settings) if made else self.data
         if made and is_stream(data):
             return of_stream(lambda: self.data(self.settings))
-        return as_examples(data if self.place is None else self.place, self.settings.seed)
+        place = data if self.place is None else self.place
+        return as_examples(place, self.settings.seed, exact=self._standardizes)
 
     def make(self, key: PRNGKeyArray, data: Examples) -> tuple[EBLVM, Posterior]:
         """A model and a posterior before training."""

@@ -23,8 +23,9 @@ class Units:
         """The mean and standard deviation of training examples; a coordinate that is constant has the scale 1."""
         axes = (0, 1) if per_seed else 0
         exact = np.asarray(train, np.float64)
-        scale = exact.std(axis=axes)
-        return Units(np.asarray(exact.mean(axis=axes)), np.where(scale > 0, scale, 1.0))
+        first, constant = exact.min(axis=axes), exact.min(axis=axes) == exact.max(axis=axes)
+        mean, scale = exact.mean(axis=axes), exact.std(axis=axes)  # rounded, which takes a constant's from 0
+        return Units(np.where(constant, first, mean), np.where(constant | (scale == 0), 1.0, scale))
 
     def standardized(self, v: Num[np.ndarray, "*n"]) -> Float32[np.ndarray, "*n"]:
         """Examples as the model sees them."""
@@ -57,6 +58,11 @@ class Units:
                 f"{name}: expected units, a mean and a scale of each coordinate, got others; was it edited?"
             )
         return Units(mean, scale)
+
+
+def standardized(units: Units | None, v: Any) -> Float32[np.ndarray, "..."]:
+    """Numbers in the data's units as the model sees them; only rounded where these are the model's own."""
+    return np.asarray(v, np.float32) if units is None else units.standardized(np.asarray(v))
 
 
 def in_units(units: Units | None, u: Any) -> Any:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from vages.app.recipes import Examples, Recipe, example_of
-from vages.app.recipes.units import Units, in_units
+from vages.app.recipes.units import Units, in_units, standardized
 from vages.app.runs.config import recipe_of
 from vages.app.runs.dataset import RunData, other_data, own_data, told_place
 from vages.memory import check_memory, shape_bytes
@@ -74,6 +74,10 @@ class Run:
     def in_units(self, v: Any) -> Any:
         """Numbers of the model in the data's units."""
         return in_units(self.units, v)
+
+    def standardized(self, v: Any) -> Any:
+        """Numbers in the data's units as the model sees them, in float32; v may be float64."""
+        return standardized(self.units, v)
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:

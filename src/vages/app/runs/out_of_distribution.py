@@ -3,6 +3,7 @@
 DATA is converted to examples as the model has them. For a model of images in [0, 1], that is a set, a folder, an
 archive or a file of images of any size (`vages.data.converted_images` has the rule); for any other model, a toy or a
 file of rows of the model's shape. Two are made: `noise`, uniform, and `constant`, one value for a whole example.
+All are in the data's units, and are standardized where the run is; log p(v) is in the data's units again.
 """
 
 import math
@@ -39,13 +40,20 @@ Rows = Float32[np.ndarray, "n ..."]
 
 
 def load_others(run: Run, names: tuple[str, ...], examples: int, seed: int = 0) -> dict[str, Rows]:
-    """The other data by name, as examples of the run's model, at most so many of each."""
+    """The other data by name, as the run's model sees them, at most so many of each."""
     if run.data_has_context:
         raise ValueError(f"ood: expected a run without a context, got {run.path}; other data have none")
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise ValueError(f"ood: expected each name once, got {twice[0]!r} twice; leave one out")
-    return {name: _load(run, name, examples, seed).astype(np.float32) for name in names}
+    found = {name: run.standardized(_load(run, name, examples, seed)) for name in names}
+    for name, rows in found.items():
+        if len(rows) < 2:
+            raise ValueError(
+                f"ood: expected 2 examples or more of {name}, got {len(rows)}; name a file with more, or give a larger "
+                "--examples"
+            )
+    return found
 
 
 def examples_for(run: Run, asked: int | None) -> int:
@@ -93,15 +101,19 @@ def ood_rows(
         v = v + subject.noise * np.asarray(jax.random.normal(for_noise, v.shape, jnp.float32))
     ends = np.cumsum([len(one) for one in sets])[:-1]
     found = _densities(for_density, subject, v, progress)
+    units = subject.units
+    if units is not None:
+        found = found._replace(value=found.value - units.log_volume)
+    said = "" if units is None else f"; in the data's units, {units.log_volume:.6g} nats less than of standardized data"
     train, test, *rest = (
         found._replace(value=value, ess=ess)
         for value, ess in zip(np.split(found.value, ends), np.split(found.ess, ends), strict=True)
     )
     name = "log p" if found.normalized else "log p̃"
     kind = "test" if len(subject.splits.test) else "training"
-    rows = [_density_row(name, f"{kind} examples", test, subject.noise)]
+    rows = [_density_row(name, f"{kind} examples", test, subject.noise, said)]
     for other, density in zip(others, rest, strict=True):
-        rows.append(_density_row(name, other, density, subject.noise))
+        rows.append(_density_row(name, other, density, subject.noise, said))
         rows += _auroc_rows(name, other, train, test, density, kind)
     return rows
 
@@ -130,14 +142,14 @@ def _densities(key: PRNGKeyArray, subject: Subject, v: Rows, progress: Progress 
     return _Densities(value, ess, bool(found[0].exact), bool(found[0].normalized))
 
 
-def _density_row(name: str, of: str, density: _Densities, noise: float) -> Row:
+def _density_row(name: str, of: str, density: _Densities, noise: float, said: str) -> Row:
     count, deviation = len(density.value), float(density.value.std(ddof=1))
     means = f"{count:,} examples{f' with noise of {noise:.3g}' if noise else ''}, deviation {deviation:.4g}"
     if not density.exact:
         ess = float(np.median(density.ess))
         low = f", below {_FEW}: log p comes out too low" if ess < _FEW else ""
         means += f"; {ess:.0f} of {_SAMPLES} samples of q count{low}"
-    return Row(f"{name}, {of}", *Estimate.of(density.value), means)
+    return Row(f"{name}, {of}", *Estimate.of(density.value), f"{means}{said}")
 
 
 def _auroc_rows(
@@ -170,11 +182,13 @@ def image_shape(run: Run) -> tuple[int, int, int] | None:
         return (1, *SHAPE)
     if not run.is_of_images or not isinstance(run.model.v, Real):
         return None
-    some = train[:_LOOKED_AT]
-    return shape if float(some.min()) >= 0 and float(some.max()) <= 1 else None
+    some = run.in_units(train[:_LOOKED_AT])
+    near = 0.0 if run.units is None else 1e-6  # as far as float32 takes 0 and 1 on the way there and back
+    return shape if float(some.min()) >= -near and float(some.max()) <= 1 + near else None
 
 
-def _load(run: Run, name: str, examples: int, seed: int) -> Rows:
+def _load(run: Run, name: str, examples: int, seed: int) -> np.ndarray:
+    """The examples in the data's units."""
     shape, images = run.model.v.shape, image_shape(run)
     if name in MADE:
         return _made(run, name, examples, seed, images)
@@ -194,7 +208,7 @@ def _load(run: Run, name: str, examples: int, seed: int) -> Rows:
             "which is not there; check the path"
         )
     else:
-        found = load_test_rows(name)
+        found = load_test_rows(name, dtype=np.float32 if run.units is None else np.float64)
         found = found.reshape(len(found), -1) if len(shape) == 1 else found
     if found.shape[1:] != shape:
         raise ValueError(
@@ -204,7 +218,7 @@ def _load(run: Run, name: str, examples: int, seed: int) -> Rows:
     return found[np.sort(np.random.default_rng(seed).permutation(len(found))[:examples])]
 
 
-def _made(run: Run, name: str, examples: int, seed: int, images: tuple[int, ...] | None) -> Rows:
+def _made(run: Run, name: str, examples: int, seed: int, images: tuple[int, ...] | None) -> np.ndarray:
     """Uniform noise, or constants, in the range of the training data: [0, 1] of images, else that of each entry.
 
     A constant image has one colour; any other constant lies at the same place in the range of every entry.
@@ -221,6 +235,6 @@ def _made(run: Run, name: str, examples: int, seed: int, images: tuple[int, ...]
     u = u.reshape(examples, *domain.shape)
     if not domain.continuous:
         return np.rint(u).astype(np.float32)
-    train = run.data.splits.train[:_LOOKED_AT]
+    train = run.in_units(run.data.splits.train[:_LOOKED_AT])
     low, high = (0.0, 1.0) if images is not None else (train.min(axis=0), train.max(axis=0))
-    return (low + (high - low) * u).astype(np.float32)
+    return low + (high - low) * u

@@ -59,7 +59,7 @@ def own_examples(run: Run, place: str | Path) -> OwnExamples:
     check_memory({"the images": 2 * 4 * len(found) * math.prod(shape)}, "give fewer")
     one = partial(fitted_image, shape=shape)
     images = [one(read_bytes(file, MAX_IMAGE_BYTES), str(file)) for file in found]
-    v = _seen(run, np.stack(images).reshape(-1, *run.model.v.shape))
+    v = run.standardized(np.stack(images).reshape(-1, *run.model.v.shape))
     check_states(str(path), v, run.model.v)
     return OwnExamples(v, tuple(map(printable, names)))
 
@@ -135,11 +135,6 @@ def _shape_of_images(run: Run, path: Path) -> Shape:
     return shape
 
 
-def _seen(run: Run, v: np.ndarray) -> np.ndarray:
-    """Examples in the data's units as the model sees them."""
-    return v if run.units is None else run.units.standardized(v)
-
-
 def _rows(run: Run, path: Path) -> Float32[np.ndarray, "n ..."]:
     arrays = read_arrays(path)
     if len(arrays) != 1 and "v" not in arrays:
@@ -149,12 +144,12 @@ def _rows(run: Run, path: Path) -> Float32[np.ndarray, "n ..."]:
     if run.is_of_images and run.recipe.parts is not None and array.shape[1:] != (domain.size,):
         v = as_images(str(path), array)
     else:
-        v = as_examples(str(path), array)
+        v = as_examples(str(path), array, np.float32 if run.units is None else np.float64)
     if v.shape[1:] not in (domain.shape, run.image_shape or domain.shape, (domain.size,)):
         raise BadFile(
             f"{path}: expected examples of the shape {domain.shape}, as the model of {run.path} knows them, got "
             f"{v.shape[1:]}; choose others"
         )
-    v = _seen(run, v.reshape(-1, *domain.shape))
+    v = run.standardized(v.reshape(-1, *domain.shape))
     check_states(str(path), v, domain)
     return v

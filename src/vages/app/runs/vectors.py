@@ -109,8 +109,7 @@ class Vectors:
 
     def _seen(self, rows: np.ndarray) -> np.ndarray:
         """Rows in the data's units as the model sees them."""
-        rows = np.asarray(rows, np.float32).reshape(-1, *self.run.model.v.shape)
-        return rows if self.run.units is None else self.run.units.standardized(rows)
+        return self.run.standardized(np.asarray(rows).reshape(-1, *self.run.model.v.shape))
 
     def completed(self, values: Float[np.ndarray, "d"], held: Bool[np.ndarray, "d"], seed: int) -> Draws:
         """Draws of the other coordinates, and of h, given those that are held at these values.
@@ -162,7 +161,7 @@ def ranges_of(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d 2"]:
 
 def _density(run: Run, extent: Extent) -> PlaneDensity:
     points = grid_points(extent, _SIDE)
-    points = jnp.asarray(points if run.units is None else run.units.standardized(points))
+    points = jnp.asarray(run.standardized(points))
     found = eqx.filter_jit(log_density)(play_key(0), run.model, run.posterior, points, samples=_LATENT_DRAWS)
     log = np.asarray(found.value, np.float32) - np.float32(0.0 if run.units is None else run.units.log_volume)
     return PlaneDensity(log.reshape(_SIDE, _SIDE), bool(found.exact))

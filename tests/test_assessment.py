@@ -30,6 +30,7 @@ from vages.data import Splits
 from vages.evaluation import (
     Estimate,
     FisherDivergence,
+    LevelNormalizer,
     LogEstimate,
     LogPartition,
     SteinTest,
@@ -345,7 +346,21 @@ def test_estimates_of_log_z_that_disagree_are_pointed_out():
     assert told(1.0, 1.1, 0.01).means.startswith("above its error")
     assert "temperatures" in told(1.0, 3.0, 0.1).means
     assert told(3.0, 1.0, 0.1).means.startswith("below 0")
-    assert told(3.0, 1.0, 1.0).means.startswith("within its error")
+    assert told(3.0, 1.0, 0.7).means.startswith("within its error")
+    for gap in (told(1.0, 51.0, 20.0), told(1.0, 6.0, math.inf), told(1.0, math.nan, math.nan)):
+        assert gap.means.startswith("too rough to tell")
+
+
+def test_a_normalized_likelihood_is_doubted_where_log_z_is_not_0():
+    off = lambda value, error=0.0, ess=math.inf: likelihoods._off(LevelNormalizer(0.1, value, error, ess))
+    assert off(4.0) == "too high by 4, log Z of this level"
+    assert off(-0.1) == "too low by 0.1, log Z of this level"
+    assert off(0.04) is None
+    assert off(0.1, error=0.05) is None
+    assert off(4.0, ess=3.0) is None  # too few draws to know it
+    row = likelihoods._level_row(LevelNormalizer(0.1, -1000.0, 0.0, math.inf, 0.004))
+    assert "only 0.4 % of q's samples count" in row.means
+    assert row.standard_error is None
 
 
 def test_chains_that_do_not_mix_say_which_rows_start_from_them():

@@ -175,7 +175,7 @@ def test_a_finished_run_is_extended(tmp_path):
 def test_a_run_in_pieces_whose_folder_is_carried_along_is_one_run(tmp_path):
     """Each piece begins in another place with the sum that the last ended with; bits and log are those of one run."""
     straight = trained("deep", False, tmp_path / "straight", 30)
-    trained("deep", False, tmp_path / "0", 10)
+    last = trained("deep", False, tmp_path / "0", 10)
     for piece, steps in enumerate((20, 30), start=1):
         shutil.copytree(tmp_path / str(piece - 1), tmp_path / str(piece))
         shutil.rmtree(tmp_path / str(piece - 1))

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float, Num
 
 _THIN = 1e-6  # the least variance over the largest; below it, a likelihood is that of the thinnest direction
@@ -18,9 +17,12 @@ def gaussian_log_density(
     likely as the plane is thin.
     """
     train, v = (np.asarray(x, np.float64).reshape(len(x), -1) for x in (train, v))
-    covariance = np.cov(train, rowvar=False).reshape(v.shape[1], -1) + noise**2 * np.eye(v.shape[1])
-    variances = np.linalg.eigvalsh(covariance)
-    if len(train) < 2 or not variances[0] > _THIN * variances[-1]:
+    if len(train) < 2:
         return None
-    logs = np.atleast_1d(scipy.stats.multivariate_normal(train.mean(axis=0), covariance).logpdf(v))
+    covariance = np.cov(train, rowvar=False).reshape(v.shape[1], -1) + noise**2 * np.eye(v.shape[1])
+    variances, directions = np.linalg.eigh(covariance)
+    if not variances[0] > _THIN * variances[-1]:
+        return None
+    squares = ((v - train.mean(axis=0)) @ directions) ** 2
+    logs = -np.sum(squares / variances + np.log(2 * np.pi * variances), axis=1) / 2
     return logs - noise**2 * np.sum(1 / variances) / 2 if noisy else logs

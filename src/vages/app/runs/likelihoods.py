@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from jaxtyping import Array, PRNGKeyArray
 from vages.app.runs.assessment_rows import LONG, Row, Sizes, Stage, estimate_row
 from vages.evaluation import (
     Estimate,
+    LevelNormalizer,
     LogPartition,
     bits_per_dim,
     flow_likelihood,
@@ -28,6 +30,8 @@ from vages.samplers.samples import WORST_RHAT
 _PASSES = 256  # samples of q for each log p(v)
 _SHORT = 16  # dimensions of v up to which chains for log Z are cheap whatever the energy is
 _ODE = 100  # examples whose likelihood is computed by the ODE as well
+_ROUGH = 1.0  # nats of error of a gap, above which it says nothing
+_OFF = 0.05  # nats of log Z of a normalized model that are told
 _FEW = 20  # the effective number of draws below which log Z is not told
 
 
@@ -87,7 +91,9 @@ def has_cheap_moves(model: EBLVM) -> bool:
 def _gap_row(log_z: LogPartition) -> Row:
     """The two estimates of log Z against each other; what they disagree by is not in either's standard error."""
     error = math.hypot(log_z.forward.error, log_z.reverse.error)
-    if abs(log_z.gap) <= 3 * error:
+    if not error <= _ROUGH:
+        said = "too rough to tell whether the two agree; log_likelihood(…, temperatures=5000) is finer"
+    elif abs(log_z.gap) <= 3 * error:
         said = "within its error: the two agree, unless both miss the same mode"
     elif log_z.gap > 0:
         said = "above its error: the truth is between the two; log_likelihood(…, temperatures=5000) brings them closer"
@@ -157,15 +163,27 @@ def _normalized_rows(
     said = f"of the same {len(few):,} examples, 0 where both are right; rank correlation {alike:.3f}"
     rows.append(estimate_row("one pass less ODE, nats", Estimate.of(jnp.asarray(one_pass - flow.value)), said))
     stage(f"log Z at {LEVELS} levels")
-    for level in level_normalizers(keys[2], model, posterior, v):
-        name, on_grid = f"log Z at noise of {level.sigma:.3g}", math.isinf(level.ess)
-        how = "on a grid" if on_grid else f"from draws with an effective number of {level.ess:.0f}"
-        if on_grid or level.ess >= _FEW:
-            error = None if on_grid else level.error
-            rows.append(Row(name, level.value, error, f"{how}: 0 where the model is normalized"))
-        else:
-            rows.append(Row(name, None, None, f"{how}, too few to tell"))
-    return rows
+    levels = level_normalizers(keys[2], model, posterior, v)
+    if (doubt := _off(levels[0])) is not None:
+        rows[0] = replace(rows[0], means=f"{rows[0].means}; {doubt}")
+    return rows + [_level_row(level) for level in levels]
+
+
+def _off(lowest: LevelNormalizer) -> str | None:
+    """What to think of a likelihood at the lowest level, where the density does not integrate to 1."""
+    known = math.isinf(lowest.ess) or lowest.ess >= _FEW
+    if not known or not abs(lowest.value) > max(_OFF, 3 * lowest.error):
+        return None
+    return f"too {'high' if lowest.value > 0 else 'low'} by {abs(lowest.value):.2g}, log Z of this level"
+
+
+def _level_row(level: LevelNormalizer) -> Row:
+    name, on_grid = f"log Z at noise of {level.sigma:.3g}", math.isinf(level.ess)
+    how = "on a grid" if on_grid else f"from draws with an effective number of {level.ess:.0f}"
+    how += "" if level.share >= 0.5 else f", too low, as only {100 * level.share:.2g} % of q's samples count"
+    if not on_grid and level.ess < _FEW:
+        return Row(name, None, None, f"{how}, too few to tell")
+    return Row(name, level.value, level.error or None, f"{how}: 0 where the model is normalized")
 
 
 def _share(ess: Array) -> float:

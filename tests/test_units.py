@@ -120,6 +120,8 @@ def test_other_data_are_compared_in_the_data_s_units(runs, tmp_path):
     assert np.all((others["noise"] >= train.min(axis=0) - 1e-5) & (others["noise"] <= train.max(axis=0) + 1e-5))
     test, row, area, _, _, far, *_ = assess_ood(run, others, examples=300, noise=0.0).rows
     assert (area.name, far.name) == (f"AUROC of log p̃, {same}", f"AUROC of log p̃, {foreign}")
+    assert area.value is not None
+    assert area.standard_error is not None
     assert abs(area.value - 0.5) < 5.5 * area.standard_error < 0.25
     assert far.value == 1
     assert isinstance(run.model, vages.GRBM)

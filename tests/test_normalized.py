@@ -464,7 +464,7 @@ def test_bits_in_one_pass_take_labels_and_refuse_options_of_the_ode():
 
 
 def test_log_z_says_how_good_q_is(float64):
-    """Its error is the spread over keys on a grid, within factors of 2 (a false alarm in 1e8). A poor q has no share."""
+    """Its error is the spread over keys on a grid, within factors of 2 (false alarms in 1e8). A poor q has no share."""
     make = lambda key: NoiseConditionalEBLVM.vectors(
         key, 1, sigma_data=SIGMA_DATA, h=Real(2), normalized=True, width=4, depth=1, features=3, embedding=4
     )

@@ -1,6 +1,7 @@
 """Data of any scale: what float32 cannot hold is told, and standardized training gives results in the data's units."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,6 +120,8 @@ def test_other_data_are_compared_in_the_data_s_units(runs, tmp_path):
     assert np.all((others["noise"] >= train.min(axis=0) - 1e-5) & (others["noise"] <= train.max(axis=0) + 1e-5))
     test, row, area, _, _, far, *_ = assess_ood(run, others, examples=300, noise=0.0).rows
     assert (area.name, far.name) == (f"AUROC of log p̃, {same}", f"AUROC of log p̃, {foreign}")
+    assert area.value is not None
+    assert area.standard_error is not None
     assert abs(area.value - 0.5) < 5.5 * area.standard_error < 0.25
     assert far.value == 1
     assert isinstance(run.model, vages.GRBM)
@@ -127,6 +130,20 @@ def test_other_data_are_compared_in_the_data_s_units(runs, tmp_path):
         expected = -float(energies(jnp.asarray(u)).mean()) - run.units.log_volume
         assert one.value == pytest.approx(expected, abs=1e-4)
         assert "; in the data's units, " in one.means
+
+
+def test_the_guide_s_log_p_is_in_the_data_s_units(runs):
+    """Its code, with this run."""
+    text = (Path(__file__).parent.parent / "docs" / "saving.md").read_text()
+    (code,) = re.findall(r"```py\n(.*?)```", text, re.S)
+    x = MEAN + SCALE * ROWS
+    names = {"vages": vages, "jnp": jnp, "x": x, "key": jax.random.key(0)}
+    exec(code.replace("runs/mine", str(runs / "affine")), names)
+    run = load_run(runs / "affine")
+    mean, scale = (np.asarray(part) for part in run.recipe.units.plain().values())  # pyright: ignore[reportOptionalMemberAccess]
+    assert isinstance(run.model, vages.GRBM)
+    expected = -jax.vmap(run.model.free_energy)(jnp.asarray((x - mean) / scale, jnp.float32)) - np.log(scale).sum()
+    np.testing.assert_allclose(names["log_p"], np.asarray(expected), atol=1e-5)
 
 
 def test_edited_units_are_refused(runs):

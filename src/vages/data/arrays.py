@@ -41,7 +41,7 @@ def load_splits(
     path = Path(path)
     arrays = {name: array for name, array in read_arrays(path).items() if name not in _LABELS}
     if len(arrays) == 1:
-        array = _checked(str(path), *arrays.values(), dtype)
+        array = _checked(str(path), next(iter(arrays.values())), dtype)
         try:
             parts = split_rows(len(array), seed, validation, test)
         except ValueError as error:

@@ -32,7 +32,10 @@ _PREFIXES: dict[Weights, str] = {"raw": "state/", "averages": "state/averages/",
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a run had learnt at a step: model and posterior of one of its seeds, raw, averaged or selected till then."""
+    """What a run had learnt at a step: model and posterior of one of its seeds, raw, averaged or selected till then.
+
+    Where `units` are not None, both know standardized numbers: `standardized` makes these, `in_units` goes back.
+    """
 
     path: Path
     recipe: Recipe

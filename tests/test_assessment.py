@@ -361,6 +361,8 @@ def test_a_normalized_likelihood_is_doubted_where_log_z_is_not_0():
     row = likelihoods._level_row(LevelNormalizer(0.1, -1000.0, 0.0, math.inf, 0.004))
     assert "only 0.4 % of q's samples count" in row.means
     assert row.standard_error is None
+    few = [LevelNormalizer(0.1, 1.0, math.inf, math.inf), LevelNormalizer(0.1, 1.0, 0.1, 3.0)]
+    assert [likelihoods._level_row(level).value for level in few] == [None, None]
 
 
 def test_chains_that_do_not_mix_say_which_rows_start_from_them():

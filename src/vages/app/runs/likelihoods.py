@@ -181,8 +181,8 @@ def _level_row(level: LevelNormalizer) -> Row:
     name, on_grid = f"log Z at noise of {level.sigma:.3g}", math.isinf(level.ess)
     how = "on a grid" if on_grid else f"from draws with an effective number of {level.ess:.0f}"
     how += "" if level.share >= 0.5 else f", too low, as only {100 * level.share:.2g} % of q's samples count"
-    if not on_grid and level.ess < _FEW:
-        return Row(name, None, None, f"{how}, too few to tell")
+    if math.isinf(level.error) or (not on_grid and level.ess < _FEW):
+        return Row(name, None, None, f"{how}, too few {'draws' if math.isfinite(level.error) else 'examples'} to tell")
     return Row(name, level.value, level.error or None, f"{how}: 0 where the model is normalized")
 
 

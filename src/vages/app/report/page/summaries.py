@@ -13,6 +13,7 @@ _ENDS = {
     "interrupted": ("bad", "It was stopped before its last iteration, and can go on."),
     "diverged": ("bad", "Training left what can be trusted."),
 }
+_GAUSSIAN = "test log-likelihood of a Gaussian"
 _COURSE = {"started", "resumed", "recovered", *_ENDS}
 
 
@@ -74,11 +75,12 @@ def run_figures(config: Record, result: Record, rows: list[Record], events: list
         if len(seeds) > 1:
             figures["seeds"] = number(len(seeds))
     elif is_number(likelihood):
-        own, gaussian = result.get("data_log_likelihood"), result.get("test log-likelihood of a Gaussian")
-        beside = [f"of a Gaussian: {written(gaussian, 4)}"] if is_number(gaussian) else []
-        beside += [f"the data's own, the best there is: {written(own, 4)}"] if is_number(own) else []
+        names = {"of a Gaussian": _GAUSSIAN, "the data's own, the best there is": "data_log_likelihood"}
+        beside = [
+            f"{said}: {written(as_float(result[of]), 4)}" for said, of in names.items() if is_number(result.get(of))
+        ]
         small = f" nats ({'; '.join(beside)})" if beside else " nats"
-        figures["test log-likelihood"] = joined([number(likelihood), element("small", small)])
+        figures["test log-likelihood"] = joined([number(as_float(likelihood)), element("small", small)])
     if is_number(result.get("loss")):
         baseline = zero_score(result)
         beside = "" if baseline is None else f" (of a score of 0: {written(baseline, 4)})"

@@ -240,6 +240,8 @@ def test_a_finished_run_has_nothing_to_go_on_with(tmp_path, make, config, wanted
     assert "To go on where it stopped" not in text
     write_rows(folder, "events.jsonl", [event("started"), event("interrupted")])
     assert "To go on where it stopped" in page_of(folder).text
+    write_rows(folder, "events.jsonl", [event("started"), event("diverged")])
+    assert "To go on where it stopped" not in page_of(folder).text  # there is no checkpoint
 
 
 def test_page_of_a_diverged_run(tmp_path):

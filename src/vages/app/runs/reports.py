@@ -27,7 +27,7 @@ from vages.storage.directory import Directory
 from vages.storage.durable import NotWritten
 from vages.terminal import printable
 from vages.training import Diverged, RunFolder
-from vages.training.checkpoint import last_step, newest_about
+from vages.training.checkpoint import has_checkpoints, last_step, newest_about
 from vages.training.digests import canonical
 
 NAME = "report.html"
@@ -103,6 +103,7 @@ def build_report(folder: Path, *, live: bool = False) -> str:
 
 
 def _run_page(reader: Reader, live: bool) -> str:
+    checkpoints = Directory(reader.folder) / "checkpoints"
     config, result, environment = (reader.object(f"{name}.json") for name in ("config", "result", "environment"))
     reader.problems += _edited(reader.folder, config)
     events, rows = reader.rows("events.jsonl"), reader.rows("metrics.jsonl")
@@ -124,9 +125,9 @@ def _run_page(reader: Reader, live: bool) -> str:
     if events:
         sections.append(Section("Events", events_list(events, ALARMING)))
     status = run_status(events, result, rows, live=live)
-    sections.append(
-        Section("Run it again", _commands(reader.folder, config, finished=status[0].startswith("finished")))
-    )
+    finished, lost = status[0].startswith("finished"), status[0] == "diverged" and not has_checkpoints(checkpoints)
+    again = _commands(reader.folder, config, finished=finished, stopped=not (finished or live or lost))
+    sections.append(Section("Run it again", again))
     sections += _folded({"Result": result, "Settings": _told_settings(config), "Environment": environment})
     data, method = (str(settings.get(name, "")) for name in ("data", "method"))
     named = (str(config["recipe"]),) if is_own(config) else (Path(data).name, method)
@@ -215,7 +216,7 @@ def _pictures(reader: Reader, title: str, *, pixels: bool = False) -> list[Secti
     return [*sections, Section(title, joined(others))] if others else sections
 
 
-def _commands(folder: Path, config: dict[str, Any], *, finished: bool) -> Markup:
+def _commands(folder: Path, config: dict[str, Any], *, finished: bool, stopped: bool) -> Markup:
     where, found, parts = shlex.quote(str(folder)), train_command(config), []
     own_file = f"{shlex.quote(_file(config))} " if is_own(config) else ""
     if found is None:
@@ -226,7 +227,7 @@ def _commands(folder: Path, config: dict[str, Any], *, finished: bool) -> Markup
         if lost:
             parts.append(element("p", f"No option of the command sets {', '.join(lost)} as this run had it."))
     goes_on = [element("p", "To go on where it stopped:"), _block(f"vages train {own_file}--resume {where}")]
-    parts += _longer(folder, config) if finished else goes_on
+    parts += _longer(folder, config) if finished else goes_on if stopped else []
     own = f" --recipe {shlex.quote(_file(config))}" if is_own(config) else ""
     more = ("sample", "interpolate", "inpaint", "embed") if own or kind_in(config) == "a deep model" else ()
     lines = "\n".join([*(f"vages {verb} {where}{own}" for verb in more), f"vages report {where}"])

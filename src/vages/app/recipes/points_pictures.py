@@ -30,7 +30,7 @@ _BLOCK = 1000  # points of one call: all calls are one program
 DRAWN = 5000
 GRBM_STEPS = 10_000  # of the model beside it: there is hardly anything to gain after that
 LOG_Z = "log Z on the grid of the picture"
-_MASS = 0.05  # nats of log Z that are told
+_TOLD, _WRONG = 0.02, 0.1  # nats of log Z that are noticed, and warned of
 
 _log_density = eqx.filter_jit(log_density)
 
@@ -65,11 +65,11 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
 
 def look_at_mass(log_z: float | None) -> tuple[Finding, ...]:
     """Of the log of the integral of a density that was learnt to be normalized: whether it is 0."""
-    if log_z is None or abs(log_z) <= _MASS:
+    if log_z is None or abs(log_z) <= _TOLD:
         return ()
     off = f"log-likelihoods are {abs(log_z):.2g} nats too {'high' if log_z > 0 else 'low'}"
     told = f"the density integrates to {np.exp(log_z):.3g}, not to 1: {off}; train for longer"
-    return (Finding("samples", "warning", told),)
+    return (Finding("samples", "warning" if abs(log_z) > _WRONG else "notice", told),)
 
 
 def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dict[str, Any]]:

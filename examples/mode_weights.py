@@ -17,6 +17,7 @@ from vages.app.report import density_figure, grid_points
 
 STEPS = 6_000
 CELLS = 200
+TEST = 5_000
 WEIGHTS = np.asarray([0.1, 0.3, 0.6])
 MEANS = np.asarray([[-2.0, 0.0], [2.0, 1.0], [0.5, -2.5]])
 WIDTH, EXTENT = 0.15, (-3.5, 3.5, -4.0, 3.0)
@@ -34,7 +35,7 @@ def log_mixture(v):
 
 
 rng = np.random.default_rng(0)
-train, test = jnp.asarray(drawn(rng, 50_000)), jnp.asarray(drawn(rng, 5_000))
+train, test = jnp.asarray(drawn(rng, 50_000)), jnp.asarray(drawn(rng, TEST))
 center = float(train.mean())
 sigma_data = vages.measure_sigma_data(train, center)
 

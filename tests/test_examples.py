@@ -17,7 +17,11 @@ SIZES = {  # of each example: what is made smaller, the pictures it draws, and w
     "stein_test": ({"EXAMPLES": 200}, ["stein.png"], r"off by   5 %: p = 0\.\d{3} by the exact score"),
     "other_libraries": ({"STEPS": 100, "FLOW_EPOCHS": 1}, [], r"flowjax: log p̃ − log flow is \d"),
     "own_objective": ({"STEPS": 20}, [], r"clipped DSM: DSM loss by the exact score \d"),
-    "mode_weights": ({"STEPS": 40, "CELLS": 20}, ["mode_weights.png"], r"level too: weights \[0\.\d+ "),
+    "mode_weights": (
+        {"STEPS": 40, "CELLS": 20, "TEST": 400},  # as many as cells: one program
+        ["mode_weights.png"],
+        r"level too: weights \[0\.\d+ ",
+    ),
     "one_pass_likelihood": (
         {"STEPS": 20, "BATCH": 32, "WIDTH": 16, "TEST": 10, "PROBES": 1},
         [],

@@ -235,7 +235,8 @@ def test_the_preset_of_digits(tmp_path):
 
 def test_a_run_of_own_images_goes_on_bit_for_bit(tmp_path):
     shapes(tmp_path / "own", 60)
-    words = ["train", "--data", tmp_path / "own", *TINY, "--decay", "constant", "--warmup", "0", "--latents", "2"]
+    words = ["train", "--data", tmp_path / "own", *TINY, "--decay", "constant", "--warmup", "0"]
+    words += ["--checkpoint-every", 4]  # one program for all parts
     whole, part = tmp_path / "whole", tmp_path / "part"
     assert run_command(*words, "--out", whole) == 0
     assert run_command(*words, "--steps", 4, "--out", part) == 0

@@ -1,5 +1,6 @@
 """Draws from a model at temperature 1, by the sampler that fits its variables."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -161,8 +162,8 @@ def _run(
         h=None,
         acceptance=float(jnp.mean(drawn.acceptance)),
         rhat=rhat,
-        ess={name: jnp.minimum(x, 1.0 * kept) for name, x in ess.items()},
-        diverged=int(jnp.sum(drawn.diverged)),
+        ess={name: jnp.asarray(np.minimum(x, np.float32(kept))) for name, x in ess.items()},
+        diverged=int(np.sum(np.asarray(drawn.diverged))),
         gradients=int(np.sum(np.asarray(drawn.gradients, np.int64))),
         trace=trace,
         draws=kept,
@@ -173,6 +174,7 @@ def _run(
     return samples, jax.tree.map(lambda x: _spread(x, kept), trace)
 
 
+@partial(jax.jit, static_argnames="kept")
 def _spread(x: Array, kept: int) -> Array:
     """`kept` of all draws (targets, chains, draws, …): of evenly spaced steps those of every chain."""
     targets, chains, draws = x.shape[:3]

@@ -85,11 +85,12 @@ def _moves(count: int) -> str:
 
 def diagnose(trace: State) -> tuple[dict[str, Array], dict[str, Array]]:
     """R̂ and ESS of each coordinate of chains (targets, chains, draws, …): arrays (targets, …)."""
-    moved = {name: jnp.moveaxis(x, 0, 2) for name, x in trace.items() if x.size}  # (chains, draws, targets, …)
+    known = {name: np.asarray(x) for name, x in trace.items() if x.size}  # NumPy has no programs to compile
+    moved = {name: np.moveaxis(x, 0, 2) for name, x in known.items()}  # (chains, draws, targets, …)
     near = (x - x[:1, :1] for x in moved.values())  # float32 would not tell numbers apart that are far from 0
-    flat = [x.reshape(*x.shape[:2], -1).astype(jnp.float32) for x in near]
+    flat = [x.reshape(*x.shape[:2], -1).astype(np.float32) for x in near]
     ends = np.cumsum([x.shape[2] for x in flat])[:-1]
-    both = (np.split(np.asarray(x), ends) for x in _diagnose(jnp.concatenate(flat, axis=2)))
+    both = (np.split(np.asarray(x), ends) for x in _diagnose(jnp.asarray(np.concatenate(flat, axis=2))))
     named = ({k: jnp.asarray(x.reshape(moved[k].shape[2:])) for k, x in zip(moved, part, strict=True)} for part in both)
     rhat, ess = named
     return rhat, ess

@@ -607,6 +607,36 @@ def test_the_effective_sample_size_is_that_of_the_tails():
         warn(Samples(None, None, 1.0, {"v": jnp.ones(1)}, {}, 0, 0), chains=2, ess=20.0)
 
 
+def test_diagnostics_are_those_of_blackjax():
+    """To float32's round-off, of draws that are correlated, repeated, drifting or on a lattice; one chain is still."""
+    from blackjax.diagnostics import effective_sample_size, ess_bulk, rhat
+
+    x = RNG.normal(size=(8, 100, 7))
+    for i in range(1, 100):
+        x[:, i, 1:3] += np.asarray([0.9, -0.6]) * x[:, i - 1, 1:3]
+    x[:, :, 3] = np.repeat(x[:, ::4, 3], 4, axis=1)
+    x[:, :, 4] += np.linspace(0, 2, 100)
+    x[:, :, 5] = RNG.integers(0, 4, size=(8, 100))
+    x[0, :, 6] = 0.3
+    x = (x - x[:1, :1]).astype(np.float32)  # as it is looked at: float32's round-off makes no other ties
+    worst, ess = diagnose({"v": jnp.asarray(x)[None]})
+    low, high = np.quantile(x, [0.05, 0.95], axis=(0, 1))
+    halves = np.concatenate([x[:, :50], x[:, 50:]])
+    tails = np.stack([halves <= low, halves >= high]).astype(np.float32)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        theirs, bulk, of_tails = jax.jit(lambda x, y: (rhat(x), ess_bulk(x), jax.vmap(effective_sample_size)(y)))(
+            x, tails
+        )
+    np.testing.assert_allclose(worst["v"][0], theirs, rtol=1e-5)
+    np.testing.assert_allclose(ess["v"][0], np.minimum(bulk, of_tails.min(axis=0)), rtol=1e-4)
+
+
+def test_chains_that_stand_still_apart_have_no_finite_rhat():
+    places = np.broadcast_to(RNG.normal(size=(1, 4, 1, 2)), (1, 4, 100, 2))
+    rhat, _ = diagnose({"v": jnp.asarray(places, jnp.float32)})
+    assert np.isinf(rhat["v"]).all()
+
+
 def test_one_chain_that_drifts_is_told():
     with pytest.warns(SamplingWarning, match="R̂.*halves of the chain"):
         warn(Samples(None, None, 1.0, {"v": jnp.full(1, 1.2)}, {}, 0, 0), chains=1)

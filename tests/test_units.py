@@ -222,6 +222,7 @@ def test_data_that_float32_cannot_hold_are_told():
     assert "column 1" in (scale_problem(conditional, narrow) or "")
     assert scale_problem(conditional, 1e-3 * rows) is None  # all are narrow: the level is the user's own
     assert scale_problem(conditional, narrow * [1, 0]) is None  # a constant
+    assert scale_problem(conditional, np.repeat(narrow, 11, axis=1)) is None  # as pixels at an edge
     assert scale_problem(vages.KSD(1.0), 1e3 + rows) is None
     told = scale_problem(vages.DSM(0.01), 1e3 + rows)
     assert told is not None

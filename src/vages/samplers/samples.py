@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
+from vages.samplers.diagnostics import rhat_and_ess
 from vages.samplers.target import State
 
 WORST_RHAT = 1.05  # above it a warning is given
@@ -85,47 +86,13 @@ def _moves(count: int) -> str:
 
 def diagnose(trace: State) -> tuple[dict[str, Array], dict[str, Array]]:
     """R̂ and ESS of each coordinate of chains (targets, chains, draws, …): arrays (targets, …)."""
-    known = {name: np.asarray(x) for name, x in trace.items() if x.size}  # NumPy has no programs to compile
-    moved = {name: np.moveaxis(x, 0, 2) for name, x in known.items()}  # (chains, draws, targets, …)
-    near = (x - x[:1, :1] for x in moved.values())  # float32 would not tell numbers apart that are far from 0
-    flat = [x.reshape(*x.shape[:2], -1).astype(np.float32) for x in near]
-    ends = np.cumsum([x.shape[2] for x in flat])[:-1]
-    both = (np.split(np.asarray(x), ends) for x in _diagnose(jnp.asarray(np.concatenate(flat, axis=2))))
-    named = ({k: jnp.asarray(x.reshape(moved[k].shape[2:])) for k, x in zip(moved, part, strict=True)} for part in both)
-    rhat, ess = named
+    rhat, ess = dict[str, Array](), dict[str, Array]()
+    for name, x in trace.items():
+        if x.size:
+            last = np.moveaxis(np.asarray(x), (1, 2), (-2, -1))  # (targets, …, chains, draws)
+            both = rhat_and_ess(last.reshape(-1, *last.shape[-2:]))
+            rhat[name], ess[name] = (jnp.asarray(one.reshape(last.shape[:-2]), jnp.float32) for one in both)
     return rhat, ess
-
-
-@jax.jit
-def _diagnose(x: Float[Array, "chains draws n"]) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
-    """Rank-normalized split-R̂, and ESS of the bulk or of the tails, whichever is less.
-
-    Where ranks tell nothing (zeros and ones), R̂ is the plain one of halves.
-    """
-    from blackjax.diagnostics import ess_bulk, potential_scale_reduction, rhat
-
-    chains, draws, _ = x.shape
-    half = draws // 2
-    halves = jnp.concatenate([x[:, :half], x[:, half : 2 * half]])
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        ranked = rhat(x if chains > 1 else halves).reshape(-1).astype(jnp.float32)
-        plain = potential_scale_reduction(halves).reshape(-1).astype(jnp.float32)
-        bulk = ess_bulk(x).reshape(-1).astype(jnp.float32)
-        least = jnp.minimum(jnp.where(bulk >= 1, bulk, 1.0), _tail_ess(halves))
-    still = jnp.all(x == x[:1, :1], axis=(0, 1))  # held, or a state that nobody leaves
-    worst = jnp.where(still, 1.0, jnp.where(jnp.isnan(ranked), plain, ranked))
-    return worst, jnp.where(still, 1.0 * chains * draws, least)
-
-
-def _tail_ess(halves: Float[Array, "chains draws n"]) -> Float[Array, "n"]:
-    """The lesser ESS of two indicators, of the lowest 5 % and of the highest; infinite where ties leave no tail."""
-    from blackjax.diagnostics import effective_sample_size
-
-    ends = jnp.quantile(halves.reshape(-1, halves.shape[2]), jnp.asarray([0.05, 0.95], halves.dtype), axis=0)
-    both = jnp.stack([halves <= ends[:1, None], halves >= ends[1:, None]])
-    ess = jax.vmap(effective_sample_size)(both.astype(jnp.float32)).reshape(2, -1).astype(jnp.float32)
-    known = jnp.any(both != both[:, :1, :1], axis=(1, 2))
-    return jnp.min(jnp.where(known, jnp.where(ess >= 1, ess, 1.0), jnp.inf), axis=0)
 
 
 def check_drawn(trace: State, log_prob: Array) -> None:

@@ -9,6 +9,7 @@ from vages.models.noise_conditional import NORMALIZED
 
 MOST = 1e-3  # of rounding, as a share of the noise; at ten times as much, gradients are off by per cents
 _ROWS = 1000  # examples that are looked at
+_COLUMNS = 20  # of a table that are looked at one by one; of more, some may be nearly constant, as pixels are
 
 
 _REMEDY = "standardize the data (--standardize, or Training(standardize=True))"
@@ -35,7 +36,7 @@ def scale_problem(objective: Any, v: Any) -> str | None:
             f"v: expected numbers of at most {MOST / unit:.2g} in {dtype} for noise of {level:g}, got "
             f"{largest:.3g}, whose rounding is {100 * share:.2g} % of the noise and spoils gradients; {_REMEDY}"
         )
-    return _hidden(some, level) if some.ndim == 2 else None
+    return _hidden(some, level) if some.ndim == 2 and some.shape[1] <= _COLUMNS else None
 
 
 def _hidden(rows: np.ndarray, level: float) -> str | None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 from jaxtyping import Float, Shaped
-from scipy.fft import irfft, next_fast_len, rfft
+from scipy.fft import next_fast_len
 from scipy.special import ndtri
 
 _BLOCK = 2**22  # numbers that are looked at in one go
@@ -64,8 +64,8 @@ def _ess(x: np.ndarray) -> np.ndarray:
     n, chains, draws = x.shape
     means = x.mean(axis=2, keepdims=True)
     length = next_fast_len(2 * draws, real=True)
-    spectrum = rfft(x - means, n=length, axis=2)
-    covariance = irfft(spectrum.real**2 + spectrum.imag**2, n=length, axis=2)[:, :, :draws].mean(axis=1) / draws
+    spectrum = np.fft.rfft(x - means, n=length, axis=2)
+    covariance = np.fft.irfft(spectrum.real**2 + spectrum.imag**2, n=length, axis=2)[:, :, :draws].mean(axis=1) / draws
     variance = covariance[:, :1] * draws / (draws - 1)
     total = covariance[:, :1] + (means[:, :, 0].var(axis=1, ddof=1)[:, None] if chains > 1 else 0.0)
     stands = ~np.any(x != x[:, :, :1], axis=(1, 2)) | (variance[:, 0] <= 0)

@@ -94,7 +94,7 @@ def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dic
             densities = {f"data: {_nats(ceiling)}": square(np.exp(toy.log_density(points))), **densities}
             beside = train(grbm.recipe(replace(CHECKERBOARD, data=settings.data, steps=GRBM_STEPS)))
             likelihood = float(np.mean(beside.tested["test_log_likelihood"]))
-            named = f"the paper's GRBM, {CHECKERBOARD.latents} latents: {_nats(likelihood)}"
+            named = f"GRBM, {CHECKERBOARD.latents} latents: {_nats(likelihood)}"
             densities[named] = model_density(beside.of_seed(0)[0], points)
             told["test log-likelihood of the paper's GRBM"] = likelihood
         pictures["density"] = density_figure(densities, extent)

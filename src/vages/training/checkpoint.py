@@ -89,9 +89,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
         return _read_arrays(directory, _read_manifest(directory))
 
 
-def checksum(path: Path) -> str:
-    """The SHA-256 sum of the arrays of a checkpoint, as its manifest has it."""
-    with Directory(path.parent) / path.name as directory:
+def checksum(folder: Directory | Path, step: int) -> str:
+    """The SHA-256 sum of the arrays of the checkpoint of a step, as its manifest has it."""
+    with Directory.of(folder) / f"step-{step:012d}" as directory:
         return _read_manifest(directory)["files"][ARRAYS]["sha256"]
 
 

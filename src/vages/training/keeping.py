@@ -209,7 +209,8 @@ class Keeper:
         if self._folder.dataset is not None:
             about["dataset"] = self._folder.dataset
         try:
-            self._sum = checksum(write_checkpoint(where, position.step, named_arrays(run), about))
+            write_checkpoint(where, position.step, named_arrays(run), about)
+            self._sum = checksum(where, position.step)
         except OSError as error:
             raise OSError(
                 f"checkpoint: expected to write step {position.step} in {where}, got {error.strerror or error}; make "
@@ -232,7 +233,7 @@ class Keeper:
         if found is None:
             return None
         self._check(found)
-        self._saved, self._sum = found.step, checksum(found.path)
+        self._saved, self._sum = found.step, checksum(where, found.step)
         retries, seconds = found.about.get("retries"), found.about.get("seconds")
         if not (type(retries) is int and 0 <= retries < 2**31 and type(seconds) is float and 0 <= seconds < math.inf):
             raise BadFile(f"{found.path}: expected retries and seconds, got others; is it a checkpoint of fit?")

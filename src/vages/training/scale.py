@@ -36,14 +36,15 @@ def scale_problem(objective: Any, v: Any) -> str | None:
             f"v: expected numbers of at most {MOST / unit:.2g} in {dtype} for noise of {level:g}, got "
             f"{largest:.3g}, whose rounding is {100 * share:.2g} % of the noise and spoils gradients; {_REMEDY}"
         )
-    return _hidden(some, level) if some.ndim == 2 and some.shape[1] <= _COLUMNS else None
+    table = some.ndim == 2 and some.shape[1] <= _COLUMNS and np.isfinite(some).all()
+    return _hidden(some, level) if table else None
 
 
 def _hidden(rows: np.ndarray, level: float) -> str | None:
-    """Of the columns of a table, one that varies by less than the noise, beside one that does not."""
+    """Of the columns of a table, one that varies by a third of the noise or less, beside one that varies by more."""
     widths = rows.astype(np.float64).std(axis=0)
     column = int(np.argmin(np.where(widths > 0, widths, np.inf)))
-    if not 0 < widths[column] < level < widths.max():
+    if not 0 < 3 * widths[column] < level < widths.max():
         return None
     return (
         f"v: expected columns wider than the lowest noise, {level:.3g}, got a standard deviation of "

@@ -355,7 +355,8 @@ def test_a_normalized_likelihood_is_doubted_where_log_z_is_not_0():
     off = lambda value, error=0.0, ess=math.inf: likelihoods._off(LevelNormalizer(0.1, value, error, ess))
     assert off(4.0) == "too high by 4, log Z of this level"
     assert off(-0.1) == "too low by 0.1, log Z of this level"
-    assert off(0.04) is None
+    assert off(0.03) == "too high by 0.03, log Z of this level"
+    assert off(0.02) is None
     assert off(0.1, error=0.05) is None
     assert off(4.0, ess=3.0) is None  # too few draws to know it
     row = likelihoods._level_row(LevelNormalizer(0.1, -1000.0, 0.0, math.inf, 0.004))

@@ -8,7 +8,6 @@ import pytest
 
 from vages import DSM, EnergyModel, Enumerated, Learner, Real, Training
 from vages.app.recipes import Recipe
-from vages.app.recipes.points_pictures import look_at_mass
 from vages.app.runs.reports import build_report
 from vages.app.runs.train import run_recipe
 from vages.objectives import Batch, NoiseConditionalDSM
@@ -24,6 +23,7 @@ from vages.training.health import (
     look_at_history,
     look_at_latents,
     look_at_loss,
+    look_at_mass,
     look_at_samples,
     look_far_out,
 )
@@ -163,7 +163,7 @@ def test_samples_of_a_table_are_held_against_each_column_and_direction():
 
 
 def test_a_density_that_is_not_normalized_is_told():
-    assert look_at_mass(None) == look_at_mass(0.02) == look_at_mass(-0.015) == ()
+    assert look_at_mass(0.02) == look_at_mass(-0.015) == []
     (small,), (large,) = look_at_mass(0.06), look_at_mass(-2.0)
     assert (small.level, large.level) == ("notice", "warning")
     assert "integrates to 1.06, not to 1: log-likelihoods are 0.06 nats too high" in small.told

@@ -15,6 +15,7 @@ FEWEST = 12  # points of a curve that are judged
 _SURE = 6.0  # standard errors
 _PAIRS = 500  # samples that are compared with each other
 _COLUMNS = 20  # of a table, up to which each one is looked at, and all of them together
+NOTICED_LOG_Z, _WRONG_LOG_Z = 0.02, 0.1  # nats of a normalized density that are noticed, and warned of
 
 
 class Finding(NamedTuple):
@@ -222,6 +223,15 @@ def look_far_out(near: np.ndarray, far: np.ndarray) -> list[Finding]:
         return []
     told = f"log p̃ does not fall far from the data, for {100 * share:.0f} % of the examples: it has no normalizer"
     return [Finding("samples", "warning", f"{told}; add a term to the energy that grows")]
+
+
+def look_at_mass(log_z: float) -> list[Finding]:
+    """Of the log of the integral of a density that was learnt to be normalized: whether it is 0."""
+    if abs(log_z) <= NOTICED_LOG_Z:
+        return []
+    off = f"log-likelihoods are {abs(log_z):.2g} nats too {'high' if log_z > 0 else 'low'}"
+    told = f"the density integrates to {math.exp(log_z):.3g}, not to 1: {off}; train for longer"
+    return [Finding("samples", "warning" if abs(log_z) > _WRONG_LOG_Z else "notice", told)]
 
 
 def look_at_history(

@@ -14,6 +14,7 @@ from vages.app.recipes.grbm import load_rows
 from vages.app.recipes.points_pictures import SAMPLES, draw, one_pass, sketch
 from vages.app.recipes.recipe import Parts, Recipe
 from vages.app.recipes.trained import Trained
+from vages.app.report.page.summaries import GAUSSIAN, OWN
 from vages.app.settings import PointSettings
 from vages.data import TOYS
 from vages.domains import Empty, Real
@@ -27,8 +28,7 @@ from vages.training import Learner
 
 LOOKED_AT = 1000  # test points in the curve of a run
 CHUNK = 100  # iterations between two looks at the numbers
-TEST, OWN = "test_log_likelihood", "data_log_likelihood"
-GAUSSIAN = "test log-likelihood of a Gaussian"  # with the data's mean and covariance: what a model should beat
+TEST = "test_log_likelihood"
 
 
 def recipe(settings: PointSettings) -> Recipe:

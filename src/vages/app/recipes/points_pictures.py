@@ -18,19 +18,19 @@ from vages.app.recipes.recipe import Recipe
 from vages.app.recipes.trained import Drawn, Trained
 from vages.app.recipes.training import train
 from vages.app.report import curves_figure, density_figure, density_png, grid_points, scatter_figure
+from vages.app.report.page.summaries import OWN
 from vages.app.settings import CHECKERBOARD
 from vages.data import TOYS
 from vages.evaluation import Density, log_density
 from vages.samplers import SamplingWarning, sample
 from vages.training import seed_keys
-from vages.training.health import Finding
+from vages.training.health import look_at_mass
 
 SAMPLES = 64  # of q, for each log p(v)
 _BLOCK = 1000  # points of one call: all calls are one program
 DRAWN = 5000
 GRBM_STEPS = 10_000  # of the model beside it: there is hardly anything to gain after that
 LOG_Z = "log Z on the grid of the picture"
-_TOLD, _WRONG = 0.02, 0.1  # nats of log Z that are noticed, and warned of
 
 _log_density = eqx.filter_jit(log_density)
 
@@ -60,23 +60,15 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
         own, shown = trained.data.in_units, min(len(test), DRAWN)
         sets = {"test data": own(test[:shown]), "samples": own(np.asarray(drawn.v)[:shown])}
         pictures["samples"] = scatter_figure(sets, plane_of(trained.settings, trained.data))
-    return Drawn(pictures, told, np.asarray(drawn.v), look_at_mass(told.get(LOG_Z)))
-
-
-def look_at_mass(log_z: float | None) -> tuple[Finding, ...]:
-    """Of the log of the integral of a density that was learnt to be normalized: whether it is 0."""
-    if log_z is None or abs(log_z) <= _TOLD:
-        return ()
-    off = f"log-likelihoods are {abs(log_z):.2g} nats too {'high' if log_z > 0 else 'low'}"
-    told = f"the density integrates to {np.exp(log_z):.3g}, not to 1: {off}; train for longer"
-    return (Finding("samples", "warning" if abs(log_z) > _WRONG else "notice", told),)
+    mass = look_at_mass(told[LOG_Z]) if LOG_Z in told else []
+    return Drawn(pictures, told, np.asarray(drawn.v), tuple(mass))
 
 
 def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dict[str, Any]]:
     """The curve, and on the plane the densities; and what is told of them."""
     settings, told, pictures = trained.settings, {}, {}
     toy = TOYS.get(settings.data)
-    ceiling = None if "data_log_likelihood" not in trained.tested else float(trained.tested["data_log_likelihood"])
+    ceiling = float(trained.tested[OWN]) if OWN in trained.tested else None
     steps, values = trained.fitted.curve("test_log_likelihood")
     if len(steps):  # a finished run that goes on without its log has none
         labelled = None if ceiling is None else ("the data's own", ceiling)

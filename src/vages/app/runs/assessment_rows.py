@@ -17,7 +17,8 @@ LONG = 1000  # dimensions, above which traces are estimated, and log Z is not
 class Sizes:
     """How much is looked at: examples, the critic's iterations and width, samples of h, replicates of the bootstrap.
 
-    `annealing` is the number of temperatures of AIS, with half as many chains; large networks get fewer of both.
+    The critic stops after 50 passes over its examples. `annealing` is the number of temperatures of AIS, with half as
+    many chains; large networks get fewer of both.
     """
 
     examples: Annotated[int, Bounds(20, 10**6)] = 1000

@@ -26,12 +26,12 @@ from vages.models import EBLVM, GRBM, InContext, NoiseConditionalEBLVM
 from vages.posteriors import Posterior
 from vages.samplers import Samples, SamplingWarning
 from vages.samplers.samples import WORST_RHAT
+from vages.training.health import NOTICED_LOG_Z
 
 _PASSES = 256  # samples of q for each log p(v)
 _SHORT = 16  # dimensions of v up to which chains for log Z are cheap whatever the energy is
 _ODE = 100  # examples whose likelihood is computed by the ODE as well
 _ROUGH = 1.0  # nats of error of a gap, above which it says nothing
-_OFF = 0.05  # nats of log Z of a normalized model that are told
 _FEW = 20  # the effective number of draws below which log Z is not told
 
 
@@ -172,7 +172,7 @@ def _normalized_rows(
 def _off(lowest: LevelNormalizer) -> str | None:
     """What to think of a likelihood at the lowest level, where the density does not integrate to 1."""
     known = math.isinf(lowest.ess) or lowest.ess >= _FEW
-    if not known or not abs(lowest.value) > max(_OFF, 3 * lowest.error):
+    if not known or not abs(lowest.value) > max(NOTICED_LOG_Z, 3 * lowest.error):
         return None
     return f"too {'high' if lowest.value > 0 else 'low'} by {abs(lowest.value):.2g}, log Z of this level"
 

@@ -13,7 +13,8 @@ _ENDS = {
     "interrupted": ("bad", "It was stopped before its last iteration, and can go on."),
     "diverged": ("bad", "Training left what can be trusted."),
 }
-_GAUSSIAN = "test log-likelihood of a Gaussian"
+OWN = "data_log_likelihood"  # of test examples by the law they were drawn from
+GAUSSIAN = "test log-likelihood of a Gaussian"  # with the data's mean and covariance: what a model should beat
 _COURSE = {"started", "resumed", "recovered", *_ENDS}
 
 
@@ -75,7 +76,7 @@ def run_figures(config: Record, result: Record, rows: list[Record], events: list
         if len(seeds) > 1:
             figures["seeds"] = number(len(seeds))
     elif is_number(likelihood):
-        names = {"of a Gaussian": _GAUSSIAN, "the data's own, the best there is": "data_log_likelihood"}
+        names = {"of a Gaussian": GAUSSIAN, "the data's own, the best there is": OWN}
         beside = [
             f"{said}: {written(as_float(result[of]), 4)}" for said, of in names.items() if is_number(result.get(of))
         ]

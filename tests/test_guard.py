@@ -170,6 +170,28 @@ def test_the_largest_parameter_is_found_seed_by_seed():
     assert sizes[0] < 1
 
 
+def test_every_number_of_a_state_is_looked_at():
+    """One that is not finite, in any leaf, makes its own seed's size infinite; a large one counts if it is trained."""
+    state = parts()[1]._replace(extras={"c": jnp.ones((2, 3))}, carry=jnp.ones((2, 4)))
+    leaves, structure = jax.tree.flatten(state)
+    trained = len(jax.tree.leaves((state.model, state.posterior, state.extras)))
+    looked_at = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.inexact) and leaf.size]
+    assert trained < len(looked_at)
+
+    def sizes(i, value):
+        changed = leaves[i].reshape(2, -1).at[1, -1].set(value).reshape(leaves[i].shape)
+        return largest_parameter(structure.unflatten([*leaves[:i], changed, *leaves[i + 1 :]]), many=True)
+
+    usual = largest_parameter(state, many=True)
+    assert usual.max() < 7
+    for i in looked_at:
+        for value in (jnp.nan, -jnp.inf):
+            np.testing.assert_array_equal(sizes(i, value), [usual[0], np.inf])
+        np.testing.assert_array_equal(sizes(i, -7.0), [usual[0], 7.0 if i < trained else usual[1]])
+    alone = jax.tree.map(lambda x: x[1], state)
+    assert largest_parameter(alone, many=False) == usual[1:]
+
+
 @pytest.mark.parametrize("change", [{"explosion": 0.5}, {"retries": -1}, {"lower": 0.0}, {"lower": 2.0}])
 def test_a_guard_checks_itself(change):
     with pytest.raises(ValueError, match="^guard: expected"):

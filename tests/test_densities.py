@@ -1,16 +1,21 @@
 """log p̃(v), scores, log Z and likelihoods against enumeration, quadrature and closed forms."""
 
+import itertools
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 import vages
 from errors import refused
 from test_sampling import KEY, BinaryRBM, curved, mixed, mixture, quadrature
 from vages import EnergyModel, ExactPosterior, GaussianPosterior, LogPartition, Real, SamplingWarning
 from vages.distributions import Gaussian
+from vages.evaluation import gaussian_log_density
 from vages.posteriors import Posterior, posterior_means
 
 RNG = np.random.default_rng(0)
@@ -378,3 +383,23 @@ def test_bad_input(as_users_have_it):
     assert LogPartition.known(1.5).gap == 0
     (fifty,) = np.asarray([50])  # NumPy's whole numbers will do
     assert np.isfinite(vages.log_likelihood(KEY, deep, q, v, samples=fifty, log_z=LogPartition.known(0.0)).mean)
+
+
+def test_log_density_of_a_gaussian_of_noisy_data():
+    """Of fitted moments, by SciPy. A mean over noise is that over the corners ±σ, exactly, as the log is quadratic."""
+    train, v, sigma = RNG.normal(size=(50, 1, 3)) + 2, RNG.normal(size=(4, 1, 3)), 0.5
+    flat = train.reshape(50, 3)
+    covariance: Any = np.cov(flat.T) + sigma**2 * np.eye(3)
+    normal = multivariate_normal(flat.mean(axis=0), covariance)
+    plain, noisy = (gaussian_log_density(train, v, sigma, noisy=noisy) for noisy in (False, True))
+    assert plain is not None
+    assert noisy is not None
+    np.testing.assert_allclose(plain, normal.logpdf(v.reshape(4, 3)), rtol=1e-12)
+    corners = sigma * np.asarray(list(itertools.product((-1, 1), repeat=3)))
+    mean = np.mean([normal.logpdf(v.reshape(4, 3) + corner) for corner in corners], axis=0)
+    np.testing.assert_allclose(noisy, mean, rtol=1e-12)
+    assert gaussian_log_density(train[:1], v, sigma) is None  # one example has no covariance
+    assert gaussian_log_density(train[:2], v, sigma) is not None
+    thin = lambda ratio: gaussian_log_density(np.asarray([[1.0, ratio], [1.0, -ratio], [-1.0, 0.0]]), np.zeros((1, 2)))
+    assert thin(1e-4) is None
+    assert thin(1e-2) is not None

@@ -223,6 +223,14 @@ def test_data_that_float32_cannot_hold_are_told():
     assert scale_problem(conditional, 1e-3 * rows) is None  # all are narrow: the level is the user's own
     assert scale_problem(conditional, narrow * [1, 0]) is None  # a constant
     assert scale_problem(conditional, np.repeat(narrow, 11, axis=1)) is None  # as pixels at an edge
+    exact = (rows / rows.astype(np.float64).std(axis=0)).astype(np.float64)  # standard deviations of 1
+    told = lambda *widths: scale_problem(vages.DSM(0.3), exact * widths)
+    assert "0.0999 in column 1" in (told(1, 0.0999) or "")  # a third of the noise
+    assert told(1, 0.1001) is None
+    assert told(0.31, 0.09) is not None
+    assert told(0.29, 0.09) is None
+    assert scale_problem(conditional, np.where(rows > 2, np.inf, narrow)) is None  # which others refuse
+    assert "column 19" in (scale_problem(conditional, np.tile(rows, 10) * np.where(np.arange(20) < 19, 1, 1e-3)) or "")
     assert scale_problem(vages.KSD(1.0), 1e3 + rows) is None
     told = scale_problem(vages.DSM(0.01), 1e3 + rows)
     assert told is not None

@@ -620,14 +620,16 @@ def test_diagnostics_are_those_of_blackjax():
     x[0, :, 6] = 0.3
     x = (x - x[:1, :1]).astype(np.float32)  # as it is looked at: float32's round-off makes no other ties
     worst, ess = diagnose({"v": jnp.asarray(x)[None]})
+    alone, _ = diagnose({"v": jnp.asarray(x)[None, 1:2]})
     low, high = np.quantile(x, [0.05, 0.95], axis=(0, 1))
     halves = np.concatenate([x[:, :50], x[:, 50:]])
     tails = np.stack([halves <= low, halves >= high]).astype(np.float32)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        theirs, bulk, of_tails = jax.jit(lambda x, y: (rhat(x), ess_bulk(x), jax.vmap(effective_sample_size)(y)))(
-            x, tails
-        )
+        theirs, bulk, of_tails, of_halves = jax.jit(
+            lambda x, y, z: (rhat(x), ess_bulk(x), jax.vmap(effective_sample_size)(y), rhat(z))
+        )(x, tails, halves[1::8])
     np.testing.assert_allclose(worst["v"][0], theirs, rtol=1e-5)
+    np.testing.assert_allclose(alone["v"][0], of_halves, rtol=1e-5)
     np.testing.assert_allclose(ess["v"][0], np.minimum(bulk, of_tails.min(axis=0)), rtol=1e-4)
 
 

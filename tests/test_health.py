@@ -1,5 +1,7 @@
 """What is said of a run's health: curves, samples and latents that are well or sick by construction; a run's page."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -92,6 +94,29 @@ def test_samples_beside_data():
         assert says in found.told
 
 
+def test_bounds_of_samples():
+    """Of values from −1 to 1: 1 % of them further out than their range; a spread of 0.05, a half and twice as much."""
+    data = RNG.uniform(-1, 1, size=(1000, 1, 5))
+    data.flat[:2] = -1, 1
+    far = lambda count, value: np.where(np.arange(5000).reshape(data.shape) < count, value, data)
+    assert look_at_samples(far(500, 2.9), data) == look_at_samples(far(500, -2.9), data) == []
+    for within, beyond, says in (
+        (far(50, 3.1), far(51, 3.1), "outside the data: 1 %"),
+        (far(50, -3.1), far(51, -3.1), "outside the data: 1 %"),
+        (0.51 * data, 0.49 * data, "narrower"),
+        (1.99 * data, 2.01 * data, "wider"),
+    ):
+        assert look_at_samples(within, data) == []
+        assert says in look_at_samples(beyond, data)[0].told
+    narrow = [look_at_samples(scale * data, data)[0].told for scale in (0.051, 0.049)]
+    assert ["duplicates" in narrow[0], "narrower" in narrow[0], "constant" in narrow[1]] == [False, True, True]
+    pairs = lambda apart: np.concatenate([data[:500], data[:500] + apart])[np.arange(1000).reshape(2, 500).T.ravel()]
+    distances = np.linalg.norm(data[:500, None, 0] - data[None, :500, 0], axis=-1) + 9 * np.eye(500)
+    usual = np.median(distances.min(axis=1)) / math.sqrt(5)
+    assert look_at_samples(pairs(0.052 * usual), data) == []
+    assert "duplicates" in look_at_samples(pairs(0.048 * usual), data)[0].told
+
+
 def test_averages_and_energies_far_out():
     parameters = [RNG.normal(size=(3, 4)), RNG.normal(size=5)]
     assert look_at_averages([1.4 * x for x in parameters], parameters) == []
@@ -158,8 +183,37 @@ def test_samples_of_a_table_are_held_against_each_column_and_direction():
     assert "in one direction they are" in told(other, one)[0]
     assert told(RNG.normal(size=(1000, 2)) @ mixing, one) == []
     assert told(other[:50], one) == []  # too few to tell
-    constant = np.concatenate([one, np.full((1000, 1), 4.0)], axis=1)
+    assert "in one direction" in told(other[:100], one)[0]
+    constant = np.concatenate([np.full((1000, 1), 4.0), one], axis=1)
     assert told(constant + 1e-3 * RNG.normal(size=constant.shape), constant) == []
+    assert "column 2 has" in told(constant * [1, 1, 0.2], constant)[0]
+    assert "mean of column 2 is 1.5" in told(np.add(constant, [0, 0, 1.5 * one[:, 1].std()]), constant)[0]
+    assert told(again(), noise=0.2) == []  # as a model has it that adds none
+
+
+def test_bounds_of_samples_of_a_table():
+    """Of rows with a covariance of 1 and a mean of 0, exactly: a mean is 1 off, variances differ by a factor of 10."""
+    rows = RNG.normal(size=(1000, 4))
+    rows -= rows.mean(axis=0)
+    rows = np.linalg.solve(np.linalg.cholesky(rows.T @ rows / 1000), rows.T).T
+    column, along = np.array([1.0, 0, 0, 0]), np.full((4, 4), 0.25)  # the direction in which all columns are the same
+    stretched = lambda by: rows @ (np.eye(4) + (math.sqrt(by) - 1) * along)
+    widened = lambda by: rows * (1 + (math.sqrt(by) - 1) * column)
+    for within, beyond, says in (
+        (rows + 0.99 * column, rows + 1.01 * column, "mean of column 0 is 1 "),
+        (widened(9.9), widened(10.1), "column 0 has a standard deviation of 3.18, not 1"),
+        (widened(1 / 9.9), widened(1 / 10.1), "column 0 has a standard deviation of 0.315, not 1"),
+        (stretched(9.9), stretched(10.1), "in one direction they are 3.2 times as wide"),
+        (stretched(1 / 9.9), stretched(1 / 10.1), "in one direction they are 0.31 as wide"),
+    ):
+        assert look_at_samples(within, rows) == []
+        assert says in look_at_samples(beyond, rows)[0].told
+    long = np.tile(rows, 6)[:, :20]
+    changed = long * np.where(np.arange(20) == 5, 4.0, 1.0)
+    assert "column 5" in look_at_samples(changed, long)[0].told
+    assert look_at_samples(changed.reshape(-1, 4, 5), long.reshape(-1, 4, 5)) == []
+    wider = [np.concatenate([x, rows[:, :1]], axis=1) for x in (changed, long)]  # too many columns to look at each
+    assert look_at_samples(wider[0], wider[1]) == []
 
 
 def test_a_density_that_is_not_normalized_is_told():

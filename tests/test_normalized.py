@@ -39,7 +39,10 @@ from vages import (
     surrogate,
     vaes,
 )
+from vages.app.runs import likelihoods
+from vages.app.runs.assessment_rows import Row, Sizes
 from vages.app.settings import PointSettings
+from vages.evaluation import Density, FlowLikelihood, LevelNormalizer, Likelihood, LogPartition, gaussian_log_density
 from vages.evaluation.bits import _found_again
 from vages.models import Coupling
 from vages.nets.readout import Readout
@@ -483,3 +486,39 @@ def test_log_z_says_how_good_q_is(float64):
     assert np.isinf(few.error)
     with refused("v", 1):
         level_normalizers(jax.random.key(0), model, good, examples[:1], **how)
+
+
+def test_rows_of_a_normalized_likelihood(monkeypatch):
+    """Each from its own source: one pass, the ODE, their difference, log Z of the lowest level and of the others."""
+    model, v = gaussian(1.0, 1.0), normal(0, 3, 3)
+    one, ode = np.asarray([0.0, 1.0, 2.0]), np.asarray([0.5, 0.0, 4.0])  # rank correlation ½
+    density = Density(jnp.asarray(one, jnp.float32), jnp.zeros(3), jnp.full(3, jnp.inf), True, True)
+    found = Likelihood(1.0, 1.0, 0.1, True, density, LogPartition.known(0.0))
+    levels = [LevelNormalizer(model.sigma_min, 0.3, 0.01, np.inf), LevelNormalizer(9.0, -2.0, 0.01, 20.0)]
+    for name, result in (
+        ("log_likelihood", found),
+        ("flow_likelihood", FlowLikelihood(ode, np.zeros(3))),
+        ("level_normalizers", levels),
+    ):
+        monkeypatch.setattr(likelihoods, name, lambda *_, result=result, **__: result)
+    inside = InContext(model, {"sigma": model.sigma_min})
+    rows = likelihoods.likelihood_rows(jax.random.key(0), inside, ExactPosterior(), v, Sizes(), log_volume=0.75)
+    names = ["log-likelihood", "log-likelihood by the ODE", "one pass less ODE, nats", "log Z at noise of 0.0056"]
+    assert [row.name for row in rows] == [*names, "log Z at noise of 9"]
+    assert [row.value for row in rows] == pytest.approx([1.0, 1.5, -0.5, 0.3, -2.0])
+    assert rows[0].means.endswith("; too high by 0.3, log Z of this level")
+    assert rows[1].means.endswith("in one pass 0.25")  # in the data's units
+    assert rows[2].means.endswith("rank correlation 0.500")
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 1, 3)])
+def test_a_gaussian_beside_a_normalized_likelihood_has_its_noise(shape, monkeypatch):
+    """That of the lowest level, whatever the noise of other rows; on images it lies on the test examples, too."""
+    model = gaussian(1.0, 1.0)
+    monkeypatch.setattr(likelihoods, "normalized_model", lambda _: model)
+    domain = EnergyModel(lambda p, v, h: jnp.sum(v**2), jnp.zeros(1), v=Real(*shape))
+    train, v = 0.01 * normal(0, 50, *shape), 0.01 * normal(1, 9, *shape)
+    (row,) = likelihoods.gaussian_rows(domain, train, v, 0.7, [Row("log-likelihood", 0.0, None, "")])
+    logs = gaussian_log_density(train, v, model.sigma_min, noisy=len(shape) == 3)
+    assert logs is not None
+    assert row.value == pytest.approx(logs.mean(), rel=1e-5)

@@ -14,7 +14,7 @@ import pytest
 import vages
 from errors import refused
 from vages import MCMC, Annealed, Binary, Categorical, EnergyModel, Gibbs, Held, Real, SamplingWarning, Schedule
-from vages.samplers import mcmc
+from vages.samplers import diagnostics, mcmc
 from vages.samplers import target as targets
 from vages.samplers.chains import Job
 from vages.samplers.sample import _spread
@@ -611,7 +611,7 @@ def test_diagnostics_are_those_of_blackjax():
     """To float32's round-off, of draws that are correlated, repeated, drifting or on a lattice; one chain is still."""
     from blackjax.diagnostics import effective_sample_size, ess_bulk, rhat
 
-    x = RNG.normal(size=(8, 100, 7))
+    x = RNG.normal(size=(8, 100, 12))  # the last are independent
     for i in range(1, 100):
         x[:, i, 1:3] += np.asarray([0.9, -0.6]) * x[:, i - 1, 1:3]
     x[:, :, 3] = np.repeat(x[:, ::4, 3], 4, axis=1)
@@ -635,8 +635,32 @@ def test_diagnostics_are_those_of_blackjax():
 
 def test_chains_that_stand_still_apart_have_no_finite_rhat():
     places = np.broadcast_to(RNG.normal(size=(1, 4, 1, 2)), (1, 4, 100, 2))
-    rhat, _ = diagnose({"v": jnp.asarray(places, jnp.float32)})
+    rhat, ess = diagnose({"v": jnp.asarray(places, jnp.float32)})
     assert np.isinf(rhat["v"]).all()
+    assert (ess["v"] == 1).all()
+
+
+def test_rhat_where_ranks_tell_nothing():
+    """As many zeros as ones: about the median all draws are the same, and R̂ is that of the halves."""
+    x = np.repeat([[1, 1, 0, 1], [0, 0, 1, 0]], 25, axis=0).T.reshape(4, 50)  # chains, draws
+    x = np.stack([RNG.permutation(row) for row in np.concatenate([x, 1 - x], axis=1)])
+    halves = x.reshape(8, 50)
+    between, within = 50 * halves.mean(axis=1).var(ddof=1), halves.var(axis=1, ddof=1).mean()
+    rhat, _ = diagnose({"v": jnp.asarray(x, jnp.float32)[None, :, :, None]})
+    assert float(rhat["v"][0, 0]) == pytest.approx(np.sqrt((between / within + 49) / 50), rel=1e-5)
+
+
+def test_diagnostics_in_blocks_are_those_of_one(monkeypatch):
+    x = RNG.normal(size=(5, 2, 40))
+    expected = diagnostics.rhat_and_ess(x)
+    monkeypatch.setattr(diagnostics, "_BLOCK", 2 * x[0].size)
+    np.testing.assert_array_equal(diagnostics.rhat_and_ess(x), expected)
+
+
+def test_draws_that_alternate_count_for_a_bounded_number():
+    """N log₁₀ N, as in Stan: their mean is known at once, and autocorrelations of −1 would make it infinite."""
+    x = np.broadcast_to(np.where(np.arange(50) % 2, 1.0, -1.0), (1, 4, 50))
+    np.testing.assert_allclose(diagnostics._ess(x), 200 * np.log10(200))
 
 
 def test_one_chain_that_drifts_is_told():

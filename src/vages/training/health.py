@@ -118,7 +118,7 @@ def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -
     A short row is looked at column by column, and in every direction; `noise` is what a model of it adds to each.
     """
     warn = lambda told: [Finding("samples", "warning", told)]
-    rows = data.ndim == 2 and data.shape[1] <= _COLUMNS
+    table = data.ndim == 2 and data.shape[1] <= _COLUMNS
     samples, data = (np.asarray(x, np.float64).reshape(len(x), -1) for x in (samples, data))
     finite = np.isfinite(samples).all(axis=1)
     if not finite.all():
@@ -138,7 +138,7 @@ def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -
     if not 0.5 * theirs < own < 2 * theirs:
         how = "narrower" if own < theirs else "wider"
         return warn(f"samples are {how} than the data: a standard deviation of {own:.3g}, not {theirs:.3g}")
-    return warn(f"samples are unlike the data: {told}") if rows and (told := _unlike(samples, data, noise)) else []
+    return warn(f"samples are unlike the data: {told}") if table and (told := _unlike(samples, data, noise)) else []
 
 
 def _unlike(samples: np.ndarray, data: np.ndarray, noise: float) -> str | None:
@@ -152,18 +152,18 @@ def _unlike(samples: np.ndarray, data: np.ndarray, noise: float) -> str | None:
     wide = data.std(axis=0)
     known = wide > 0  # the others are constant, and have no scale
     samples, data, wide = samples[:, known], data[:, known], wide[known]
-    means, widths = samples.mean(axis=0) - data.mean(axis=0), samples.std(axis=0)
-    names = np.flatnonzero(known)
-    far, broad, thin = np.abs(means) / np.hypot(wide, noise), widths / np.hypot(wide, noise), widths / wide
-    if max(broad.max(), 1 / max(thin.min(), 1e-30)) > math.sqrt(10):
-        worst = int(np.argmax(np.maximum(broad, 1 / np.maximum(thin, 1e-30))))
+    names, noisy, widths = np.flatnonzero(known), np.hypot(wide, noise), samples.std(axis=0)
+    far = np.abs(samples.mean(axis=0) - data.mean(axis=0)) / noisy
+    times = np.maximum(widths / noisy, wide / np.maximum(widths, 1e-30 * wide))  # wider or narrower
+    if times.max() > math.sqrt(10):
+        worst = times.argmax()
         return f"column {names[worst]} has a standard deviation of {widths[worst]:.3g}, not {wide[worst]:.3g}"
     if far.max() > 1:
         return f"the mean of column {names[far.argmax()]} is {far.max():.2g} standard deviations off"
     own, theirs = (np.cov(x / wide, rowvar=False).reshape(len(wide), -1) for x in (samples, data))
-    floor = theirs + np.diag((noise / wide) ** 2) + 1e-6 * np.eye(len(wide))
-    broadest = scipy.linalg.eigvalsh(own, floor)[-1]
-    narrowest = scipy.linalg.eigvalsh(own + 1e-6 * np.eye(len(wide)), theirs + 1e-6 * np.eye(len(wide)))[0]
+    least = 1e-6 * np.eye(len(wide))  # a variance where columns depend on each other exactly
+    broadest = scipy.linalg.eigvalsh(own, theirs + np.diag((noise / wide) ** 2) + least)[-1]
+    narrowest = scipy.linalg.eigvalsh(own + least, theirs + least)[0]
     if broadest > 10 or narrowest < 0.1:
         times = f"{math.sqrt(broadest):.2g} times as wide" if broadest > 10 else f"{math.sqrt(narrowest):.2g} as wide"
         return f"in one direction they are {times}, as the columns depend on each other in another way"
@@ -231,7 +231,7 @@ def look_at_mass(log_z: float) -> list[Finding]:
         return []
     off = f"log-likelihoods are {abs(log_z):.2g} nats too {'high' if log_z > 0 else 'low'}"
     told = f"the density integrates to {math.exp(log_z):.3g}, not to 1: {off}; train for longer"
-    return [Finding("samples", "warning" if abs(log_z) > _WRONG_LOG_Z else "notice", told)]
+    return [Finding("samples", "notice" if abs(log_z) <= _WRONG_LOG_Z else "warning", told)]
 
 
 def look_at_history(

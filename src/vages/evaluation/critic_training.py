@@ -46,15 +46,15 @@ class CriticTraining:
         for name, least in (("steps", 1), ("batch", 1), ("checks", 1), ("posterior_steps", 0)):
             check_count(name, getattr(self, name), least, "give more")
         if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate: expected a positive number, got {self.learning_rate}")
+            raise ValueError(f"learning_rate: expected a positive number, got {self.learning_rate}; give 1e-3, say")
         if self.scores not in ("fresh", "once"):
-            raise ValueError(f"scores: expected fresh or once, got {self.scores!r}")
+            raise ValueError(f"scores: expected fresh or once, got {self.scores!r}; choose one")
         if self.scores == "once" and self.posterior_steps:
             raise ValueError(
                 f"posterior_steps: expected 0 with scores that are computed once, got {self.posterior_steps}; give 0"
             )
         if self.hutchinson not in ("rademacher", "gaussian"):
-            raise ValueError(f"hutchinson: expected rademacher or gaussian, got {self.hutchinson!r}")
+            raise ValueError(f"hutchinson: expected rademacher or gaussian, got {self.hutchinson!r}; choose one")
 
 
 class CriticState(NamedTuple):

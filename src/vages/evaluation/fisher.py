@@ -127,12 +127,12 @@ def train_critic(
     check_examples("train", train, max(LEAST, how.batch))
     check_part("validation", validation, train)
     check_score(own, train)
-    for_critic, for_order, for_noise, for_validation = jax.random.split(key, 4)
+    for_critic, for_order, for_noise, for_validation, for_scores = jax.random.split(key, 5)
     critic = MLPCritic(for_critic, train.shape[1:]) if critic is None else critic
     _check_critic(critic, own, train)
     state = best = start_critic(critic, own, how)
     batches = Batches(len(train), how.batch, int(jax.random.bits(for_order)))
-    known = None if how.scores == "fresh" else score_batch(jax.random.fold_in(for_noise, 0), score, train)
+    known = None if how.scores == "fresh" else score_batch(for_scores, score, train)
     best_step, highest, history = 0, -math.inf, []
     ends = np.unique(np.linspace(0, how.steps, min(how.checks, how.steps) + 1).astype(int))
     for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):

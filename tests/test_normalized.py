@@ -442,6 +442,11 @@ def test_what_a_model_does_not_know_is_no_number_inside_jit():
     good = np.asarray([0, 3, 4])
     outside = log_density(None, model, None, v[good], context={"sigma": sigma[good], "label": label[good]}).value
     np.testing.assert_allclose(value[good], outside, rtol=1e-6)
+    inside = InContext(model, {"sigma": 1.0})
+    found = jax.jit(lambda label: log_density(None, inside, None, v, context={"label": label}).value)(label)
+    np.testing.assert_array_equal(np.isnan(found), [False, False, True, False, False])
+    plain = NoiseConditionalEBLVM.vectors(jax.random.key(0), 2, sigma_data=1.0, width=4, depth=1, embedding=4)
+    assert plain.knows({"sigma": jnp.asarray([0.0, 1e-6, jnp.nan, jnp.inf])}).tolist() == [False, True, False, False]
 
 
 def test_bits_in_one_pass_take_labels_and_refuse_options_of_the_ode():

@@ -17,7 +17,7 @@ from vages.checks import (
     shapes_of_one,
 )
 from vages.domains import Empty
-from vages.models import EBLVM, NoiseConditionalEBLVM, TractableEBLVM, log_marginal
+from vages.models import EBLVM, InContext, NoiseConditionalEBLVM, TractableEBLVM, log_marginal
 from vages.posteriors import Posterior, check_contract
 
 _NUMBERS = 2**22  # of h that are in memory together
@@ -103,7 +103,7 @@ def log_density(
 def _where_known(model: EBLVM, context: Any, x: Float[Array, "rows"]) -> Float[Array, "rows"]:
     """NaN, in value and gradient, where a traced context is one that the model would have refused."""
     traced = context is not None and any(isinstance(one, Tracer) for one in context.values())
-    if not traced or not isinstance(model, NoiseConditionalEBLVM):
+    if not traced or not isinstance(model, NoiseConditionalEBLVM | InContext):
         return x
     return x * jnp.where(model.knows(context), 1, jnp.nan).astype(x.dtype)
 

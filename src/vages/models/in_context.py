@@ -3,7 +3,7 @@
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from vages.checks import check_kind, check_own_context
 from vages.domains import Domain
@@ -42,6 +42,10 @@ class InContext(EBLVM):
         """Raise where the model refuses what is known beside its own context."""
         if context is not None:
             check_own_context(self.model, context)
+
+    def knows(self, context: Any) -> Bool[Array, "*rows"]:
+        """Where the model knows what is beside its own context; true where it does not say."""
+        return self.model.knows(context) if hasattr(self.model, "knows") else jnp.asarray(True)  # pyright: ignore[reportAttributeAccessIssue]
 
     def features(self, v: Array, context: Any = None) -> Any:
         return self.model.features(v, self.context | ({} if context is None else context))

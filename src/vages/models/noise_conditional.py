@@ -360,7 +360,8 @@ class NoiseConditionalEBLVM(EBLVM):
         rows = {name: jnp.asarray(x).reshape(-1) for name, x in context.items()}
         known = jnp.asarray(True)
         if "sigma" in rows:
-            known &= (rows["sigma"] >= self.least_sigma) & jnp.isfinite(rows["sigma"])
+            sigma = rows["sigma"]
+            known &= (sigma > 0) & (sigma >= self.least_sigma) & jnp.isfinite(sigma)
         if "label" in rows:
             known &= (rows["label"] >= -1) & (rows["label"] < self.network.classes)
         return known

@@ -44,7 +44,7 @@ def test_the_run_says_its_likelihood_beside_the_data_s_own_and_a_grbm_s(run):
 
 
 def test_an_evaluation_checks_the_normalization(run, monkeypatch):
-    monkeypatch.setattr(likelihoods, "_PASSES", 16)
+    monkeypatch.setattr(likelihoods, "_SAMPLES", 16)
     monkeypatch.setattr(normalization, "_SIDE", 30)
     subject = subject_of(load_run(run), None)
     v = jnp.asarray(subject.splits.test[:12])

@@ -30,7 +30,7 @@ from vages.evaluation.estimate import Estimate
 from vages.evaluation.flow_likelihood import flow_likelihood
 from vages.models import EBLVM
 from vages.posteriors import Posterior
-from vages.samplers.checks import as_rows, check_call, check_untraced, spread
+from vages.samplers.checks import as_rows, broadcast_context, check_call, check_untraced
 from vages.samplers.flow import check_level
 
 _REACH = 16  # standard deviations that the sum over the grid goes
@@ -93,7 +93,7 @@ def bits_per_dim(
         if "sigma" in known:
             raise ValueError("context: expected no level, as sigma_min is it, got 'sigma'; leave it out")
         check_own_context(model, known)
-        value = _one_pass(for_density, model, posterior, v, spread(known, len(v)), sigma, samples, batch)
+        value = _one_pass(for_density, model, posterior, v, broadcast_context(known, len(v)), sigma, samples, batch)
     else:
         how = {"sigma_min": sigma, "samples": samples, "batch": batch, "context": context} | options
         value = flow_likelihood(for_density, model, posterior, v, **how).value

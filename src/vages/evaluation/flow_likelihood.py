@@ -25,7 +25,7 @@ from vages.evaluation.estimate import Estimate
 from vages.models import EBLVM
 from vages.posteriors import Posterior
 from vages.samplers import SamplingWarning
-from vages.samplers.checks import as_rows, check_call, check_untraced, spread
+from vages.samplers.checks import as_rows, broadcast_context, check_call, check_untraced
 from vages.samplers.flow import Flow, check_flow, noise_levels
 from vages.samplers.langevin import chain_dtype
 
@@ -106,7 +106,7 @@ def flow_likelihood(
     if probes is None and math.prod(model.v.shape) > _FEW:
         probes = 1
     dtype = chain_dtype(model)
-    given = jnp.asarray(v, dtype), spread(context, len(v))
+    given = jnp.asarray(v, dtype), broadcast_context(context, len(v))
     count, found = min(batch, len(v)), []
     for i, first in enumerate(range(0, len(v), count)):
         some = np.minimum(np.arange(first, first + count), len(v) - 1)  # equal blocks: one program for all

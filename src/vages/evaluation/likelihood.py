@@ -16,7 +16,7 @@ from vages.evaluation.partition import LogPartition, log_partition
 from vages.models import EBLVM
 from vages.posteriors import Posterior
 from vages.samplers import SamplingWarning
-from vages.samplers.checks import as_rows, check_call, check_untraced, spread
+from vages.samplers.checks import as_rows, broadcast_context, check_call, check_untraced
 
 LEAST_ESS = 10  # of the importance weights, on median, below which a warning is given
 
@@ -88,7 +88,7 @@ def log_likelihood(
     if log_z is None:
         log_z = log_partition(for_z, model, context=context, chains=chains, temperatures=temperatures)
     check_kind("log_z", log_z, LogPartition, "what log_partition gives", "write LogPartition.known(1.5) for a number")
-    how = {"samples": int(samples), "context": spread(context, len(v))}
+    how = {"samples": int(samples), "context": broadcast_context(context, len(v))}
     density = _log_density(for_density, model, posterior, v, **how)
     if not density.exact and not _median(density.ess) >= LEAST_ESS:
         warnings.warn(

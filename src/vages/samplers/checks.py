@@ -42,7 +42,7 @@ def as_rows(context: Any) -> Any:
     return {name: jnp.asarray(x)[None] if number(x) else x for name, x in context.items()}
 
 
-def spread(context: Any, n: int) -> Any:
+def broadcast_context(context: Any, n: int) -> Any:
     """A context of one row, or of n, with a row for each of n examples."""
     one = isinstance(context, dict) and {np.shape(x)[:1] for x in context.values()} <= {(1,)}
     if context:

@@ -10,8 +10,6 @@ from vages.models.noise_conditional import NORMALIZED
 MOST = 1e-3  # of rounding, as a share of the noise; at ten times as much, gradients are off by per cents
 _ROWS = 1000  # examples that are looked at
 _COLUMNS = 20  # of a table that are looked at one by one; of more, some may be nearly constant, as pixels are
-
-
 _REMEDY = "standardize the data (--standardize, or Training(standardize=True))"
 
 

@@ -154,7 +154,7 @@ def _check_kind(words: list[str], first: Any, how: type[How]) -> None:
 def _another_kind(name: str, kind: str) -> str:
     """What is said of a setting that a recipe does not have."""
     if name == "normalized" and kind == PointSettings.kind:
-        return f"expected nothing for {kind}, which is always normalized, got it; leave it out"
+        return f"expected no such setting, as {kind} is always normalized, got one; leave it out"
     return f"expected a setting of {kind}, got one of another kind of model; leave it out or choose another preset"
 
 

@@ -49,7 +49,7 @@ class Speed:
         return float(iterations / seconds)
 
 
-def _told(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     """A time to wait, in the unit that suits it."""
     minutes = seconds / 60
     return f"{seconds:.0f} s" if minutes < 5 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
@@ -101,7 +101,7 @@ class ProgressBar:
         self._speed.add(record)
         step, speed = record["step"], self._speed.rate
         rate = "" if speed is None else f"{speed:.{0 if speed >= 10 else 2}f} it/s"
-        left = "time left not known yet" if speed is None else f"about {_told((self._steps - step) / speed)} left"
+        left = "time left not known yet" if speed is None else f"about {_duration((self._steps - step) / speed)} left"
         left = left if step < self._steps else ""
         for name, value in record.items():
             if name == "loss" or name.endswith("log_likelihood"):

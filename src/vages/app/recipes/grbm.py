@@ -138,8 +138,8 @@ def load_rows(settings: GRBMSettings | PointSettings) -> Examples:
             f"data: expected one of {names}, or a .npy, .npz or .csv file, got {settings.data!r}; choose one, or "
             "name a folder of images that exists"
         )
-    exact = np.float64 if settings.standardize else np.float32  # numbers are rounded where they are standardized
-    splits = load_splits(Path(settings.data), settings.seed, dtype=exact)
+    dtype = np.float64 if settings.standardize else np.float32  # numbers are rounded where they are standardized
+    splits = load_splits(Path(settings.data), settings.seed, dtype=dtype)
     rows = Splits(*(part.reshape(len(part), -1) for part in splits))
     return Examples(rows, image=_image_shape(splits.train))
 

@@ -62,7 +62,7 @@ from vages.samplers.gibbs import can_gibbs
 from vages.samplers.program import Progress
 from vages.terminal import printable
 
-_PASSES = 50  # of a critic over its examples at most, after which it learns them by heart
+_EPOCHS = 50  # of a critic at most, after which it learns its examples by heart
 _CHAINS, _DRAWS = 16, 250  # of the model, whose mixing is told and from which log Z starts
 LOSS = "the Fisher divergence up to a constant of the data"
 
@@ -271,7 +271,7 @@ def _fisher(
     held = max(10, len(train) // 10)
     batch = min(100, len(train) - held)
     how = CriticTraining(
-        steps=min(sizes.critic_steps, max(1, _PASSES * (len(train) - held) // batch)),
+        steps=min(sizes.critic_steps, max(1, _EPOCHS * (len(train) - held) // batch)),
         batch=batch,
         learning_rate=1e-3,
         posterior_steps=0,

@@ -28,7 +28,7 @@ from vages.samplers import Samples, SamplingWarning
 from vages.samplers.samples import WORST_RHAT
 from vages.training.health import NOTICED_LOG_Z
 
-_PASSES = 256  # samples of q for each log p(v)
+_SAMPLES = 256  # samples of q for each log p(v)
 _SHORT = 16  # dimensions of v up to which chains for log Z are cheap whatever the energy is
 _ODE = 100  # examples whose likelihood is computed by the ODE as well
 _ROUGH = 1.0  # nats of error of a gap, above which it says nothing
@@ -62,7 +62,7 @@ def likelihood_rows(
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", SamplingWarning)
         log_z = log_partition(for_z, model, chains=chains, temperatures=temperatures, drawn=drawn)
-        found = log_likelihood(key, model, posterior, v, samples=_PASSES, log_z=log_z)
+        found = log_likelihood(key, model, posterior, v, samples=_SAMPLES, log_z=log_z)
     means = f"the mean of log p(v) of {len(v):,} examples without noise: higher is better, between models of one data"
     if found.exact:
         return [Row("log-likelihood", found.mean, found.error, f"{means}; log Z is exact")]
@@ -144,7 +144,7 @@ def _normalized_rows(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)  # the rows say it
         stage("likelihood in one pass")
-        found = log_likelihood(keys[0], model, posterior, v, samples=_PASSES)
+        found = log_likelihood(keys[0], model, posterior, v, samples=_SAMPLES)
         stage("likelihood by the ODE")
         flow = flow_likelihood(keys[1], model, posterior, few, samples=4)
     quality = "" if found.density.exact else f"; effective share of q's samples {_share(found.density.ess):.2f}"
@@ -152,7 +152,7 @@ def _normalized_rows(
     rows = [Row("log-likelihood", found.mean, found.error, f"{means}{quality}")]
     if v is not clean:
         stage("bits per dimension")
-        how = {"width": 1 / 255, "noise": "gaussian", "one_pass": True, "samples": _PASSES}
+        how = {"width": 1 / 255, "noise": "gaussian", "one_pass": True, "samples": _SAMPLES}
         bits = bits_per_dim(keys[3], model, posterior, clean, **how)
         rows.append(estimate_row("bits per dimension", bits, "of grey levels of 1 / 255, in one pass: lower is better"))
     one_pass = np.asarray(found.density.value[: len(few)], np.float64)
@@ -171,20 +171,19 @@ def _normalized_rows(
 
 def _off(lowest: LevelNormalizer) -> str | None:
     """What to think of a likelihood at the lowest level, where the density does not integrate to 1."""
-    known = math.isinf(lowest.ess) or lowest.ess >= _FEW
-    if not known or not abs(lowest.value) > max(NOTICED_LOG_Z, 3 * lowest.error):
+    if not (lowest.ess >= _FEW and abs(lowest.value) > max(NOTICED_LOG_Z, 3 * lowest.error)):
         return None
     return f"too {'high' if lowest.value > 0 else 'low'} by {abs(lowest.value):.2g}, log Z of this level"
 
 
 def _level_row(level: LevelNormalizer) -> Row:
-    name, on_grid = f"log Z at noise of {level.sigma:.3g}", math.isinf(level.ess)
-    how = "on a grid" if on_grid else f"from draws with an effective number of {level.ess:.0f}"
+    name = f"log Z at noise of {level.sigma:.3g}"
+    how = "on a grid" if math.isinf(level.ess) else f"from draws with an effective number of {level.ess:.0f}"
     how += "" if level.share >= 0.5 else f", too low, as only {100 * level.share:.2g} % of q's samples count"
-    if math.isinf(level.error) or (not on_grid and level.ess < _FEW):
+    if math.isinf(level.error) or level.ess < _FEW:
         return Row(name, None, None, f"{how}, too few {'draws' if math.isfinite(level.error) else 'examples'} to tell")
     return Row(name, level.value, level.error or None, f"{how}: 0 where the model is normalized")
 
 
 def _share(ess: Array) -> float:
-    return float(np.median(np.asarray(ess))) / _PASSES
+    return float(np.median(np.asarray(ess))) / _SAMPLES

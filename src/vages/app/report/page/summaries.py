@@ -35,7 +35,7 @@ def run_status(events: list[Record], result: Record, rows: list[Record], *, live
     tone, told = _ENDS[last]
     if last == "finished":
         health = health_in_words(result)
-        return ", ".join((last, health)) if health else last, "bad" if health == "with warnings" else tone, told
+        return f"{last}, {health}" if health else last, "bad" if health == "with warnings" else tone, told
     problem = course[-1].get("problem") if course and last == "diverged" else None
     return last, tone, f"Training diverged: {str(problem)[:500]}." if problem else told
 

@@ -176,7 +176,7 @@ def test_samples_of_a_table_are_held_against_each_column_and_direction():
         assert told(again()) == []
     assert "column 1 has a standard deviation of" in told(again() * [1, 0.1] + [0, -2.7])[0]
     assert "column 1 has a standard deviation of" in told(np.add(again(), [0, 3]) * [1, 1000] - [0, 3])[0]
-    assert "mean of column 0 is 2.9" in told(np.add(again(), [2900, 0]))[0]
+    assert "mean of column 0 is 2.9" in told(np.add(data, [2.9 * data[:, 0].std(), 0]))[0]
     assert told(again() + RNG.normal(size=(1000, 2)) * 0.2, noise=0.2) == []  # as a model of noisy data has it
     mixing = np.linalg.cholesky([[1, 0.99], [0.99, 1]]).T
     one, other = (RNG.normal(size=(1000, 2)) @ mixing * [1, sign] for sign in (1, -1))
@@ -189,13 +189,14 @@ def test_samples_of_a_table_are_held_against_each_column_and_direction():
     assert "column 2 has" in told(constant * [1, 1, 0.2], constant)[0]
     assert "mean of column 2 is 1.5" in told(np.add(constant, [0, 0, 1.5 * one[:, 1].std()]), constant)[0]
     assert told(again(), noise=0.2) == []  # as a model has it that adds none
+    assert told(np.add(data, [0, 0.1]), noise=0.2) == []  # a mean that the noise hides
 
 
 def test_bounds_of_samples_of_a_table():
     """Of rows with a covariance of 1 and a mean of 0, exactly: a mean is 1 off, variances differ by a factor of 10."""
-    rows = RNG.normal(size=(1000, 4))
+    rows = RNG.normal(size=(1100, 4))
     rows -= rows.mean(axis=0)
-    rows = np.linalg.solve(np.linalg.cholesky(rows.T @ rows / 1000), rows.T).T
+    rows = np.linalg.solve(np.linalg.cholesky(rows.T @ rows / 1100), rows.T).T
     column, along = np.array([1.0, 0, 0, 0]), np.full((4, 4), 0.25)  # the direction in which all columns are the same
     stretched = lambda by: rows @ (np.eye(4) + (math.sqrt(by) - 1) * along)
     widened = lambda by: rows * (1 + (math.sqrt(by) - 1) * column)

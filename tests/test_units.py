@@ -222,6 +222,7 @@ def test_data_that_float32_cannot_hold_are_told():
     assert "column 1" in (scale_problem(conditional, narrow) or "")
     assert scale_problem(conditional, 1e-3 * rows) is None  # all are narrow: the level is the user's own
     assert scale_problem(conditional, narrow * [1, 0]) is None  # a constant
+    assert "column 1" in (scale_problem(conditional, np.insert(narrow, 2, 3.0, axis=1)) or "")  # and beside one
     assert scale_problem(conditional, np.repeat(narrow, 11, axis=1)) is None  # as pixels at an edge
     exact = (rows / rows.astype(np.float64).std(axis=0)).astype(np.float64)  # standard deviations of 1
     told = lambda *widths: scale_problem(vages.DSM(0.3), exact * widths)

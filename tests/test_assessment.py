@@ -347,7 +347,8 @@ def test_estimates_of_log_z_that_disagree_are_pointed_out():
     assert "temperatures" in told(1.0, 3.0, 0.1).means
     assert told(3.0, 1.0, 0.1).means.startswith("below 0")
     assert told(3.0, 1.0, 0.7).means.startswith("within its error")
-    for gap in (told(1.0, 51.0, 20.0), told(1.0, 6.0, math.inf), told(1.0, math.nan, math.nan)):
+    assert told(1.0, 6.0, 0.7).means.startswith("above its error")
+    for gap in (told(1.0, 6.0, 0.71), told(1.0, 51.0, 20.0), told(1.0, 6.0, math.inf), told(1.0, math.nan, math.nan)):
         assert gap.means.startswith("too rough to tell")
 
 
@@ -363,7 +364,9 @@ def test_a_normalized_likelihood_is_doubted_where_log_z_is_not_0():
     assert "only 0.4 % of q's samples count" in row.means
     assert row.standard_error is None
     few = [LevelNormalizer(0.1, 1.0, math.inf, math.inf), LevelNormalizer(0.1, 1.0, 0.1, 3.0)]
-    assert [likelihoods._level_row(level).value for level in few] == [None, None]
+    told = [likelihoods._level_row(level) for level in few]
+    assert [row.value for row in told] == [None, None]
+    assert ["too few examples" in told[0].means, "too few draws" in told[1].means] == [True, True]
 
 
 def test_chains_that_do_not_mix_say_which_rows_start_from_them():

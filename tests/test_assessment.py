@@ -1,8 +1,11 @@
 """The posterior's gap against closed forms and enumeration; everything that is said of a small run."""
 
+import contextlib
 import json
 import math
 import shutil
+import threading
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,9 +31,11 @@ from vages.app.runs.likelihoods import likelihood_rows
 from vages.app.settings import CHECKERBOARD, DIGITS
 from vages.data import Splits
 from vages.evaluation import (
+    Density,
     Estimate,
     FisherDivergence,
     LevelNormalizer,
+    Likelihood,
     LogEstimate,
     LogPartition,
     SteinTest,
@@ -39,7 +44,7 @@ from vages.evaluation import (
 )
 from vages.files import BadFile
 from vages.posteriors import Heads
-from vages.samplers import Samples
+from vages.samplers import Samples, SamplingWarning
 from vages.training import Checkpoints, RunFolder
 from vages.training.checkpoint import newest_checkpoint, write_checkpoint
 
@@ -229,6 +234,75 @@ def test_a_deep_run_is_assessed():
     gaps = ["posterior gap, Fisher", "KSD of h, samples of q", "KSD of h, corrected"]
     names = [*BOUNDS, *GAUSSIAN, "denoising score matching loss", *COMMON, *gaps, *MIXING]
     assert check(untrained(SMALL), names).noise == 0.2
+
+
+def test_parts_side_by_side_give_the_rows_of_one_after_the_other(monkeypatch):
+    run, stages, threads = untrained(SMALL), [], []
+    monkeypatch.setattr(assessment, "fisher_divergence", noted(assessment.fisher_divergence, threads))
+    side_by_side = assess(run, sizes=SIZES, stage=stages.append)
+    monkeypatch.setattr(assessment, "side_by_side", lambda here, there: (here(), there(lambda: None)))
+    in_order: list[str] = []
+    assert assess(run, sizes=SIZES, stage=in_order.append).rows == side_by_side.rows
+    assert in_order[:2] == ["chains of the model", "likelihood"]
+    assert [[name for name in order if name in in_order[:2]] for order in (stages, in_order)] == [in_order[:2]] * 2
+    assert [name for name in stages if name not in in_order[:2]] == in_order[2:]
+    assert threads[0] is not threading.main_thread()
+    assert threads[1] is threading.main_thread()
+
+
+def noted(function, threads):
+    """The same function, which says where it is called."""
+
+    def call(*args, **kwargs):
+        threads.append(threading.current_thread())
+        return function(*args, **kwargs)
+
+    return call
+
+
+def test_a_critic_ends_where_the_likelihood_fails(monkeypatch):
+    """By the progress of its training, whose errors it does not heed."""
+    began, told = threading.Event(), []
+
+    def likelihood_rows(*_):
+        assert began.wait(60)
+        raise KeyboardInterrupt
+
+    def fisher_divergence(*_, progress, **__):
+        began.set()
+        while len(told) < 6000:
+            with contextlib.suppress(Exception):
+                progress(len(told), 6000)
+            told.append(threading.Event().wait(0.01))
+        raise AssertionError("never told to end")
+
+    monkeypatch.setattr(assessment, "model_chains", lambda *_: None)
+    monkeypatch.setattr(assessment, "likelihood_rows", likelihood_rows)
+    monkeypatch.setattr(assessment, "fisher_divergence", fisher_divergence)
+    with pytest.raises(KeyboardInterrupt):
+        assess(untrained(SMALL), sizes=SIZES)
+    assert len(told) < 6000
+
+
+@pytest.mark.parametrize("kind", [SamplingWarning, UserWarning])
+def test_only_warnings_of_sampling_are_doubts(monkeypatch, kind):
+    """Warnings are caught for all threads: one of another kind says nothing of the chains, and is passed on."""
+    log_z = LogPartition(LogEstimate(1.0, 0.1, 0.7, 1.3), LogEstimate(1.1, 0.1, 0.8, 1.4), False)
+    density = Density(jnp.zeros(5), jnp.zeros(5), jnp.full(5, 100.0), False)
+
+    def log_likelihood(*_, **__):
+        warnings.warn("some part is not well", kind, stacklevel=1)
+        return Likelihood(-1.0, -1.1, 0.1, False, density, log_z)
+
+    monkeypatch.setattr(likelihoods, "log_partition", lambda *_, **__: log_z)
+    monkeypatch.setattr(likelihoods, "log_likelihood", log_likelihood)
+    model = GRBM.init(KEY, 2, 2)
+    with warnings.catch_warnings(record=True) as passed_on:
+        warnings.simplefilter("always")
+        rows = likelihood_rows(KEY, model, ExactPosterior(), normal(0, 5, 2), SIZES)
+    doubted = [row.means.endswith("; the chains for log Z have not mixed") for row in rows[:2]]
+    assert doubted == [kind is SamplingWarning] * 2
+    assert [each.category for each in passed_on] == [UserWarning] * (kind is UserWarning)
 
 
 def test_a_run_without_latents_is_assessed(monkeypatch):

@@ -215,7 +215,7 @@ def logistic(key: PRNGKeyArray, shape: tuple[int, ...], dtype) -> Array:
 
 
 def flat_noise(draw: Callable[..., Array], key: PRNGKeyArray, shape: tuple[int, ...], dtype) -> Array:
-    """`draw(key, shape, dtype)`, drawn as a vector: on a CPU the generator is slow along short last axes."""
+    """`draw(key, shape, dtype)`, drawn as a vector: on a CPU, short last axes are slow to draw, and to compile."""
     return draw(key, (math.prod(shape),), dtype).reshape(shape)
 
 

@@ -6,11 +6,14 @@ from importlib.metadata import version
 
 import jax
 
+from vages import __version__
+
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide a result."""
-    packages = ("vages", "jax", "jaxlib", "equinox", "optax", "numpy")
-    return {"python": platform.python_version(), **{package: version(package) for package in packages}}
+    packages = ("jax", "jaxlib", "equinox", "optax", "numpy")
+    others = {package: version(package) for package in packages}
+    return {"python": platform.python_version(), "vages": __version__, **others}
 
 
 def environment() -> dict[str, str | int]:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from vages.distributions import flat_noise
 from vages.domains import Binary, Domain, Empty, Product
 from vages.models import EBLVM, TractableEBLVM, log_joints, log_marginal
 from vages.samplers.langevin import chain_dtype
@@ -180,7 +181,7 @@ def states_of(domain: Domain, v: Any, h: Any) -> State:
 def scattered(key: PRNGKeyArray, domain: Domain, lead: tuple[int, ...], dtype: Any) -> Array:
     """Standard normal numbers, or states that are all as likely, with these axes before."""
     if domain.continuous:
-        return jax.random.normal(key, (*lead, *domain.shape), dtype)
+        return flat_noise(jax.random.normal, key, (*lead, *domain.shape), dtype)
     if isinstance(domain, Binary):
         return jax.random.bernoulli(key, 0.5, (*lead, *domain.shape)).astype(dtype)
     *rows, choices = domain.shape

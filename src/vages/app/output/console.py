@@ -1,6 +1,7 @@
 """Output of commands: results on standard output, as text or JSON; progress on standard error."""
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -80,25 +81,30 @@ def bar(size: bool = False, then: str | None = None) -> Iterator[Any]:
 class StageBar:
     """Shows named parts of the work on standard error, one after the other; it is called with how far a part is.
 
-    On a terminal, a bar with the name of the part and how long it has taken; elsewhere, a line for each part.
+    On a terminal, a bar with the name of the part and how long it has taken; elsewhere, a line for each part. Each
+    thread that has parts has a bar of its own.
     """
 
     def __init__(self, progress: Any):
-        self._progress, self._task, self._began = progress, None, time.monotonic()
+        self._progress, self._own, self._began = progress, threading.local(), time.monotonic()
 
     def stage(self, name: str) -> None:
         """Begin the next part."""
         if self._progress.disable:
             say_error(f"{time.monotonic() - self._began:6.1f} s  {printable(name)}")
             return
-        if self._task is not None:
-            self._progress.remove_task(self._task)
-        self._task = self._progress.add_task(_markup(name), total=None)
+        if (task := self._task) is not None:
+            self._progress.remove_task(task)
+        self._own.task = self._progress.add_task(_markup(name), total=None)
 
     def __call__(self, done: int, total: int | None) -> None:
         """How much of the part is done, and how much there is in all."""
-        if self._task is not None:
-            self._progress.update(self._task, completed=done, total=total)
+        if (task := self._task) is not None:
+            self._progress.update(task, completed=done, total=total)
+
+    @property
+    def _task(self) -> Any:
+        return getattr(self._own, "task", None)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ and its score matching loss are those at the examples as they are; a deep model 
 import math
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Key, PRNGKeyArray
 
 from vages.app.recipes.samples import check_seed
 from vages.app.recipes.units import Units
@@ -38,8 +39,10 @@ from vages.app.runs.dataset import told_of_data
 from vages.app.runs.kept import new_folder
 from vages.app.runs.likelihoods import gaussian_rows, has_cheap_moves, likelihood_rows
 from vages.app.runs.loaded import Run
+from vages.app.runs.side_by_side import side_by_side
 from vages.bounds import Bounds, check_number
 from vages.data import Splits
+from vages.distributions import flat_noise
 from vages.environment import environment
 from vages.evaluation import (
     CriticTraining,
@@ -125,10 +128,7 @@ def assess(
         check_noise(noise)
     began, sizes = time.perf_counter(), Sizes() if sizes is None else sizes
     subject = subject_of(run, noise)
-    if subject.model.v.size <= LONG:
-        stage("chains of the model")
-    drawn = model_chains(jax.random.key(seed), subject.model)
-    rows = assess_subject(jax.random.key(seed), subject, sizes, progress, stage, drawn)
+    rows, drawn = assess_subject(jax.random.key(seed), subject, sizes, progress, stage)
     flows = isinstance(run.model, NoiseConditionalEBLVM)
     rows += [] if drawn is None else mixing_rows(drawn, _CHAINS, _DRAWS, rows, flows=flows)
     trace = None if drawn is None else {name: np.asarray(x) for name, x in (drawn.trace or {}).items()}
@@ -161,27 +161,75 @@ def keep_assessment(run: Run, assessment: Assessment) -> Path:
 
 
 def assess_subject(
+    key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: Progress | None, stage: Stage = str
+) -> tuple[list[Row], Samples | None]:
+    """The rows of any model with its posterior and data, and the chains of the model that some depend on.
+
+    Rows of the density and rows of the score do not depend on each other, and are computed side by side; for long v,
+    whose memory may not suffice for both, one after the other.
+    """
+    keys, model = jax.random.split(key, 10), subject.model
+    noisy = lambda key, v: v + subject.noise * flat_noise(jax.random.normal, key, v.shape, v.dtype)
+    clean = held_out(keys[0], subject.splits, sizes.examples)
+    clean_train = some_rows(keys[3], subject.splits.train, 20 * sizes.examples)
+    test, train = noisy(keys[1], clean), noisy(keys[2], clean_train)
+
+    def of_density() -> tuple[list[Row], Samples | None]:
+        drawn = model_chains(key, model)
+        return _density_rows(keys[4], subject, clean, clean_train, sizes, drawn, stage), drawn
+
+    def of_score(check: Callable[[], None] = lambda: None) -> list[Row]:
+        def next_stage(name: str) -> None:
+            check()
+            stage(name)
+
+        def shown(done: int, total: int) -> None:
+            check()
+            if progress is not None:
+                progress(done, total)
+
+        rows = _score_rows(keys, subject, clean, test, train, sizes, shown, next_stage)
+        shown(1, 1)  # the last stage is over
+        return rows
+
+    if model.v.size > LONG:
+        (rows, drawn), more = of_density(), of_score()
+    else:
+        stage("chains of the model")
+        (rows, drawn), more = side_by_side(of_density, of_score)
+    return rows + more, drawn
+
+
+def _density_rows(
     key: PRNGKeyArray,
     subject: Subject,
+    clean: Array,
+    clean_train: Array,
     sizes: Sizes,
-    progress: Progress | None,
-    stage: Stage = str,
-    drawn: Samples | None = None,
+    drawn: Samples | None,
+    stage: Stage,
 ) -> list[Row]:
-    """The rows of any model with its posterior and data."""
-    keys = jax.random.split(key, 10)
-    model, posterior = subject.model, subject.posterior
-    latents = model.h.size > 0
-    noisy = lambda key, v: v + subject.noise * jax.random.normal(key, v.shape, v.dtype)
-    clean = held_out(keys[0], subject.splits, sizes.examples)
-    test = noisy(keys[1], clean)
-    clean_train = some_rows(keys[3], subject.splits.train, 20 * sizes.examples)
-    train = noisy(keys[2], clean_train)
-    log_volume = 0.0 if subject.units is None else subject.units.log_volume
-    rows = likelihood_rows(keys[4], model, posterior, clean, sizes, drawn, stage, log_volume)
+    """The likelihood of examples without noise, beside that of a Gaussian."""
+    model, units = subject.model, subject.units
+    log_volume = 0.0 if units is None else units.log_volume
+    rows = likelihood_rows(key, model, subject.posterior, clean, sizes, drawn, stage, log_volume)
     rows += gaussian_rows(model, clean_train, clean, subject.noise, rows)
-    if subject.units is not None:
-        rows = [_in_units(row, log_volume) for row in rows] + [_standardized_row(subject.units)]
+    return rows if units is None else [*(_in_units(row, log_volume) for row in rows), _standardized_row(units)]
+
+
+def _score_rows(
+    keys: Key[Array, "parts"],
+    subject: Subject,
+    clean: Array,
+    test: Array,
+    train: Array,
+    sizes: Sizes,
+    progress: Progress,
+    stage: Stage,
+) -> list[Row]:
+    """What the score of the model and its posterior say, at noisy examples of the test and training data."""
+    model, posterior, rows = subject.model, subject.posterior, []
+    latents = model.h.size > 0
     stage("score matching loss")
     if isinstance(model, TractableEBLVM):
         score: Score = model.score
@@ -264,7 +312,7 @@ def _denoising_loss(key: PRNGKeyArray, score: Score, clean: Array, noisy: Array,
 
 
 def _fisher(
-    key: PRNGKeyArray, score: Score, train: Array, test: Array, sizes: Sizes, progress: Progress | None
+    key: PRNGKeyArray, score: Score, train: Array, test: Array, sizes: Sizes, progress: Progress
 ) -> FisherDivergence:
     """The critic that is best on a tenth of the training examples; q stays as the run left it."""
     for_critic, for_training = jax.random.split(key)

@@ -59,10 +59,14 @@ def likelihood_rows(
     temperatures = sizes.annealing if cheap else max(2, 2 * sizes.annealing // 5)
     chains = max(2, sizes.annealing // (2 if cheap else 10))
     for_z, key = jax.random.split(key)
-    with warnings.catch_warnings(record=True) as warned:
+    with warnings.catch_warnings(record=True) as caught:  # also what other threads warn of
         warnings.simplefilter("always", SamplingWarning)
         log_z = log_partition(for_z, model, chains=chains, temperatures=temperatures, drawn=drawn)
         found = log_likelihood(key, model, posterior, v, samples=_SAMPLES, log_z=log_z)
+    warned = any(issubclass(each.category, SamplingWarning) for each in caught)
+    for each in caught:
+        if not issubclass(each.category, SamplingWarning):
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     means = f"the mean of log p(v) of {len(v):,} examples without noise: higher is better, between models of one data"
     if found.exact:
         return [Row("log-likelihood", found.mean, found.error, f"{means}; log Z is exact")]

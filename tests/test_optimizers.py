@@ -39,6 +39,16 @@ def test_a_rate_warms_up_and_decays_as_a_cosine():
     np.testing.assert_allclose(got[steps:], final)
 
 
+@pytest.mark.parametrize(("steps", "warmup", "falling"), [(50, 10, 10), (50, 0, 10), (20, 19, 1), (2, 0, 1)])
+def test_a_trapezoid_rises_stays_and_falls(steps, warmup, falling):
+    peak, final = 2.0, 0.5
+    corners = ([0, warmup], [0.0, peak]) if warmup else ([0], [peak])
+    x, y = [*corners[0], steps - falling, steps], [*corners[1], peak, final]
+    expected = np.interp(np.arange(steps + 3), x, y)
+    got = rates(learning_rate(peak, decay="trapezoid", steps=steps, warmup=warmup, final=final), steps + 3)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
 def test_a_constant_rate_is_a_number_and_may_warm_up():
     assert learning_rate(0.3) == 0.3
     np.testing.assert_allclose(rates(learning_rate(0.3, warmup=3), 5), [0, 0.1, 0.2, 0.3, 0.3], rtol=1e-6)
@@ -50,6 +60,7 @@ def test_a_constant_rate_is_a_number_and_may_warm_up():
         ({"peak": 0.0}, "learning_rate: .*got 0.0, 0.0 and 0"),
         ({"peak": 1.0, "warmup": -1}, "learning_rate: .*got 1.0, 0.0 and -1"),
         ({"peak": 1.0, "decay": "cosine"}, "steps: .*got None"),
+        ({"peak": 1.0, "decay": "trapezoid"}, "steps: .*got None"),
         ({"peak": 1.0, "decay": "cosine", "steps": 10, "warmup": 10}, "steps: .*got 10"),
     ],
 )

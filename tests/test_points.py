@@ -43,6 +43,19 @@ def test_the_run_says_its_likelihood_beside_the_data_s_own_and_a_grbm_s(run):
     assert {path.stem for path in run.glob("*.png")} == {"curve", "density", "samples"}
 
 
+def test_the_mass_of_the_picture_is_that_of_the_density_on_the_plane(run):
+    told = json.loads((run / "result.json").read_text())[points_pictures.LOG_Z]
+    trained = load_run(run)
+    left, right, bottom, top = points_pictures.plane_of(trained.settings, trained.data)
+    (x, wx), (y, wy) = (np.polynomial.legendre.leggauss(24) for _ in range(2))
+    x, y = (left + right + (right - left) * x) / 2, (bottom + top + (top - bottom) * y) / 2
+    grid = np.stack(np.meshgrid(x, y, indexing="ij"), axis=-1).reshape(-1, 2).astype(np.float32)
+    found = points_pictures.one_pass(jax.random.key(1), trained.model, trained.posterior, grid)
+    weights = np.outer(wx, wy).reshape(-1) * (right - left) * (top - bottom) / 4
+    mass = np.sum(weights * np.exp(np.asarray(found.value, np.float64)))
+    assert told == pytest.approx(np.log(mass), abs=0.05)  # four samples of q on one side
+
+
 def test_an_evaluation_checks_the_normalization(run, monkeypatch):
     monkeypatch.setattr(likelihoods, "_SAMPLES", 16)
     monkeypatch.setattr(normalization, "_SIDE", 30)

@@ -17,24 +17,30 @@ from vages.checks import check_kind
 from vages.nets.scaling import Scaling, map_scaling
 
 Rate = float | optax.Schedule
-Decay = Literal["constant", "cosine"]
+Decay = Literal["constant", "cosine", "trapezoid"]
+_FALLING = 0.2  # of the iterations, at the end of a trapezoid
 
 
 def learning_rate(
     peak: float, *, decay: Decay = "constant", steps: int | None = None, warmup: int = 0, final: float = 0.0
 ) -> Rate:
-    """The rate at each iteration: linear from 0 to `peak` over `warmup`, then constant, or a cosine to `final`.
+    """The rate at each iteration: linear from 0 to `peak` over `warmup`, then constant, or falling to `final`.
 
-    The cosine ends at iteration `steps`, warm-up included, and stays at `final` after it.
+    A cosine falls all the way to iteration `steps`, warm-up included. A trapezoid is constant, and falls linearly over
+    the last fifth. Both stay at `final` after it.
     """
     if not (peak > 0 and final >= 0 and warmup >= 0):
         raise ValueError(f"learning_rate: expected peak > 0, final and warmup >= 0, got {peak}, {final} and {warmup}")
     if decay == "constant":
         return optax.warmup_constant_schedule(0.0, peak, warmup) if warmup else peak
-    if decay != "cosine":
-        raise ValueError(f"decay: expected constant or cosine, got {decay!r}; choose one")
+    if decay not in ("cosine", "trapezoid"):
+        raise ValueError(f"decay: expected constant, cosine or trapezoid, got {decay!r}; choose one")
     if steps is None or steps <= warmup:
         raise ValueError(f"steps: expected more than the {warmup} of the warm-up, to decay over, got {steps}")
+    if decay == "trapezoid":
+        falling = min(max(1, round(_FALLING * steps)), steps - warmup)
+        before = optax.warmup_constant_schedule(0.0, peak, warmup) if warmup else optax.constant_schedule(peak)
+        return optax.join_schedules([before, optax.linear_schedule(peak, final, falling)], [steps - falling])
     return optax.warmup_cosine_decay_schedule(0.0 if warmup else peak, peak, warmup, steps, final)
 
 

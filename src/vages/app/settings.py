@@ -17,7 +17,7 @@ from vages.bounds import (
 
 Method = Literal["vages-dsm", "dsm", "bidsm", "vages-ksd", "ksd", "is-ksd", "cd", "pcd", "nce", "vnce"]
 DeepMethod = Literal["vages-mdsm", "bimdsm", "mdsm"]
-Decay = Literal["constant", "cosine"]
+Decay = Literal["constant", "cosine", "trapezoid"]
 Network = Literal["resnet", "mlp"]
 ConditionalNetwork = Literal["unet", "mixer", "mlp"]
 Gap = Literal["kl", "fisher"]
@@ -67,7 +67,7 @@ class GRBMSettings:
     steps: Annotated[int, ITERATIONS] = 100_000  # iterations
     batch: Annotated[int, Bounds(1, 2**24)] = 100  # examples an iteration
     learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for model and posterior
-    decay: Decay = "constant"  # of the learning rate; a cosine ends at 0
+    decay: Decay = "constant"  # of the learning rate; both others end at 0
     warmup: Annotated[int, MAYBE_ITERATIONS] = 0  # iterations over which the learning rate rises to its value
     clip: Annotated[float | None, SCALE] = None  # the gradient's largest norm
     ema: Annotated[float | None, DECAY] = None  # of the averages of model and posterior, which are then evaluated
@@ -131,7 +131,7 @@ class DeepSettings:
     batch: Annotated[int, _BATCH] = 100  # examples an iteration
     learning_rate: Annotated[float, SCALE] = 5e-5  # of Adam, for model and posterior
     posterior_learning_rate: Annotated[float | None, SCALE] = None  # None: the same
-    final_learning_rate: Annotated[float, MAYBE_SCALE] = 1e-6  # where the cosine ends
+    final_learning_rate: Annotated[float, MAYBE_SCALE] = 1e-6  # where the decay ends
     decay: Decay = "cosine"  # of the learning rate over the run
     warmup: Annotated[int, MAYBE_ITERATIONS] = 1000  # iterations over which the learning rate rises to its value
     clip: Annotated[float | None, SCALE] = None  # the gradient's largest norm
@@ -184,7 +184,7 @@ class ImageSettings:
     # of Adam, for the model; None: 0.006 for a unet, 0.02 for a mixer, 0.001 for an mlp
     learning_rate: Annotated[float | None, SCALE] = None
     posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for the posterior
-    decay: Decay = "cosine"  # of the learning rates; a cosine ends at 0
+    decay: Decay = "cosine"  # of the learning rates; both others end at 0
     warmup: Annotated[int, MAYBE_ITERATIONS] = 400  # iterations over which the learning rates rise to their values
     clip: Annotated[float | None, SCALE] = 1.0  # the largest norm of the gradients of model and posterior
     ema: Annotated[float | None, DECAY] = 0.9996  # of the averages of model and posterior, which are then used
@@ -222,7 +222,7 @@ class PointSettings:
     batch: Annotated[int, _BATCH] = 256  # examples an iteration
     learning_rate: Annotated[float, SCALE] = 2e-3  # of Adam, for the model
     posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for the posterior
-    decay: Decay = "cosine"  # of the learning rates; a cosine ends at 0
+    decay: Decay = "cosine"  # of the learning rates; both others end at 0
     warmup: Annotated[int, MAYBE_ITERATIONS] = 300  # iterations over which the learning rates rise to their values
     clip: Annotated[float | None, SCALE] = 1.0  # the largest norm of the gradients of model and posterior
     ema: Annotated[float | None, DECAY] = 0.999  # of the averages of model and posterior, which are then used

@@ -1,5 +1,6 @@
 """Data of any scale: what float32 cannot hold is told, and standardized training gives results in the data's units."""
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -238,9 +239,16 @@ def test_data_that_float32_cannot_hold_are_told():
     assert told.startswith("v: expected numbers of at most 84 in float32 for noise of 0.01, got 1e+03, ")
     assert "standardize the data" in told
     assert "\n" not in told
-    assert scale_problem(vages.DSM(0.01), 1e3 + rows.astype(np.float64)) is None
+    assert "in float32" in (scale_problem(vages.DSM(0.01), 1e3 + rows.astype(np.float64)) or "")  # as JAX takes them
+    with jax.enable_x64(True):
+        assert scale_problem(vages.DSM(0.01), 1e3 + rows.astype(np.float64)) is None
+    assert scale_problem(conditional, narrow[:20]) is not None
+    assert scale_problem(conditional, narrow[:19]) is None  # too few
     assert scale_problem(vages.DSM(0.1), rows.astype(np.float16)) is None  # which are widened to float32
     model = vages.GRBM.init(jax.random.key(0), 2, 2)
     learner = vages.Learner(vages.DSM(0.01, vages.Enumerated()), learning_rate=1e-3)
-    with pytest.warns(ScaleWarning, match="^v: expected .*standardize"):
-        vages.fit(jax.random.key(0), model, vages.ExactPosterior(), 1e3 + rows, learner, steps=1, batch=10)
+    large = 1e3 + rows
+    for data in (large, large.astype(np.float64), {"v": large}, lambda step: large[:10], itertools.repeat(large[:10])):
+        batch = 10 if isinstance(data, np.ndarray | dict) else None
+        with pytest.warns(ScaleWarning, match="^v: expected .*standardize"):
+            vages.fit(jax.random.key(0), model, vages.ExactPosterior(), data, learner, steps=1, batch=batch)

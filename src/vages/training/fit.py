@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -137,7 +137,7 @@ def fit(
     seeds = order_seeds(keys)
     source = _source(data, batch, seeds, many, model if state is None else state.model, data_fingerprint)
     check_batch(source.batch, mesh)
-    if (problem := scale_problem(learner.objective, _examples(data))) is not None:
+    if (problem := scale_problem(learner.objective, source.examples)) is not None:
         warnings.warn(problem, ScaleWarning, stacklevel=2)
     state = _start(learner, keys, many, model, posterior, source, state)
     settings = {"chunk": chunk, "evaluate_every": evaluate_every if evaluate else None, "select": select}
@@ -236,11 +236,6 @@ def _start(
     if not many:
         return init(begin[0], model, posterior)
     return eqx.filter_jit(eqx.filter_vmap(init))(begin, model, posterior)
-
-
-def _examples(data: Any) -> Any:
-    """The array of data that are one, or a batch, or a dict; else something that is none."""
-    return data.get("v") if isinstance(data, Mapping) else getattr(data, "v", data)
 
 
 def _noise_keys(bits: Array, like: Array, retries: int) -> Array:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -9,6 +10,7 @@ from vages.models.noise_conditional import NORMALIZED
 
 MOST = 1e-3  # of rounding, as a share of the noise; at ten times as much, gradients are off by per cents
 _ROWS = 1000  # examples that are looked at
+_FEWEST = 20  # whose spread is looked at: that of fewer is small by chance
 _COLUMNS = 20  # of a table that are looked at one by one; of more, some may be nearly constant, as pixels are
 _REMEDY = "standardize the data (--standardize, or Training(standardize=True))"
 
@@ -26,7 +28,8 @@ def scale_problem(objective: Any, v: Any) -> str | None:
     if not jnp.issubdtype(some.dtype, jnp.floating):
         return None
     largest = float(np.abs(some).max())
-    dtype = some.dtype if some.dtype.itemsize >= 4 else np.dtype(np.float32)  # 16 bits are widened before the noise
+    dtype = jax.dtypes.canonicalize_dtype(some.dtype)  # float32 of float64, unless JAX is told to keep it
+    dtype = dtype if dtype.itemsize >= 4 else np.dtype(np.float32)  # 16 bits are widened before the noise
     unit = float(jnp.finfo(dtype).eps) / level
     share = unit * largest
     if MOST < share < np.inf:
@@ -34,7 +37,7 @@ def scale_problem(objective: Any, v: Any) -> str | None:
             f"v: expected numbers of at most {MOST / unit:.2g} in {dtype} for noise of {level:g}, got "
             f"{largest:.3g}, whose rounding is {100 * share:.2g} % of the noise and spoils gradients; {_REMEDY}"
         )
-    table = some.ndim == 2 and some.shape[1] <= _COLUMNS and np.isfinite(some).all()
+    table = some.ndim == 2 and len(some) >= _FEWEST and some.shape[1] <= _COLUMNS and np.isfinite(some).all()
     return _hidden(some, level) if table else None
 
 

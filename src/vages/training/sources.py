@@ -38,6 +38,8 @@ class Source(ABC):
     own_data = False  # whether the rows of a part have a leading axis of seeds
     most: int | None = None  # iterations whose batches fit into a part
 
+    examples: Any  # v of some examples or of all, to look at
+
     @property
     @abstractmethod
     def one(self) -> Batch:
@@ -114,6 +116,7 @@ class _InMemory(Source):
         for name, array in (rows.context or {}).items():
             check_finite(f"context[{name!r}]", array)
         self.rows, self.batch, self.own_data, self._order, self._known = rows, order[0].batch, own_rows, order, known
+        self.examples = rows.v
 
     @property
     def one(self) -> Batch:
@@ -131,7 +134,7 @@ class _Mapped(Source):
 
     def __init__(self, rows: Batch, order: list[Batches], own_rows: bool, many: bool):
         self.rows, self.batch, self.own_data, self._order, self._own_rows = rows, order[0].batch, many, order, own_rows
-        self.most = _most(self.one, len(order))
+        self.most, self.examples = _most(self.one, len(order)), rows.v
 
     @property
     def one(self) -> Batch:
@@ -168,7 +171,7 @@ class _Stream(Source):
             raise ValueError(f"batch: expected {self.batch}, which the data's batches hold, got {batch}; leave it out")
         self._one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), first)
         self._fingerprint = with_context(fingerprint(first.v), first.context, fingerprint)
-        self.most = _most(self._one, 1)
+        self.most, self.examples = _most(self._one, 1), first.v
 
     @property
     def one(self) -> Batch:

@@ -80,7 +80,8 @@ def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dic
         points = grid_points(extent)
         density = _density_of(key, trained.model, trained.posterior, trained.data, points)
         left, right, bottom, top = extent
-        told[LOG_Z] = float(np.log(np.mean(density, dtype=np.float64) * (right - left) * (top - bottom)))
+        with np.errstate(divide="ignore"):  # of a density that is 0 all over the picture
+            told[LOG_Z] = float(np.log(np.mean(density, dtype=np.float64) * (right - left) * (top - bottom)))
         densities = {f"this model: {_nats(trained.tested['test_log_likelihood'])}": density}
         if toy is not None and toy.log_density is not None:
             densities = {f"data: {_nats(ceiling)}": square(np.exp(toy.log_density(points))), **densities}

@@ -141,7 +141,7 @@ def _normalized_rows(
 
     Images have the noise of that level on them, which is not small beside a grey level, and their bits beside it.
     """
-    keys, clean = jax.random.split(key, 4), v
+    keys, clean = jax.random.split(key, 5), v
     if len(model.v.shape) == 3:
         v = v + model.sigma_min * jax.random.normal(keys[3], v.shape, v.dtype)
     few = v[: min(len(v), _ODE)]
@@ -157,7 +157,7 @@ def _normalized_rows(
     if v is not clean:
         stage("bits per dimension")
         how = {"width": 1 / 255, "noise": "gaussian", "one_pass": True, "samples": _SAMPLES}
-        bits = bits_per_dim(keys[3], model, posterior, clean, **how)
+        bits = bits_per_dim(keys[4], model, posterior, clean, **how)
         rows.append(estimate_row("bits per dimension", bits, "of grey levels of 1 / 255, in one pass: lower is better"))
     one_pass = np.asarray(found.density.value[: len(few)], np.float64)
     first, second = (np.argsort(np.argsort(values)) for values in (flow.value, one_pass))

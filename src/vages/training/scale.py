@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -28,7 +27,7 @@ def scale_problem(objective: Any, v: Any) -> str | None:
     if not jnp.issubdtype(some.dtype, jnp.floating):
         return None
     largest = float(np.abs(some).max())
-    dtype = jax.dtypes.canonicalize_dtype(some.dtype)  # float32 of float64, unless JAX is told to keep it
+    dtype = jnp.asarray(some[:0]).dtype  # float32 of float64, unless JAX is told to keep it
     dtype = dtype if dtype.itemsize >= 4 else np.dtype(np.float32)  # 16 bits are widened before the noise
     unit = float(jnp.finfo(dtype).eps) / level
     share = unit * largest

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import jax
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import vages
+from vages import environment
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -136,3 +137,13 @@ def log_likelihood(model, data):
     marginal = lambda v: np.logaddexp.reduce(np.asarray(joint(v), np.float64), axis=1)
     log_partition = np.logaddexp.reduce(marginal(grid)) + 2 * np.log(axis[1] - axis[0])
     return marginal(data).mean() - log_partition
+
+
+def test_sources_that_are_not_installed_record_their_version(monkeypatch):
+    def missing(package):
+        if package == "vages":
+            raise PackageNotFoundError(package)
+        return "1"
+
+    monkeypatch.setattr(environment, "version", missing)
+    assert environment.versions()["vages"] == vages.__version__

@@ -1,6 +1,7 @@
 """The posterior's gap against closed forms and enumeration; everything that is said of a small run."""
 
 import contextlib
+import errno
 import json
 import math
 import shutil
@@ -240,7 +241,7 @@ def test_parts_side_by_side_give_the_rows_of_one_after_the_other(monkeypatch):
     run, stages, threads = untrained(SMALL), [], []
     monkeypatch.setattr(assessment, "fisher_divergence", noted(assessment.fisher_divergence, threads))
     side_by_side = assess(run, sizes=SIZES, stage=stages.append)
-    monkeypatch.setattr(assessment, "side_by_side", lambda here, there: (here(), there(lambda: None)))
+    monkeypatch.setattr(assessment, "in_threads", lambda *parts: tuple(part(lambda: None) for part in parts))
     in_order: list[str] = []
     assert assess(run, sizes=SIZES, stage=in_order.append).rows == side_by_side.rows
     assert in_order[:2] == ["chains of the model", "likelihood"]
@@ -374,6 +375,15 @@ def test_command(grbm, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "-0.5 ± 0.25" in out
     assert f"vages report {path}" in " ".join(out.split())
+
+    def full(run, assessment):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(vages.app.runs, "keep_assessment", full)  # what was computed is not lost
+    for as_json, told in ((False, "-0.5 ± 0.25"), (True, '"value": -0.5')):
+        with pytest.raises(OSError, match="No space left"):
+            evaluate(str(path), measure="model", noise=0.5, json=as_json)
+        assert told in capsys.readouterr().out
     assert "not finite" in out
     assert "FID" not in out
     assert (path / "evaluation-2").is_dir()

@@ -1,5 +1,6 @@
 """The command line. JAX is imported only by a command that computes."""
 
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from vages.app.cli.stopping import raising_signals
 from vages.app.cli.supervision import is_member, supervise
 from vages.app.cli.training import parse_cluster, train
 from vages.app.output.console import say_error
+from vages.threads import are_computing
 
 __all__ = [
     "bench",
@@ -43,7 +45,12 @@ __all__ = [
 ]
 
 
-def main(after_error: Callable[[int], None] = sys.exit) -> None:
+def _leave(status: int) -> None:
+    """End the program, in the middle of what its threads compute."""
+    (os._exit if are_computing() else sys.exit)(status)
+
+
+def main(after_error: Callable[[int], None] = _leave) -> None:
     """Run `vages …`; errors are one line, and with --debug a traceback."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     if isinstance(sys.stdout, TextIOWrapper):

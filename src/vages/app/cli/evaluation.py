@@ -138,7 +138,7 @@ def evaluate(
         if run and measure != "images":
             stages = () if measure == "ood" else (_assessment(loaded, sizes, noise, seed),)
             stages += (_out_of_distribution(loaded, ood, examples, noise, seed),) if ood else ()
-            sections["model"] = _assessed(loaded, *stages)
+            sections["model"] = _assessed(loaded, *stages, json=json)
         if judge is not None:
             with bar() as progress:
                 quality, statistics = judge(lambda name, done, total: progress(done, total))
@@ -199,15 +199,22 @@ def _out_of_distribution(
     return lambda shown: assess_ood(run, others, **how, progress=shown, stage=shown.stage)
 
 
-def _assessed(run: Any, *stages: Stage) -> Section:
-    """The rows of all stages, kept in one folder."""
+def _assessed(run: Any, *stages: Stage, json: bool) -> Section:
+    """The rows of all stages, kept in one folder; where that cannot be written, they are printed all the same."""
     from vages.app.runs import keep_assessment
 
     with stage_bar() as shown:
         found = [stage(shown) for stage in stages]
     rows, minutes = [row for one in found for row in one.rows], sum(one.minutes for one in found)
     assessment = replace(found[0], rows=rows, minutes=minutes)
-    folder = keep_assessment(run, assessment)
+    try:
+        folder = keep_assessment(run, assessment)
+    except OSError:
+        if json:
+            print_json({"model": assessment.record()})
+        else:
+            print_table(assessment.table())
+        raise
     shown = f"vages report {shlex.quote(str(run.path))}"
     return Section(assessment.record(), [*assessment.table(), ("kept in", "", str(folder)), ("on its page", "", shown)])
 

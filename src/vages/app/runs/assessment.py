@@ -39,7 +39,6 @@ from vages.app.runs.dataset import told_of_data
 from vages.app.runs.kept import new_folder
 from vages.app.runs.likelihoods import gaussian_rows, has_cheap_moves, likelihood_rows
 from vages.app.runs.loaded import Run
-from vages.app.runs.side_by_side import side_by_side
 from vages.bounds import Bounds, check_number
 from vages.data import Splits
 from vages.distributions import flat_noise
@@ -64,6 +63,7 @@ from vages.samplers import MCMC, Gibbs, Samples, SamplingWarning, sample
 from vages.samplers.gibbs import can_gibbs
 from vages.samplers.program import Progress
 from vages.terminal import printable
+from vages.threads import in_threads
 
 _EPOCHS = 50  # of a critic at most, after which it learns its examples by heart
 _CHAINS, _DRAWS = 16, 250  # of the model, whose mixing is told and from which log Z starts
@@ -174,30 +174,40 @@ def assess_subject(
     clean_train = some_rows(keys[3], subject.splits.train, 20 * sizes.examples)
     test, train = noisy(keys[1], clean), noisy(keys[2], clean_train)
 
-    def of_density() -> tuple[list[Row], Samples | None]:
-        drawn = model_chains(key, model)
-        return _density_rows(keys[4], subject, clean, clean_train, sizes, drawn, stage), drawn
-
-    def of_score(check: Callable[[], None] = lambda: None) -> list[Row]:
-        def next_stage(name: str) -> None:
-            check()
-            stage(name)
-
+    def checked(check: Callable[[], None]) -> tuple[Progress, Stage]:
         def shown(done: int, total: int) -> None:
             check()
             if progress is not None:
                 progress(done, total)
 
+        def next_stage(name: str) -> None:
+            check()
+            stage(name)
+
+        return shown, next_stage
+
+    def of_density(check: Callable[[], None]) -> tuple[list[Row], Samples | None]:
+        _, next_stage = checked(check)
+        if model.v.size <= LONG:
+            next_stage("chains of the model")
+        drawn = model_chains(key, model)
+        return _density_rows(keys[4], subject, clean, clean_train, sizes, drawn, next_stage), drawn
+
+    def of_score(check: Callable[[], None]) -> list[Row]:
+        shown, next_stage = checked(check)
         rows = _score_rows(keys, subject, clean, test, train, sizes, shown, next_stage)
         shown(1, 1)  # the last stage is over
         return rows
 
     if model.v.size > LONG:
-        (rows, drawn), more = of_density(), of_score()
+        (rows, drawn), more = of_density(_go_on), of_score(_go_on)
     else:
-        stage("chains of the model")
-        (rows, drawn), more = side_by_side(of_density, of_score)
+        (rows, drawn), more = in_threads(of_density, of_score)
     return rows + more, drawn
+
+
+def _go_on() -> None:
+    """What a part is given that no other can stop."""
 
 
 def _density_rows(

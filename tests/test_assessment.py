@@ -456,16 +456,14 @@ def test_a_normalized_likelihood_is_doubted_where_log_z_is_not_0():
 def test_chains_that_do_not_mix_say_which_rows_start_from_them():
     rows = [Row(name, 1.0, None, "") for name in ("log-likelihood, log Z forward", "log-likelihood, log Z reverse")]
 
-    def told(worst, rows, flows=False):
+    def told(worst, rows):
         drawn = Samples(None, None, 1.0, {"v": jnp.asarray([1.0, worst])}, {"v": jnp.asarray([9.0])}, 0, 0)
-        return assessment_rows.mixing_rows(drawn, 16, 250, rows, flows=flows)[0].means
+        return assessment_rows.mixing_rows(drawn, 16, 250, rows)[0].means
 
     assert told(1.04, rows).endswith("at most 1.05 where they agree")
     assert "do not trust “log-likelihood, log Z reverse”, computed from them" in told(2.2, rows)
     assert "temperatures" in told(math.nan, rows)
-    exact = told(2.2, [Row("log-likelihood", 1.0, 0.1, "")], flows=True)
-    assert "no other row depends on them" in exact
-    assert "Heun" in exact
+    assert "no other row depends on them" in told(2.2, [Row("log-likelihood", 1.0, 0.1, "")])
 
 
 def test_a_gaussian_stands_beside_the_likelihood(float64):

@@ -15,6 +15,7 @@ from errors import refused
 from small_nets import KEY, filled, normal, quick
 from truth import relative_error
 from vages import (
+    Binary,
     Empty,
     ExactPosterior,
     FeaturePosterior,
@@ -30,11 +31,11 @@ from vages.app import cli
 from vages.app.cli.parsing import parse
 from vages.app.recipes import example_of, preset
 from vages.app.runs import load_run
-from vages.app.runs.assessment import subject_of
+from vages.app.runs.assessment import model_chains, subject_of
 from vages.app.runs.assessment_rows import Sizes
-from vages.app.runs.likelihoods import likelihood_rows
+from vages.app.runs.likelihoods import gaussian_rows, likelihood_rows
 from vages.app.settings import ALL
-from vages.evaluation import nearness
+from vages.evaluation import gaussian_log_density, nearness
 from vages.nets import Mixer
 from vages.storage.directory import Directory
 from vages.training.checkpoint import newest_checkpoint
@@ -118,6 +119,40 @@ def test_an_evaluation_of_a_normalized_model_of_images_counts_bits():
     assert row.standard_error is not None
     assert abs(row.value - expected) < 4.9 * row.standard_error + 0.02
     assert len(rows) == 10
+
+
+@pytest.mark.parametrize("images", [True, False])
+def test_an_evaluation_of_a_noise_conditional_model_takes_the_law_of_its_samples(images):
+    """An untrained one draws from N(c, t² I). Images have noise of the lowest level on them, other examples none."""
+    make = lambda key: NoiseConditionalEBLVM.vectors(
+        key, (1, 2, 2) if images else 4, h=Empty(), width=4, depth=1, features=2, sigma_data=0.3, center=0.5
+    )
+    model, stages = jax.tree.map(jnp.zeros_like, filled(make)), []
+    subject = InContext(model, {"sigma": jnp.asarray(0.1)})
+    v = 0.5 + 0.01 * normal(0, 500, *model.v.shape)
+    rows = likelihood_rows(KEY, subject, ExactPosterior(), v, Sizes(), stage=stages.append)
+    assert [row.name for row in rows] == ["log-likelihood by the ODE", "25 steps less 50, nats"]
+    assert stages == ["likelihood by the ODE"]
+    variance = 0.3**2 + model.sigma_min**2
+    shown = np.asarray(v[:100], np.float64)
+    spread = np.mean(np.sum((shown - 0.5) ** 2, axis=tuple(range(1, shown.ndim)))) + 4 * images * model.sigma_min**2
+    expected = -2 * np.log(2 * np.pi * variance) - spread / (2 * variance)
+    assert rows[0].value == pytest.approx(expected, abs=2e-3)
+    assert rows[1].value == pytest.approx(0, abs=2e-3)
+    beside = gaussian_rows(subject, v, v[:100], 0.1, rows)  # with the noise of the row above, not the level's
+    assert [row.name for row in beside] == ["log-likelihood of a Gaussian"]
+    logs = gaussian_log_density(v, v[:100], model.sigma_min, noisy=images)
+    assert logs is not None
+    assert beside[0].value == pytest.approx(logs.mean(), rel=1e-5)
+    assert model_chains(KEY, subject, stages.append) is None
+
+
+@pytest.mark.parametrize(("h", "side", "why"), [(Binary(3), 2, "continuous latents"), (Empty(), 32, "1,024 dim")])
+def test_a_likelihood_by_the_ode_that_is_not_to_be_had_is_told(h, side, why):
+    model = NoiseConditionalEBLVM.vectors(KEY, (1, side, side), h=h, width=4, depth=1, features=2, sigma_data=0.3)
+    subject = InContext(model, {"sigma": jnp.asarray(0.1)})
+    (row,) = likelihood_rows(KEY, subject, ExactPosterior(), jnp.zeros((2, 1, side, side)), Sizes())
+    assert (row.value, why in row.means) == (None, True)
 
 
 def test_draws_move_with_the_centre():
@@ -216,6 +251,8 @@ def test_the_preset_of_digits(tmp_path):
     assert isinstance(at.model, InContext)
     assert (at.noise, float(at.model.context["sigma"])) == (0.1, np.float32(0.1))
     assert run_command("sample", run, "--count", 2, "--label", 3, "--guidance", 1.5) == 0
+    about = json.loads((run / "samples-1" / "result.json").read_text())
+    assert ", given the label 3 with guidance 1.5; " in about["protocol"]
     assert run_command("inpaint", run, "--count", 2, "--tries", 1) == 0
     assert run_command("interpolate", run, "--rows", 3, "--between", 0, 1) == 0
     for name, shape in (("samples", (2,)), ("inpainting", (1, 2)), ("interpolation", (3,))):
@@ -227,7 +264,7 @@ def test_the_preset_of_digits(tmp_path):
     np.testing.assert_allclose(completed["v"][0][:, shown], completed["originals"][:, shown], atol=1e-6)
     with refused("label", 10):
         run_command("sample", run, "--label", 10)
-    with refused("guidance", "none"):
+    with refused("guidance", "none; give --label 3, say"):
         run_command("sample", run, "--guidance", 2)
     with refused("sampling", 0.5):
         run_command("sample", run, "--sampling", 0.5)

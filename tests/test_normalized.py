@@ -520,7 +520,7 @@ def test_rows_of_a_normalized_likelihood(monkeypatch):
 def test_a_gaussian_beside_a_normalized_likelihood_has_its_noise(shape, monkeypatch):
     """That of the lowest level, whatever the noise of other rows; on images it lies on the test examples, too."""
     model = gaussian(1.0, 1.0)
-    monkeypatch.setattr(likelihoods, "normalized_model", lambda _: model)
+    monkeypatch.setattr(likelihoods, "conditional_model", lambda _: model)
     domain = EnergyModel(lambda p, v, h: jnp.sum(v**2), jnp.zeros(1), v=Real(*shape))
     train, v = 0.01 * normal(0, 50, *shape), 0.01 * normal(1, 9, *shape)
     (row,) = likelihoods.gaussian_rows(domain, train, v, 0.7, [Row("log-likelihood", 0.0, None, "")])

@@ -10,6 +10,7 @@ from jaxtyping import Array, Integer, PRNGKeyArray
 from vages.memory import shape_bytes
 
 NOISE_BYTES = 2**23  # of a block: few calls of the generator, and still near the cores
+_ON_GPU = 2**26  # where each call costs the start of some kernels, and memory is fast wherever it is
 
 
 def scan_in_blocks(
@@ -37,7 +38,8 @@ def scan_in_blocks(
         return jax.lax.scan(iterate, carry, (rows, drawn))
 
     done, parts = 0, []
-    for count, length in block_lengths(len(inputs), NOISE_BYTES // max(size, 1)):
+    most = _ON_GPU if jax.default_backend() == "gpu" else NOISE_BYTES
+    for count, length in block_lengths(len(inputs), most // max(size, 1)):
         these = slice(done, done := done + count * length)
         blocks = tuple(x[these].reshape(count, length, *x.shape[1:]) for x in (inputs, iterations))
         carry, outputs = jax.lax.scan(run_block, carry, blocks)

@@ -67,7 +67,7 @@ class GRBMSettings:
     steps: Annotated[int, ITERATIONS] = 100_000  # iterations
     batch: Annotated[int, Bounds(1, 2**24)] = 100  # examples an iteration
     learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for model and posterior
-    decay: Decay = "constant"  # of the learning rate; both others end at 0
+    decay: Decay = "constant"  # of the learning rate; cosine: to 0 over all iterations, trapezoid: over the last fifth
     warmup: Annotated[int, MAYBE_ITERATIONS] = 0  # iterations over which the learning rate rises to its value
     clip: Annotated[float | None, SCALE] = None  # the gradient's largest norm
     ema: Annotated[float | None, DECAY] = None  # of the averages of model and posterior, which are then evaluated
@@ -184,7 +184,9 @@ class ImageSettings:
     # of Adam, for the model; None: 0.006 for a unet, 0.02 for a mixer, 0.001 for an mlp
     learning_rate: Annotated[float | None, SCALE] = None
     posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for the posterior
-    decay: Decay = "cosine"  # of the learning rates; both others end at 0
+    decay: Decay = (
+        "trapezoid"  # of the learning rates; cosine: to 0 over all iterations, trapezoid: over the last fifth
+    )
     warmup: Annotated[int, MAYBE_ITERATIONS] = 400  # iterations over which the learning rates rise to their values
     clip: Annotated[float | None, SCALE] = 1.0  # the largest norm of the gradients of model and posterior
     ema: Annotated[float | None, DECAY] = 0.9996  # of the averages of model and posterior, which are then used
@@ -222,7 +224,7 @@ class PointSettings:
     batch: Annotated[int, _BATCH] = 256  # examples an iteration
     learning_rate: Annotated[float, SCALE] = 2e-3  # of Adam, for the model
     posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for the posterior
-    decay: Decay = "cosine"  # of the learning rates; both others end at 0
+    decay: Decay = "cosine"  # of the learning rates; cosine: to 0 over all iterations, trapezoid: over the last fifth
     warmup: Annotated[int, MAYBE_ITERATIONS] = 300  # iterations over which the learning rates rise to their values
     clip: Annotated[float | None, SCALE] = 1.0  # the largest norm of the gradients of model and posterior
     ema: Annotated[float | None, DECAY] = 0.999  # of the averages of model and posterior, which are then used
@@ -327,9 +329,10 @@ IMAGE_PRESETS = {
         flips=False,
         steps=10_000,
         batch=128,
+        decay="cosine",
         ema=0.999,
     ),
-    "images": ImageSettings(data="images", steps=14_000, batch=32, ema=0.999),
+    "images": ImageSettings(data="images", flips=False, steps=14_000, batch=32, ema=0.999),
 }
 
 POINT_PRESETS = {"board": PointSettings()}

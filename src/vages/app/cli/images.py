@@ -67,6 +67,8 @@ def sample(
         if loaded.recipe.annealed is None:
             _refuse(loaded, sampling=sampling, latents=None if latents == "posterior" else latents)
             if loaded.recipe.flows:
+                if guidance is not None and label is None:
+                    raise ValueError("guidance: expected a label to guide to, got none; give --label 3, say")
                 kept = draw_images(loaded, out, count=count, label=label, guidance=guidance, seed=seed)
             else:
                 _refuse_labels(loaded, label=label, guidance=guidance)

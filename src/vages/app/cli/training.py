@@ -77,8 +77,9 @@ def train(start: str | None = None, /, **options: Any) -> int:
     points, whose log p(v) is one forward pass; cifar10-paper and so on are the paper's deep models. The settings below
     are those of the preset or the recipe, with its defaults. The run's folder holds config.json, environment.json,
     metrics.jsonl, events.jsonl, checkpoints, result.json and the pictures. Ctrl-C, SIGTERM and SIGHUP end training
-    early with a checkpoint. A run that was stopped or killed, or is to be longer, continues with --resume RUN, bit for
-    bit; its settings are its own, --steps may be more, and --data says where its data are now, if they were moved.
+    early with a checkpoint. A run that was stopped or killed continues with --resume RUN, bit for bit; its settings are
+    its own, --steps may be more where its learning rate does not decay, and --data says where its data are now, if they
+    were moved.
     """
     known = {field.name for field in fields(OwnHow)}
     resume = options.get("resume")

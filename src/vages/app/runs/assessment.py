@@ -37,7 +37,7 @@ from vages.app.runs.assessment_rows import (
 )
 from vages.app.runs.dataset import told_of_data
 from vages.app.runs.kept import new_folder
-from vages.app.runs.likelihoods import gaussian_rows, has_cheap_moves, likelihood_rows
+from vages.app.runs.likelihoods import conditional_model, gaussian_rows, has_cheap_moves, likelihood_rows
 from vages.app.runs.loaded import Run
 from vages.bounds import Bounds, check_number
 from vages.data import Splits
@@ -129,8 +129,7 @@ def assess(
     began, sizes = time.perf_counter(), Sizes() if sizes is None else sizes
     subject = subject_of(run, noise)
     rows, drawn = assess_subject(jax.random.key(seed), subject, sizes, progress, stage)
-    flows = isinstance(run.model, NoiseConditionalEBLVM)
-    rows += [] if drawn is None else mixing_rows(drawn, _CHAINS, _DRAWS, rows, flows=flows)
+    rows += [] if drawn is None else mixing_rows(drawn, _CHAINS, _DRAWS, rows)
     trace = None if drawn is None else {name: np.asarray(x) for name, x in (drawn.trace or {}).items()}
     if trace is not None:
         trace = {name: run.in_units(x) if name == "v" else x for name, x in trace.items()}
@@ -188,9 +187,7 @@ def assess_subject(
 
     def of_density(check: Callable[[], None]) -> tuple[list[Row], Samples | None]:
         _, next_stage = checked(check)
-        if model.v.size <= LONG:
-            next_stage("chains of the model")
-        drawn = model_chains(key, model)
+        drawn = model_chains(key, model, next_stage)
         return _density_rows(keys[4], subject, clean, clean_train, sizes, drawn, next_stage), drawn
 
     def of_score(check: Callable[[], None]) -> list[Row]:
@@ -263,10 +260,11 @@ def _score_rows(
     return rows
 
 
-def model_chains(key: PRNGKeyArray, model: EBLVM) -> Samples | None:
-    """All draws of 16 chains of the model; None for long v, which the paper samples otherwise."""
-    if model.v.size > LONG:
+def model_chains(key: PRNGKeyArray, model: EBLVM, stage: Stage) -> Samples | None:
+    """All draws of 16 chains; None where a model is sampled otherwise: noise-conditional, or of long v."""
+    if model.v.size > LONG or conditional_model(model) is not None:
         return None
+    stage("chains of the model")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)  # the rows say it
         hmc = MCMC("hmc") if has_cheap_moves(model) else MCMC("hmc", warmup=300, leapfrog=5)

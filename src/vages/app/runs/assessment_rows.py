@@ -47,19 +47,16 @@ def estimate_row(name: str, estimate: Estimate, means: str) -> Row:
     return Row(name, estimate.mean, estimate.error, means)
 
 
-def mixing_rows(drawn: Samples, chains: int, draws: int, rows: list[Row], *, flows: bool) -> list[Row]:
-    """Whether chains of the model mix; if not, which of the other `rows` depend on them, and what to do.
-
-    `flows` is whether `vages sample` draws by Heun's method.
-    """
+def mixing_rows(drawn: Samples, chains: int, draws: int, rows: list[Row]) -> list[Row]:
+    """Whether chains of the model mix; if not, which of the other `rows` depend on them, and what to do."""
     said = f"of {chains} chains of the model, started far apart"
     agree = f"{said}, the worst coordinate: at most {WORST_RHAT} where they agree"
     if not drawn.worst_rhat <= WORST_RHAT:
         using = [row.name for row in rows if "reverse" in row.name]
         whose = " and ".join(f"“{name}”" for name in using)
         depends = f"do not trust {whose}, computed from them" if using else "no other row depends on them"
-        otherwise = "vages sample uses Heun's method instead" if flows else "try MCMC(temperatures=(1, 2, 4)) in Python"
-        agree += f"; chains do not travel between separated modes: {depends}; {otherwise}"
+        agree += f"; chains do not travel between separated modes: {depends}"
+        agree += "; try MCMC(temperatures=(1, 2, 4)) in Python"
     return [
         Row("R̂", drawn.worst_rhat, None, agree),
         Row("effective sample size", drawn.least_ess, None, f"{said}, {draws} draws each, the worst coordinate"),

@@ -44,9 +44,9 @@ def draw_images(
         began = time.perf_counter()
         drawn, warned = watched(lambda: sample(key, run.model, count, sampler=heun, context=context))
         told = {"label": label, "guidance": guidance} if label is not None else {}
-        protocol = (
-            f"Heun's method, {heun.steps} steps{'' if label is None else f', given the label {label}'}{_latents(run)}"
-        )
+        given = "" if label is None else f", given the label {label}"
+        given += "" if guidance is None else f" with guidance {guidance:g}"
+        protocol = f"Heun's method, {heun.steps} steps{given}{_latents(run)}"
         about = told | _about(protocol, seed, drawn, warned, began)
         kept = keep(folder, "samples", run, _arrays(drawn), about)
         shown = np.asarray(drawn.v, np.float32)[:SHOWN]

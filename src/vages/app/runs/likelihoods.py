@@ -1,4 +1,4 @@
-"""The likelihood of a run's model as rows: exact, by AIS from both sides, or in one pass beside the ODE's."""
+"""The likelihood of a run's model as rows: exact, by AIS from both sides; of a noise-conditional model by the ODE."""
 
 import math
 import warnings
@@ -30,7 +30,8 @@ from vages.training.health import NOTICED_LOG_Z
 
 _SAMPLES = 256  # samples of q for each log p(v)
 _SHORT = 16  # dimensions of v up to which chains for log Z are cheap whatever the energy is
-_ODE = 100  # examples whose likelihood is computed by the ODE as well
+_ODE = 100  # examples whose likelihood is computed by the ODE
+_STEPS = 50  # of the ODE
 _ROUGH = 1.0  # nats of error of a gap, above which it says nothing
 _FEW = 20  # the effective number of draws below which log Z is not told
 
@@ -49,8 +50,10 @@ def likelihood_rows(
 
     Values are of v as they are; `log_volume` less is what words say, where v are standardized data.
     """
-    if (one_pass := normalized_model(model)) is not None:
-        return _normalized_rows(key, one_pass, posterior, v, stage, log_volume)
+    if (conditional := conditional_model(model)) is not None:
+        if conditional.normalized:
+            return _normalized_rows(key, conditional, posterior, v, stage, log_volume)
+        return _flow_rows(key, conditional, posterior, v, stage)
     stage("likelihood")
     if model.v.size > LONG:
         said = f"not estimated: AIS takes hours with {model.v.size:,} dimensions, and says little"
@@ -114,9 +117,9 @@ def gaussian_rows(model: EBLVM, train: Array, v: Array, noise: float, rows: list
     found = next((row.value for row in rows if row.name.startswith("log-likelihood")), None)
     if found is None or not math.isfinite(found) or model.v.size > LONG:
         return []
-    if (one_pass := normalized_model(model)) is not None:
-        noise = float(one_pass.sigma_min)
-    noisy = one_pass is not None and len(model.v.shape) == 3  # as its examples are
+    conditional = conditional_model(model)
+    noisy = conditional is not None and _of_images(model)  # as its examples are
+    noise = noise if conditional is None else float(conditional.sigma_min)
     logs = gaussian_log_density(train, v, noise, noisy=noisy)
     if logs is None:
         return []
@@ -127,11 +130,45 @@ def gaussian_rows(model: EBLVM, train: Array, v: Array, noise: float, rows: list
     return [estimate_row("log-likelihood of a Gaussian", of_gaussian, said)]
 
 
-def normalized_model(model: EBLVM) -> NoiseConditionalEBLVM | None:
-    """The noise-conditional model whose likelihood takes one pass, if it is one."""
-    if not (isinstance(model, InContext) and model.normalized):
-        return None
-    return model.model if isinstance(model.model, NoiseConditionalEBLVM) else None
+def conditional_model(model: EBLVM) -> NoiseConditionalEBLVM | None:
+    """The noise-conditional model of which this is a level, if it is one."""
+    above = model.model if isinstance(model, InContext) else None
+    return above if isinstance(above, NoiseConditionalEBLVM) else None
+
+
+def _of_images(model: EBLVM) -> bool:
+    return len(model.v.shape) == 3
+
+
+def _at_lowest_level(key: PRNGKeyArray, model: NoiseConditionalEBLVM, v: Array) -> Array:
+    """Images with noise of the lowest level on them, which is not small beside a grey level; other examples as is."""
+    return v + model.sigma_min * jax.random.normal(key, v.shape, v.dtype) if _of_images(model) else v
+
+
+def _flow_rows(
+    key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior: Posterior, v: Array, stage: Stage
+) -> list[Row]:
+    """The likelihood by the ODE, whose law `vages sample` draws from, and what half the steps change.
+
+    log p̃ of one level has a normalizer, but not one that the samples know of: no chain visits it in sampling, and where
+    the energy was never trained, far from the data, it may have most of its mass.
+    """
+    if model.v.size > LONG:
+        said = f"not estimated: takes long with {model.v.size:,} dimensions; vages.bits_per_dim computes it in Python"
+        return [Row("log-likelihood", None, None, said)]
+    if model.h.size and not model.h.continuous:
+        return [Row("log-likelihood", None, None, "not estimated: the ODE needs continuous latents, or none")]
+    stage("likelihood by the ODE")
+    for_noise, for_flow = jax.random.split(key)
+    few = _at_lowest_level(for_noise, model, v[:_ODE])
+    by_ode = lambda steps: flow_likelihood(for_flow, model, posterior, few, samples=4, steps=steps).value
+    fine, coarse = by_ode(_STEPS), by_ode(_STEPS // 2)
+    means = f"the mean of log p(v) of {len(few):,} examples, noise of {model.sigma_min:.3g}, by the law of the samples"
+    less = f"of the same examples: 0 where {_STEPS} steps are enough"
+    return [
+        estimate_row("log-likelihood by the ODE", Estimate.of(jnp.asarray(fine)), f"{means}: higher is better"),
+        estimate_row(f"{_STEPS // 2} steps less {_STEPS}, nats", Estimate.of(jnp.asarray(coarse - fine)), less),
+    ]
 
 
 def _normalized_rows(
@@ -139,11 +176,10 @@ def _normalized_rows(
 ) -> list[Row]:
     """The likelihood in one pass, at the lowest level, and what speaks for it: the ODE's, and log Z at some levels.
 
-    Images have the noise of that level on them, which is not small beside a grey level, and their bits beside it.
+    Images have the noise of that level on them, and their bits beside it.
     """
     keys, clean = jax.random.split(key, 5), v
-    if len(model.v.shape) == 3:
-        v = v + model.sigma_min * jax.random.normal(keys[3], v.shape, v.dtype)
+    v = _at_lowest_level(keys[3], model, v)
     few = v[: min(len(v), _ODE)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)  # the rows say it

@@ -185,6 +185,7 @@ ERRORS = [
     (Diverged("training diverged: loss"), 1, "training diverged: loss"),
     (MemoryError(), 1, "out of memory; "),
     (RuntimeError("RESOURCE_EXHAUSTED: 9 GiB\nat"), 1, "out of memory; "),
+    (RuntimeError("INTERNAL: CUDA error: CUDA_ERROR_LAUNCH_FAILED: unspecified"), 1, "the GPU failed; "),
     (RuntimeError("other\nmore"), 70, "RuntimeError: other; "),
     (ZeroDivisionError("x"), 70, "ZeroDivisionError: x; "),
     (KeyError("x"), 70, "KeyError: 'x'; "),

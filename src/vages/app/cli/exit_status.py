@@ -30,7 +30,7 @@ class Status(IntEnum):
         return {
             Status.DONE: "done",
             Status.FAILED: "training diverged, a process of a cluster is gone, a result is not sound, memory or the "
-            "disk is full, or (reproduce --strict) a claim does not hold",
+            "disk is full, the GPU failed, or (reproduce --strict) a claim does not hold",
             Status.REFUSED: "bad input: an option, a file or data that cannot be used; nothing was computed",
             Status.FAULT: "a fault of vages itself",
             Status.HUNG_UP: "stopped by SIGHUP, as when a terminal is closed; what was learnt is kept",
@@ -55,7 +55,7 @@ def status_of(error: BaseException) -> Status:
         return Status.FAILED
     if isinstance(error, ValueError | OSError):
         return Status.REFUSED
-    failed = isinstance(error, ClusterFailed) or _diverged(error) or _out_of_memory(error)
+    failed = isinstance(error, ClusterFailed) or _diverged(error) or _out_of_memory(error) or _device_failed(error)
     return Status.FAILED if failed else Status.FAULT
 
 
@@ -68,6 +68,8 @@ def line_of(error: BaseException) -> str:
         return ""
     if _out_of_memory(error):
         return "out of memory; try a smaller --batch, --width or --count, or another device (--debug shows where)"
+    if _device_failed(error):
+        return "the GPU failed; run it again, or go on from the last checkpoint with --resume RUN (--debug shows more)"
     if isinstance(error, OSError) and error.errno in _DISK:
         return printable(
             f"expected to write {error.filename or 'the results'}, got {error.strerror}; make room and run it again"
@@ -93,6 +95,10 @@ def _diverged(error: BaseException) -> bool:
     from vages.training import Diverged
 
     return isinstance(error, Diverged)
+
+
+def _device_failed(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and "CUDA_ERROR" in str(error)
 
 
 def _out_of_memory(error: BaseException) -> bool:

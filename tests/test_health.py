@@ -223,8 +223,9 @@ def test_a_density_that_is_not_normalized_is_told():
     assert (small.level, large.level) == ("notice", "warning")
     assert "integrates to 1.06, not to 1: log-likelihoods are 0.06 nats too high" in small.told
     assert "too low" in large.told
-    levels = [look_at_mass(log_z)[0].level for log_z in (-0.021, 0.1, 0.101, -0.101, math.nan)]
-    assert levels == ["notice", "notice", "warning", "warning", "warning"]
+    levels = [look_at_mass(log_z)[0].level for log_z in (-0.021, 0.1, 0.101, -0.101, math.nan, math.inf, -math.inf)]
+    assert levels == ["notice", "notice", *["warning"] * 5]
+    assert "integrates to e^3e+18, not to 1: " in look_at_mass(3e18)[0].told  # which is no float
 
 
 def sick(rate, steps=60):

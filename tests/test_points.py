@@ -1,6 +1,9 @@
 """The preset of normalized models: trained, drawn, loaded and evaluated, at a size that takes seconds."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,14 +11,19 @@ import numpy as np
 import pytest
 
 from vages.app.recipes import as_recipe, points, points_pictures
+from vages.app.recipes.examples import Examples
+from vages.app.recipes.trained import Trained
+from vages.app.recipes.units import Units
+from vages.app.report import density_png, figure_png
 from vages.app.runs import likelihoods, load_run, run_recipe, sketches
 from vages.app.runs.assessment import subject_of
 from vages.app.runs.assessment_rows import Sizes
 from vages.app.runs.draws import walk
 from vages.app.runs.likelihoods import likelihood_rows
 from vages.app.settings import PointSettings
-from vages.data import TOYS, load_toy
-from vages.evaluation import normalization
+from vages.data import TOYS, Splits, load_toy
+from vages.domains import Real
+from vages.evaluation import Density, normalization
 
 SMALL = PointSettings(steps=20, width=8, depth=1, latents=2, batch=16)
 
@@ -54,6 +62,44 @@ def test_the_mass_of_the_picture_is_that_of_the_density_on_the_plane(run):
     weights = np.outer(wx, wy).reshape(-1) * (right - left) * (top - bottom) / 4
     mass = np.sum(weights * np.exp(np.asarray(found.value, np.float64)))
     assert told == pytest.approx(np.log(mass), abs=0.05)  # four samples of q on one side
+
+
+@pytest.mark.parametrize(("shift", "told"), [(0, 0), (-800, -800), (800, 800), (3e18, 3e18), (-np.inf, None)])
+def test_the_log_mass_of_a_picture_is_told_in_any_units_and_of_any_size(monkeypatch, shift, told):
+    """A normal density e^shift times as large, in units where it is 1e-47 or 1e400; and of times, 1.7e9 ± 30."""
+    test = np.asarray([[-5, -5], [5, 5]], np.float32)
+    normal = lambda key, model, posterior, v: Density(shift - np.sum(v**2, 1) / 2 - np.log(2 * np.pi), v, v, True)
+    monkeypatch.setattr(points_pictures, "one_pass", normal)
+    monkeypatch.setattr(points_pictures, "sample", lambda *_, **__: SimpleNamespace(v=test, diverged=0))
+    for units in (
+        Units(np.asarray([2e30, 1e17]), np.asarray([6e29, 3e16])),
+        Units(np.full(2, 1.7e9), np.full(2, 30.0)),
+    ):
+        data = Examples(Splits(test, test, test), units=units)
+        model: Any = SimpleNamespace(v=Real(2))
+        fitted: Any = SimpleNamespace(curve=lambda name: ((), ()))
+        recipe: Any = SimpleNamespace(settings=replace(SMALL, data="own.npy"), make_sampler=lambda posterior: None)
+        drawn = points_pictures.draw(Trained(recipe, data, model, None, {"test_log_likelihood": 0.0}, fitted))
+        got = drawn.result[points_pictures.LOG_Z]
+        assert got == (None if told is None else pytest.approx(told, rel=1e-6, abs=1e-4))
+        assert bool(drawn.findings) == bool(shift)
+        json.dumps(drawn.result, allow_nan=False)
+        for picture in drawn.pictures.values():
+            figure_png(picture)
+
+
+def test_a_constant_coordinate_has_a_window():
+    constant = np.asarray([[0, 1.7e9], [1, 1.7e9]], np.float32)
+    data = Examples(Splits(constant, constant, constant))
+    left, right, bottom, top = points_pictures.plane_of(replace(SMALL, data="own.npy"), data)
+    assert (left, right) == pytest.approx((-0.2, 1.2))
+    assert bottom < float(constant[0, 1]) < top
+
+
+def test_a_sketch_has_its_own_brightness():
+    x = np.linspace(-3, 3, 20)
+    density = np.exp(-(x**2) - x[:, None] ** 2)
+    assert density_png(1e-47 * density) == density_png(density) != density_png(0 * density)
 
 
 def test_an_evaluation_checks_the_normalization(run, monkeypatch):

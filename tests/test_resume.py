@@ -386,10 +386,13 @@ def started(recipe, path):
             r"method \(vages-dsm before, dsm now\), learning_rate \(0.001 before, 0.5 now\)",
         ),
         ({}, {"decay": "cosine"}, r"decay \(constant before, cosine now\)"),
-        (
-            {"decay": "cosine"},
-            {"decay": "cosine", "steps": 40},
-            r"steps \(20 before, 40 now\), where the learning rate decays over all",
+        *(
+            (
+                {"decay": decay},
+                {"decay": decay, "steps": 40},
+                r"steps \(20 before, 40 now\), where the learning rate's decay is planned over all iter",
+            )
+            for decay in ("cosine", "trapezoid")
         ),
     ],
 )

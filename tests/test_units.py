@@ -221,7 +221,6 @@ def test_data_that_float32_cannot_hold_are_told():
     narrow = np.stack([rows[:, 0], 1e-3 * rows[:, 1]], axis=1)
     assert "standard deviation of 0.00" in (scale_problem(conditional, narrow) or "")
     assert "column 1" in (scale_problem(conditional, narrow) or "")
-    assert scale_problem(conditional, 1e-3 * rows) is None  # all are narrow: the level is the user's own
     assert scale_problem(conditional, narrow * [1, 0]) is None  # a constant
     assert "column 1" in (scale_problem(conditional, np.insert(narrow, 2, 3.0, axis=1)) or "")  # and beside one
     assert scale_problem(conditional, np.repeat(narrow, 11, axis=1)) is None  # as pixels at an edge
@@ -230,7 +229,11 @@ def test_data_that_float32_cannot_hold_are_told():
     assert "0.0999 in column 1" in (told(1, 0.0999) or "")  # a third of the noise
     assert told(1, 0.1001) is None
     assert told(0.31, 0.09) is not None
-    assert told(0.29, 0.09) is None
+    assert told(0.29, 0.09) is None  # about as wide as the widest column: the level is the user's own
+    assert told(0.1001, 0.09) is None
+    assert "0.08 in column 1" in (told(0.0999, 0.08) or "")  # all are narrow
+    times = scale_problem(vages.NoiseConditionalDSM(8.5e8), exact * [1e5, 5] + [1.7e9, 20])
+    assert "noise, 6.8e+06, got a standard deviation of 5 in column 1" in (times or "")
     assert scale_problem(conditional, np.where(rows > 2, np.inf, narrow)) is None  # which others refuse
     assert "column 19" in (scale_problem(conditional, np.tile(rows, 10) * np.where(np.arange(20) < 19, 1, 1e-3)) or "")
     assert scale_problem(vages.KSD(1.0), 1e3 + rows) is None
@@ -242,13 +245,40 @@ def test_data_that_float32_cannot_hold_are_told():
     assert "in float32" in (scale_problem(vages.DSM(0.01), 1e3 + rows.astype(np.float64)) or "")  # as JAX takes them
     with jax.enable_x64(True):
         assert scale_problem(vages.DSM(0.01), 1e3 + rows.astype(np.float64)) is None
-    assert scale_problem(conditional, narrow[:20]) is not None
-    assert scale_problem(conditional, narrow[:19]) is None  # too few
+    assert "column 1" in (scale_problem(conditional, narrow[:2]) or "")  # all that there are
+    assert scale_problem(conditional, narrow[:20], whole=False) is not None
+    assert scale_problem(conditional, narrow[:19], whole=False) is None  # too few
+    beside = np.insert(narrow.astype(np.float64), 1, 0.1, axis=1)  # a constant, whose mean is rounded
+    assert beside.std(axis=0)[1] > 0
+    assert "column 2" in (scale_problem(conditional, beside) or "")
+    assert scale_problem(conditional, beside[:, :2]) is None
+    assert scale_problem(conditional, beside[:, 1:2]) is None
     assert scale_problem(vages.DSM(0.1), rows.astype(np.float16)) is None  # which are widened to float32
     model = vages.GRBM.init(jax.random.key(0), 2, 2)
     learner = vages.Learner(vages.DSM(0.01, vages.Enumerated()), learning_rate=1e-3)
+    few = itertools.repeat(narrow[:19].astype(np.float32))
+    vages.fit(jax.random.key(0), model, vages.ExactPosterior(), few, learner, steps=1)  # told of none
     large = 1e3 + rows
     for data in (large, large.astype(np.float64), {"v": large}, lambda step: large[:10], itertools.repeat(large[:10])):
         batch = 10 if isinstance(data, np.ndarray | dict) else None
         with pytest.warns(ScaleWarning, match="^v: expected .*standardize"):
             vages.fit(jax.random.key(0), model, vages.ExactPosterior(), data, learner, steps=1, batch=batch)
+
+
+def test_rows_all_over_an_array_are_looked_at():
+    many = np.random.default_rng(1).normal(size=(24_000, 2)).astype(np.float32)
+    for wide in (np.arange(24_000) / 24_000, np.arange(24_000) % 24):  # sorted; hours, one in 24 of which are alike
+        table = np.stack([many[:, 0], wide + 1e-3 * many[:, 1]], axis=1)
+        assert scale_problem(vages.DSM(0.1), table) is None
+        assert scale_problem(vages.DSM(0.1), jnp.asarray(table, jnp.float32)) is None
+    assert "got 2e+03" in (scale_problem(vages.DSM(0.01), many + 2e3 * (np.arange(24_000) > 12_000)[:, None]) or "")
+
+
+@pytest.mark.parametrize("objective", [vages.DSM(1e37), vages.ContrastiveDivergence()])
+def test_numbers_that_overflow_float32_are_told(objective):
+    signs = np.sign(np.random.default_rng(0).normal(size=(100, 2)))
+    told = "v: expected numbers of at most 3.4e+38, as float32 has no larger ones, got 1e+39; standardize the data"
+    assert (scale_problem(objective, 1e39 * signs) or "").startswith(told)
+    assert scale_problem(objective, 1e38 * signs) is None
+    with jax.enable_x64(True):
+        assert scale_problem(objective, 1e39 * signs) is None

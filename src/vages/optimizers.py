@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from vages.checks import check_kind
+from vages.bounds import ITERATIONS, MAYBE_ITERATIONS, check_bounds
+from vages.checks import check_kind, check_positive, is_finite, told
 from vages.nets.scaling import Scaling, map_scaling
 
 Rate = float | optax.Schedule
@@ -27,18 +28,22 @@ def learning_rate(
     """The rate at each iteration: linear from 0 to `peak` over `warmup`, then constant, or falling to `final`.
 
     A cosine falls all the way to iteration `steps`, warm-up included. A trapezoid is constant, and falls linearly over
-    the last fifth. Both stay at `final` after it.
+    the last fifth, in two iterations or more. Both stay at `final` after it.
     """
-    if not (peak > 0 and final >= 0 and warmup >= 0):
-        raise ValueError(f"learning_rate: expected peak > 0, final and warmup >= 0, got {peak}, {final} and {warmup}")
+    check_positive("learning_rate", peak, "peak", "give 1e-3, say")
+    check_bounds(warmup=(warmup, MAYBE_ITERATIONS))
+    if not (is_finite(final) and final >= 0 and (final <= peak or decay == "constant")):
+        raise ValueError(f"final: expected a rate from 0 to the peak, {peak}, got {told(final)}; leave it out for 0")
     if decay == "constant":
         return optax.warmup_constant_schedule(0.0, peak, warmup) if warmup else peak
     if decay not in ("cosine", "trapezoid"):
         raise ValueError(f"decay: expected constant, cosine or trapezoid, got {decay!r}; choose one")
+    if steps is not None:
+        check_bounds(steps=(steps, ITERATIONS))
     if steps is None or steps <= warmup:
         raise ValueError(f"steps: expected more than the {warmup} of the warm-up, to decay over, got {steps}")
     if decay == "trapezoid":
-        falling = min(max(1, round(_FALLING * steps)), steps - warmup)
+        falling = min(max(2, round(_FALLING * steps)), steps - warmup)
         before = optax.warmup_constant_schedule(0.0, peak, warmup) if warmup else optax.constant_schedule(peak)
         return optax.join_schedules([before, optax.linear_schedule(peak, final, falling)], [steps - falling])
     return optax.warmup_cosine_decay_schedule(0.0 if warmup else peak, peak, warmup, steps, final)

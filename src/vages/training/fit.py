@@ -137,7 +137,7 @@ def fit(
     seeds = order_seeds(keys)
     source = _source(data, batch, seeds, many, model if state is None else state.model, data_fingerprint)
     check_batch(source.batch, mesh)
-    if (problem := scale_problem(learner.objective, source.examples)) is not None:
+    if (problem := scale_problem(learner.objective, source.examples, whole=source.whole)) is not None:
         warnings.warn(problem, ScaleWarning, stacklevel=2)
     state = _start(learner, keys, many, model, posterior, source, state)
     settings = {"chunk": chunk, "evaluate_every": evaluate_every if evaluate else None, "select": select}

@@ -230,7 +230,8 @@ def look_at_mass(log_z: float) -> list[Finding]:
     if abs(log_z) <= NOTICED_LOG_Z:
         return []
     off = f"log-likelihoods are {abs(log_z):.2g} nats too {'high' if log_z > 0 else 'low'}"
-    told = f"the density integrates to {math.exp(log_z):.3g}, not to 1: {off}; train for longer"
+    mass = f"e^{log_z:.3g}" if log_z > 700 else f"{math.exp(log_z):.3g}"  # which overflows at 710
+    told = f"the density integrates to {mass}, not to 1: {off}; train for longer"
     return [Finding("samples", "notice" if abs(log_z) <= _WRONG_LOG_Z else "warning", told)]
 
 

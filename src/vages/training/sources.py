@@ -38,7 +38,8 @@ class Source(ABC):
     own_data = False  # whether the rows of a part have a leading axis of seeds
     most: int | None = None  # iterations whose batches fit into a part
 
-    examples: Any  # v of some examples or of all, to look at
+    examples: Any  # v of all examples, or of the first batch of a stream, to look at
+    whole = True  # whether they are all
 
     @property
     @abstractmethod
@@ -160,6 +161,8 @@ class _Mapped(Source):
 
 class _Stream(Source):
     """Batches as a function or an iterator gives them, the same for all seeds."""
+
+    whole = False
 
     def __init__(self, reader: "_Function | _Iterated", batch: int | None, seeds: int, v_shape: tuple[int, ...]):
         self._reader, self._seeds = reader, seeds

@@ -92,7 +92,7 @@ def plane_of(settings: Any, data: Examples) -> Extent:
 
 
 def _around(points: np.ndarray) -> Extent:
-    low, high = points.min(0), points.max(0)
-    margin = 0.2 * (high - low)
+    low, high = points.min(0).astype(np.float64), points.max(0).astype(np.float64)
+    margin = 0.2 * np.where(high > low, high - low, 1.0)
     (left, bottom), (right, top) = (low - margin).tolist(), (high + margin).tolist()
     return left, right, bottom, top

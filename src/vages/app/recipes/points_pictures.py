@@ -1,5 +1,6 @@
 """First pictures of a normalized model: on the plane its density beside the data's and a GRBM's, samples, the curve."""
 
+import math
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
+from scipy.special import logsumexp
 
 from vages.app.recipes import grbm
 from vages.app.recipes.examples import Examples
@@ -60,8 +62,9 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
         own, shown = trained.data.in_units, min(len(test), DRAWN)
         sets = {"test data": own(test[:shown]), "samples": own(np.asarray(drawn.v)[:shown])}
         pictures["samples"] = scatter_figure(sets, plane_of(trained.settings, trained.data))
-    mass = look_at_mass(told[LOG_Z]) if LOG_Z in told else []
-    return Drawn(pictures, told, np.asarray(drawn.v), tuple(mass))
+    log_z = told.get(LOG_Z, 0.0)
+    told |= {LOG_Z: None} if not math.isfinite(log_z) else {}  # JSON has no such numbers
+    return Drawn(pictures, told, np.asarray(drawn.v), tuple(look_at_mass(log_z)))
 
 
 def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -78,11 +81,10 @@ def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dic
     if trained.model.v.shape == (2,):
         extent = plane_of(settings, trained.data)
         points = grid_points(extent)
-        density = _density_of(key, trained.model, trained.posterior, trained.data, points)
+        logs = _log_density_of(key, trained.model, trained.posterior, trained.data, points)
         left, right, bottom, top = extent
-        with np.errstate(divide="ignore"):  # of a density that is 0 all over the picture
-            told[LOG_Z] = float(np.log(np.mean(density, dtype=np.float64) * (right - left) * (top - bottom)))
-        densities = {f"this model: {_nats(trained.tested['test_log_likelihood'])}": density}
+        told[LOG_Z] = float(logsumexp(logs)) + math.log(right - left) + math.log(top - bottom) - math.log(logs.size)
+        densities = {f"this model: {_nats(trained.tested['test_log_likelihood'])}": _shown(logs)}
         if toy is not None and toy.log_density is not None:
             densities = {f"data: {_nats(ceiling)}": square(np.exp(toy.log_density(points))), **densities}
             beside = train(grbm.recipe(replace(CHECKERBOARD, data=settings.data, steps=GRBM_STEPS)))
@@ -98,14 +100,20 @@ def sketch(key: PRNGKeyArray, recipe: Recipe, model: Any, posterior: Any, data: 
     """The density on the plane, for a look at a model that is being trained."""
     if model.v.shape != (2,):
         return None
-    return density_png(_density_of(key, model, posterior, data, grid_points(plane_of(recipe.settings, data), SKETCHED)))
+    points = grid_points(plane_of(recipe.settings, data), SKETCHED)
+    return density_png(_shown(_log_density_of(key, model, posterior, data, points)))
 
 
-def _density_of(key: PRNGKeyArray, model: Any, posterior: Any, data: Examples, points: np.ndarray) -> np.ndarray:
-    """The density at points in the units of the data, as a picture."""
+def _shown(logs: np.ndarray) -> np.ndarray:
+    """A density of which its log is given, in float64, which a log of 709 would overflow."""
+    return np.exp(np.minimum(logs, 700.0))
+
+
+def _log_density_of(key: PRNGKeyArray, model: Any, posterior: Any, data: Examples, points: np.ndarray) -> np.ndarray:
+    """The log density at points in the units of the data, in float64, as a picture."""
     seen = points if data.units is None else data.units.standardized(points)
     found = one_pass(key, model, posterior, seen)
-    return square(np.exp(np.asarray(found.value) - data.log_volume))
+    return square(np.asarray(found.value, np.float64) - data.log_volume)
 
 
 def _nats(value: Any) -> str:

@@ -42,7 +42,7 @@ def density_figure(densities: dict[str, Float[np.ndarray, "y x"]], extent: Exten
 
 def density_png(density: Float[np.ndarray, "y x"], scale: int = 3) -> bytes:
     """One density on the plane (rows from the bottom up) as a small PNG file, on a scale of colour of its own."""
-    brightest = max(float(np.percentile(density, 99.5)), np.finfo(np.float32).tiny)
+    brightest = max(float(np.percentile(density, 99.5)), np.finfo(np.float64).tiny)
     return png_bytes(colormaps["magma"](np.clip(density[::-1] / brightest, 0, 1))[..., :3], scale)
 
 
@@ -69,4 +69,4 @@ def grid_points(extent: Extent, resolution: int = 200) -> Float[np.ndarray, "poi
     left, right, bottom, top = extent
     centres = (np.arange(resolution) + 0.5) / resolution
     x, y = np.meshgrid(left + (right - left) * centres, bottom + (top - bottom) * centres)
-    return np.stack([x, y], -1).reshape(-1, 2).astype(np.float32)
+    return np.stack([x, y], -1).reshape(-1, 2)

@@ -194,7 +194,9 @@ def check_resumable(recipe: Recipe, path: Path) -> list[str]:
     if refused := [name for name in changed if name not in free]:
         told = ", ".join(f"{name} ({before.get(name)} before, {now.get(name)} now)" for name in refused)
         decays = getattr(earlier.settings, "decay", "constant") != "constant"
-        reason = "the learning rate decays over all iterations" if decays else "training depends on their number"
+        reason = (
+            "the learning rate's decay is planned over all iterations" if decays else "training depends on their number"
+        )
         why = f", where {reason}" if "steps" in refused and earlier.steps_matter else ""
         raise ValueError(
             f"resume: expected the settings that {path} was started with, got another {told}{why}; start anew"

@@ -84,8 +84,8 @@ def health_of(trained: Trained, drawn: Drawn) -> dict[str, Any]:
     state, samples, baseline, judged = trained.fitted.state, drawn.samples, _baseline(trained), None
     found = [] if state.averages is None else look_at_averages(_leaves(state.model), _leaves(state.averages.model))
     if trained.data.stream is None:
-        data = trained.data.of_seed(0).splits.train[:_ROWS]
-        problem = scale_problem(trained.recipe.objective, data)
+        train = trained.data.of_seed(0).splits.train
+        problem, data = scale_problem(trained.recipe.objective, train), train[:_ROWS]
         found += [Finding("data", "warning", problem)] if problem else []
         found += look_at_data(data) or [
             *([] if samples is None else look_at_samples(samples, data, trained.recipe.noise_std)),

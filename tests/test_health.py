@@ -167,6 +167,24 @@ def test_loss_of_a_score_of_zero():
     assert loss(lambda *_: None) is None
 
 
+def test_a_model_of_noisy_data_is_as_wide_as_these():
+    """As Frey face's is, whose pixels vary by a third of the noise."""
+    faces = np.clip(0.5 + 0.1 * RNG.normal(size=(400, 560)), 0.05, 0.95)
+    samples = faces + 0.3 * RNG.normal(size=faces.shape)
+    assert look_at_samples(samples, faces, 0.3) == []
+    assert "wider" in look_at_samples(samples, faces)[0].told
+    spread = math.hypot(faces.std(), 0.3)
+    told = lambda x, noise: [one.told for one in look_at_samples(x, faces, noise)]
+    for factor, words in ((1.95, []), (2.05, [f"not {spread:.3g}"])):  # of what is right
+        found = told(0.5 + factor * spread * RNG.normal(size=faces.shape), 0.3)
+        assert (len(found), [word for word in words if word not in found[0]]) == (len(words), [])
+    assert "narrower" in told(0.5 + 0.4 * (faces - 0.5), 0.3)[0]
+    spikes = 0.5 + 0.1 * RNG.normal(size=faces.shape)
+    spikes[:, :10] = 0.95 + 0.9 + 0.8  # 1.8 % of them; noise of 0.3 reaches 0.9 further
+    assert told(spikes, 0.3) == []
+    assert "outside" in told(spikes, 0.2)[0]
+
+
 def test_samples_of_a_table_are_held_against_each_column_and_direction():
     """Sample sizes are large beside the bounds: a healthy one is never told."""
     data = RNG.normal(size=(1000, 2)) * [1000, 0.01] + [5000, -3]

@@ -115,7 +115,8 @@ def _is_constant(rows: np.ndarray) -> bool:
 def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -> list[Finding]:
     """Of samples beside data, a row each: whether they are finite, where the data are, as wide, and differ.
 
-    A short row is looked at column by column, and in every direction; `noise` is what a model of it adds to each.
+    A short row is looked at column by column, and in every direction; `noise` is what a model of the data adds to each,
+    as one that was trained by denoising does.
     """
     warn = lambda told: [Finding("samples", "warning", told)]
     table = data.ndim == 2 and data.shape[1] <= _COLUMNS
@@ -124,20 +125,21 @@ def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -
     if not finite.all():
         return warn(f"{np.sum(~finite)} of {len(samples)} samples are not finite")
     low, high = data.min(), data.max()
-    width = high - low
-    outside = float(np.mean((samples < low - width) | (samples > high + width)))
+    reach = high - low + 3 * noise
+    outside = float(np.mean((samples < low - reach) | (samples > high + reach)))
     ranges = f"from {samples.min():.3g} to {samples.max():.3g}, where the data go from {low:.3g} to {high:.3g}"
     if outside > 0.01:
         return warn(f"samples lie outside the data: {100 * outside:.0f} % of their values, which go {ranges}")
     own, theirs = _spread(samples), _spread(data)
+    noisy = math.hypot(theirs, noise)
     if own < 0.05 * theirs:
         return warn(f"samples are constant: their standard deviation is {own:.2g}, that of the data {theirs:.2g}")
     near, usual = (_nearest(rows[: min(len(samples), len(data), _PAIRS)]) for rows in (samples, data))
     if near < 0.05 * usual:
         return warn(f"samples are duplicates: the nearest of another is {near:.2g} away, of the data {usual:.2g}")
-    if not 0.5 * theirs < own < 2 * theirs:
-        how = "narrower" if own < theirs else "wider"
-        return warn(f"samples are {how} than the data: a standard deviation of {own:.3g}, not {theirs:.3g}")
+    if not 0.5 * theirs < own < 2 * noisy:
+        how, right = ("narrower", theirs) if own < theirs else ("wider", noisy)
+        return warn(f"samples are {how} than the data: a standard deviation of {own:.3g}, not {right:.3g}")
     return warn(f"samples are unlike the data: {told}") if table and (told := _unlike(samples, data, noise)) else []
 
 

@@ -612,7 +612,7 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     assert cli.evaluate(str(tmp_path / "a.npy"), against=str(run.path), **drawn) == 0
     told = json.loads(capsys.readouterr().out)["images"]
     assert told["reference"]["name"] == f"samples of {run.path}, {PROTOCOLS['paper']}, seed 0"
-    monkeypatch.setattr(cli, "_assessed", lambda *_: cli.Section({"assessed": True}, [("model", "assessed")]))
+    monkeypatch.setattr(cli, "_assessed", lambda *_, json: cli.Section({"assessed": True}, [("model", "assessed")]))
     monkeypatch.setattr(vages.evaluation, "inception_file", lambda: saved)
     assert cli.evaluate(str(run.path), against=str(saved), **common, json=True) == 0
     both = json.loads(capsys.readouterr().out)
@@ -706,7 +706,7 @@ def test_options_without_effect_are_refused(at_hand, options, message):
 
 def test_images_are_judged_where_they_can_be(at_hand, monkeypatch, capsys):
     """Of grey images the model alone is assessed, and that is said."""
-    monkeypatch.setattr(cli, "_assessed", lambda *_: cli.Section({"assessed": True}, [("model", "assessed")]))
+    monkeypatch.setattr(cli, "_assessed", lambda *_, json: cli.Section({"assessed": True}, [("model", "assessed")]))
     assert cli.evaluate(at_hand["RUN"], json=True) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["model"] == {"assessed": True}

@@ -27,12 +27,16 @@ def preset(name: str) -> Recipe:
 
 
 def nearest_preset(settings: Settings) -> tuple[str, dict[str, Any]]:
-    """The preset that the fewest settings differ from, and these settings."""
+    """The preset that the fewest settings differ from, of those for the same data, if any; and these settings.
+
+    Images of one's own are those of the preset `images`.
+    """
     mine = asdict(settings)
     near = {name: one for name, one in ALL.items() if type(one) is type(settings)}
     changes = {
         name: {field.name: mine[field.name] for field in fields(one) if getattr(one, field.name) != mine[field.name]}
         for name, one in near.items()
     }
-    name = min(changes, key=lambda name: len(changes[name]))
+    other = lambda name: (near[name].data != settings.data) * (1 if name == "images" else 2)
+    name = min(changes, key=lambda name: (other(name), len(changes[name])))
     return name, changes[name]

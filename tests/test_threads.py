@@ -87,15 +87,14 @@ def test_a_signal_is_heard_while_both_compute():
 def test_a_stopped_program_ends_in_the_middle_of_a_computation():
     """With the status of its signal, and not when the computation is over."""
     code = """
-import signal, sys, time, jax, jax.numpy as jnp
+import os, signal, jax, jax.numpy as jnp
 from vages.app import cli
-from vages.app.cli.commands import COMMANDS
 from vages.threads import in_threads
 @jax.jit
 def long(x):
     return jax.lax.fori_loop(0, 10**9, lambda i, x: jnp.cos(x @ x), x)
 def run(*_, **__):
-    part = lambda check: (print("computing", flush=True), long(jnp.ones((50, 50))).block_until_ready())
+    part = lambda check: (os.write(1, b"computing\\n"), long(jnp.ones((50, 50))).block_until_ready())
     return in_threads(part, part)
 cli._run = run
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -104,10 +103,10 @@ cli.main()
     for number in (signal.SIGINT, signal.SIGHUP):
         child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert child.stdout is not None
-        assert [child.stdout.readline() for _ in range(2)] == [b"computing\n"] * 2
-        time.sleep(0.5)
-        child.send_signal(number)
         try:
+            assert [child.stdout.readline() for _ in range(2)] == [b"computing\n"] * 2
+            time.sleep(0.5)
+            child.send_signal(number)
             _, said = child.communicate(timeout=LONG)
         finally:
             child.kill()

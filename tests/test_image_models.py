@@ -30,7 +30,7 @@ from vages import (
 from vages.app import cli
 from vages.app.cli.parsing import parse
 from vages.app.recipes import example_of, preset
-from vages.app.runs import load_run
+from vages.app.runs import likelihoods, load_run
 from vages.app.runs.assessment import model_chains, subject_of
 from vages.app.runs.assessment_rows import Sizes
 from vages.app.runs.likelihoods import gaussian_rows, likelihood_rows
@@ -122,7 +122,7 @@ def test_an_evaluation_of_a_normalized_model_of_images_counts_bits():
 
 
 @pytest.mark.parametrize("images", [True, False])
-def test_an_evaluation_of_a_noise_conditional_model_takes_the_law_of_its_samples(images):
+def test_an_evaluation_of_a_noise_conditional_model_takes_the_law_of_its_samples(images, monkeypatch):
     """An untrained one draws from N(c, t² I). Images have noise of the lowest level on them, other examples none."""
     make = lambda key: NoiseConditionalEBLVM.vectors(
         key, (1, 2, 2) if images else 4, h=Empty(), width=4, depth=1, features=2, sigma_data=0.3, center=0.5
@@ -130,9 +130,14 @@ def test_an_evaluation_of_a_noise_conditional_model_takes_the_law_of_its_samples
     model, stages = jax.tree.map(jnp.zeros_like, filled(make)), []
     subject = InContext(model, {"sigma": jnp.asarray(0.1)})
     v = 0.5 + 0.01 * normal(0, 500, *model.v.shape)
+    given, true = [], likelihoods.flow_likelihood
+    noted = lambda key, model, q, v, **how: (given.append(v), true(key, model, q, v, **how))[1]
+    monkeypatch.setattr(likelihoods, "flow_likelihood", noted)
     rows = likelihood_rows(KEY, subject, ExactPosterior(), v, Sizes(), stage=stages.append)
     assert [row.name for row in rows] == ["log-likelihood by the ODE", "25 steps less 50, nats"]
     assert stages == ["likelihood by the ODE"]
+    noise = np.std(np.asarray(given[0] - v[:100]))  # of 400 numbers: six standard errors are 0.21 of it
+    assert noise == pytest.approx(images * model.sigma_min, rel=0.21)
     variance = 0.3**2 + model.sigma_min**2
     shown = np.asarray(v[:100], np.float64)
     spread = np.mean(np.sum((shown - 0.5) ** 2, axis=tuple(range(1, shown.ndim)))) + 4 * images * model.sigma_min**2

@@ -24,7 +24,7 @@ from vages.app.cli.training import _NAMES
 from vages.app.recipes import as_recipe, grbm, job_of, train
 from vages.app.runs import run_recipe
 from vages.app.settings import ALL, CHECKERBOARD, DIGITS, GRBMSettings
-from vages.blocks import block_lengths
+from vages.blocks import block_lengths, scan_in_blocks
 from vages.data import Batches
 from vages.training import Diverged, RunFolder, init_seeds, iteration_costs, numbered_folder, seed_keys
 from vages.training.fit import _check_settings
@@ -188,6 +188,25 @@ def test_a_second_ctrl_c_does_not_wait(monkeypatch):
 def test_one_sample_is_refused_for_vages():
     with refused("samples"):
         grbm.learner(replace(CHECKERBOARD, samples=1))
+
+
+@pytest.mark.parametrize(("backend", "blocks"), [("cpu", [4, 4]), ("gpu", [8])])
+def test_a_gpu_draws_the_noise_of_more_iterations_at_once(backend, blocks, monkeypatch):
+    """Two MiB an iteration; that bits do not depend on blocks is tested elsewhere."""
+    lengths = []
+
+    def noted(iterations, fitting):
+        found = block_lengths(iterations, fitting)
+        lengths.extend(length for count, length in found for _ in range(count))
+        return found
+
+    monkeypatch.setattr("vages.blocks.block_lengths", noted)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    draw = lambda key: jax.random.bits(key, (2**19,), jnp.uint32)
+    update = lambda noise, carry, row: (carry + row, noise[0])
+    scan = lambda rows: scan_in_blocks(draw, update, 0, rows, jax.random.key(0), jnp.zeros((), jnp.uint32))
+    jax.eval_shape(scan, jnp.arange(8))
+    assert lengths == blocks
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):

@@ -184,9 +184,8 @@ class ImageSettings:
     # of Adam, for the model; None: 0.006 for a unet, 0.02 for a mixer, 0.001 for an mlp
     learning_rate: Annotated[float | None, SCALE] = None
     posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for the posterior
-    decay: Decay = (
-        "trapezoid"  # of the learning rates; cosine: to 0 over all iterations, trapezoid: over the last fifth
-    )
+    # of the learning rates; cosine: to 0 over all iterations, trapezoid: over the last fifth
+    decay: Decay = "trapezoid"
     warmup: Annotated[int, MAYBE_ITERATIONS] = 400  # iterations over which the learning rates rise to their values
     clip: Annotated[float | None, SCALE] = 1.0  # the largest norm of the gradients of model and posterior
     ema: Annotated[float | None, DECAY] = 0.9996  # of the averages of model and posterior, which are then used

@@ -46,7 +46,7 @@ __all__ = [
 
 
 def _leave(status: int) -> None:
-    """End the program, in the middle of what its threads compute."""
+    """End the program; at once where threads still compute, which the interpreter would crash on."""
     (os._exit if are_computing() else sys.exit)(status)
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import vages
 from compiling import environment
 from errors import refused, without_progress
 from fitting import fit_state, with_step
@@ -289,6 +290,24 @@ def test_users_own_arrays_train_and_large_models_are_validated(tmp_path):
     assert trained.model.weight.shape == (2, 3, 25)
     assert trained.fitted.curve("validation_log_likelihood")[1].shape == (2, 2)
     assert np.isfinite(trained.tested["test_log_likelihood"]).all()
+
+
+def test_numbers_of_weak_types_are_compiled_once():
+    """`jnp.array(0.0)` has one, and the state after an iteration has none."""
+    traced, after = [], []
+
+    def energy(params, v, h):
+        traced.append(None)
+        return jnp.sum(h**2) / 2 + jnp.sum((v - params["mean"]) ** 2) / 2
+
+    model = vages.EnergyModel(energy, {"mean": jnp.array(0.0)}, v=vages.Real(1), h=vages.Real(1))
+    posterior = vages.GaussianPosterior.linear(jax.random.key(0), 1, 1)
+    learner = vages.Learner(vages.DSM(sigma=0.1, latents=vages.Variational(2)), learning_rate=0.1)
+    look = lambda record: after.append((record["step"], len(traced)))
+    vages.fit(
+        jax.random.key(1), model, posterior, jnp.ones((4, 1)), learner, steps=3, batch=4, chunk=1, callbacks=[look]
+    )
+    assert after == [(step, after[0][1]) for step in (1, 2, 3)]
 
 
 TINY = ("train", "checkerboard", "--posterior-steps", "1", "--latents", "2", "--batch", "10")

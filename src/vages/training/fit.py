@@ -139,7 +139,7 @@ def fit(
     check_batch(source.batch, mesh)
     if (problem := scale_problem(learner.objective, source.examples, whole=source.whole)) is not None:
         warnings.warn(problem, ScaleWarning, stacklevel=2)
-    state = _start(learner, keys, many, model, posterior, source, state)
+    state = _strong(_start(learner, keys, many, model, posterior, source, state))
     settings = {"chunk": chunk, "evaluate_every": evaluate_every if evaluate else None, "select": select}
     kept = {"resume": resume, "checkpoints": asdict(checkpoints), "guard": asdict(guard)}
     about = {"keys": np.asarray(jax.random.key_data(keys)).tolist(), "many": many, "batch": source.batch}
@@ -236,6 +236,11 @@ def _start(
     if not many:
         return init(begin[0], model, posterior)
     return eqx.filter_jit(eqx.filter_vmap(init))(begin, model, posterior)
+
+
+def _strong(state: LearnerState) -> LearnerState:
+    """The same without weak types, as `jnp.array(0.0)` has one: an iteration has none, and would be compiled again."""
+    return jax.tree.map(lambda x: jnp.asarray(x, x.dtype) if getattr(x, "weak_type", False) else x, state)
 
 
 def _noise_keys(bits: Array, like: Array, retries: int) -> Array:

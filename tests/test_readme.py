@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from vages.app import cli
 
@@ -12,6 +13,7 @@ README = (ROOT / "README.md").read_text()
 (CODE,) = re.findall(r"```python\n(.*?)```", README, re.S)
 
 
+@pytest.mark.long_runs
 def test_the_code_ends_where_it_says():
     names = {}
     exec(compile(CODE, "README.md", "exec"), names)

@@ -357,7 +357,8 @@ def test_a_dry_run_says_what_training_would_be(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VAGES_DATA", str(tmp_path))
     small = ("digits-paper", "--width", "8", "--depth", "1", "--latents", "3", "--head-width", "5", "--batch", "10")
-    status, out, _ = run(monkeypatch, capsys, "train", *small, "--dry-run", "--json")
+    once = ("--posterior-steps", "1")  # each step is traced
+    status, out, _ = run(monkeypatch, capsys, "train", *small, *once, "--dry-run", "--json")
     plan = json.loads(out)
     assert (status, plan["problem"], plan["folder"]) == (0, None, "runs/digits-paper-vages-mdsm-1")
     recipe = DeepSettings(**plan["settings"])
@@ -374,11 +375,11 @@ def test_a_dry_run_says_what_training_would_be(monkeypatch, capsys, tmp_path):
     assert plan["bytes"] == {name: 3 * size for name, size in one["bytes"].items()}
     assert one["bytes"]["data"] == 4 * 2 * 60_000
 
-    for preset in ((), ("digits", "--labels", "--batch", "10")):  # whose data decide some settings
+    for preset in ((), ("digits", "--labels", "--batch", "10", "--depth", "1")):  # whose data decide some settings
         status, out, _ = run(monkeypatch, capsys, "train", *preset, "--dry-run", "--json")
         assert (status, json.loads(out)["problem"]) == (0, None)
 
-    status, out, _ = run(monkeypatch, capsys, "train", "mnist-paper", "--dry-run")
+    status, out, _ = run(monkeypatch, capsys, "train", "mnist-paper", *once, "--dry-run")
     assert status == 2
     assert "state: missing" in out
     assert "vages data --get mnist" in out
@@ -393,11 +394,11 @@ def test_a_dry_run_sees_what_would_stop_training(monkeypatch, capsys, tmp_path):
     for words, says in (
         (("--data", "none.npy"), "none.npy"),
         (("checkerboard", "--data", "own.npy", "--batch", "100"), "batch"),
-        (("--out", "."), "out: "),
-        (("--devices", "999"), "devices: "),
-        (("--cluster", "x"), "cluster: "),
-        (("--cluster", "localhost:80,2,2"), "cluster: "),
-        (("digits-paper", "--fid-every", "1", "--steps", "1"), "Inception: "),
+        (("checkerboard", "--out", "."), "out: "),
+        (("checkerboard", "--devices", "999"), "devices: "),
+        (("checkerboard", "--cluster", "x"), "cluster: "),
+        (("checkerboard", "--cluster", "localhost:80,2,2"), "cluster: "),
+        (("digits-paper", "--fid-every", "1", "--steps", "1", "--posterior-steps", "1"), "Inception: "),
     ):
         status, out, _ = run(monkeypatch, capsys, "train", *words, "--dry-run", "--json")
         assert status == 2

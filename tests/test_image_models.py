@@ -29,7 +29,7 @@ from vages import (
 )
 from vages.app import cli
 from vages.app.cli.parsing import parse
-from vages.app.recipes import example_of, preset
+from vages.app.recipes import example_of, images_pictures, preset
 from vages.app.runs import likelihoods, load_run
 from vages.app.runs.assessment import model_chains, subject_of
 from vages.app.runs.assessment_rows import Sizes
@@ -43,6 +43,7 @@ from vages.training.checkpoint import newest_checkpoint
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SHAPE = (2, 5, 7)  # which no patch divides
 TINY = ("--width", "8", "--depth", "1", "--latents", "2", "--steps", "12", "--batch", "8", "--sampling-steps", "3")
+TINY += ("--posterior-steps", "1")  # each is compiled
 
 
 def mixer_model(**other):
@@ -275,14 +276,15 @@ def test_the_preset_of_digits(tmp_path):
         run_command("sample", run, "--sampling", 0.5)
 
 
-def test_a_run_of_own_images_goes_on_bit_for_bit(tmp_path):
+def test_a_run_of_own_images_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    monkeypatch.setattr(images_pictures, "GRID", 3)  # and as many samples: one program
     shapes(tmp_path / "own", 60)
     words = ["train", "--data", tmp_path / "own", *TINY, "--decay", "constant", "--warmup", "0"]
     words += ["--checkpoint-every", 4]  # one program for all parts
     whole, part = tmp_path / "whole", tmp_path / "part"
     assert run_command(*words, "--out", whole) == 0
     assert run_command(*words, "--steps", 4, "--out", part) == 0
-    assert run_command("train", "--resume", part, "--steps", 12) == 0
+    assert run_command("train", "--resume", part, "--steps", 12, "--checkpoint-every", 4) == 0
     ours, theirs = (newest_checkpoint(Directory(path) / "checkpoints", pytest.fail) for path in (part, whole))
     assert ours is not None
     assert theirs is not None

@@ -16,9 +16,15 @@ except (ImportError, AttributeError):
     compiler = mlir = None
 
 # Kernels by the plain emitter, in one piece: a fifth of the time that a CPU's programs wait for the compiler.
-HASTE = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+# A tenth is taken by passes that check the compiler's own work, and by those that speed up loops or find little here.
+_SKIPPED = ("hlo-verifier", "while-loop-invariant-code-motion", "while-loop-constant-sinking", "reshape-mover")
+HASTE = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+    "xla_disable_hlo_passes": ",".join(_SKIPPED),
+}
 # For programs that run for seconds: compiled in twice the time, and run in a third of it.
-LONG_RUNS = {"xla_backend_optimization_level": 1}
+LONG_RUNS = {"xla_backend_optimization_level": 1, "xla_disable_hlo_passes": _SKIPPED[0]}
 
 _hasty = _long_runs = False
 _of_thread = threading.local()

@@ -7,6 +7,8 @@ import tempfile
 from functools import partial
 from importlib import import_module
 
+gc.disable()  # nothing of what is imported goes again: until all tests are collected, garbage is not looked for
+
 # What one worker or process has compiled, the others need not: one cache for the session, from its first process on.
 # A folder that is given is kept, and the next session compiles next to nothing.
 _CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="vages-tests-")
@@ -30,7 +32,6 @@ os.environ.setdefault("MPLBACKEND", "agg")
 install_import_hook("vages", "beartype.beartype")
 
 from compiling import compile_in_haste  # noqa: E402
-from vages.samplers import gibbs_sample  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -74,7 +75,8 @@ def pytest_runtest_setup(item):
 def pytest_collection_finish():
     """What was imported stays, and tracing makes much that goes again at once: garbage is looked for more rarely."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(50_000, 20, 20)
+    gc.enable()
 
 
 def pytest_unconfigure():
@@ -92,6 +94,8 @@ def own_numbers(request, monkeypatch):
 @pytest.fixture
 def short_chains(monkeypatch):
     """Pictures of what a run learnt with Gibbs chains of a few steps: drawn all the same, and sooner."""
+    from vages.samplers import gibbs_sample  # here: the process that starts the workers waits for no import of it
+
     monkeypatch.setattr(
         import_module("vages.app.recipes.grbm_pictures"), "gibbs_sample", partial(gibbs_sample, steps=10)
     )

@@ -16,7 +16,7 @@ from small_nets import filled, normal
 from vages import Batch, NoiseConditionalEBLVM, Real, normalize_weights, normalized_adam
 from vages.models import LinearGaussian
 from vages.objectives import DSM, BiDSM, Variational
-from vages.optimizers import adam, apply, learning_rate
+from vages.optimizers import adam, apply, learning_rate, same_until
 from vages.posteriors import GaussianPosterior
 from vages.training.learner import Learner
 from vages.training.selection import weights_of
@@ -55,6 +55,15 @@ def test_a_trapezoid_rises_stays_and_falls(steps, warmup, falling):
 def test_a_constant_rate_is_a_number_and_may_warm_up():
     assert learning_rate(0.3) == learning_rate(0.3, final=1.0) == 0.3
     np.testing.assert_allclose(rates(learning_rate(0.3, warmup=3), 5), [0, 0.1, 0.2, 0.3, 0.3], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("decay", "warmup"), [("constant", 5), ("trapezoid", 0), ("trapezoid", 5), ("cosine", 0)])
+def test_the_first_iterations_have_the_same_rate_however_many_are_planned(decay, warmup):
+    few, many = (rates(learning_rate(1.0, decay=decay, steps=steps, warmup=warmup), 41) for steps in (40, 90))
+    first = same_until(decay, 40, warmup)
+    assert (few == many)[: int(min(first, 41))].all()
+    assert first == math.inf or few[int(first) + 1] != many[int(first) + 1]
+    assert first == {"constant": np.inf, "trapezoid": 32, "cosine": 0}[decay]
 
 
 COSINE = {"decay": "cosine", "steps": 10}

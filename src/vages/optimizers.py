@@ -43,10 +43,20 @@ def learning_rate(
     if steps is None or steps <= warmup:
         raise ValueError(f"steps: expected more than the {warmup} of the warm-up, to decay over, got {steps}")
     if decay == "trapezoid":
-        falling = min(max(2, round(_FALLING * steps)), steps - warmup)
+        fall = _fall(steps, warmup)
         before = optax.warmup_constant_schedule(0.0, peak, warmup) if warmup else optax.constant_schedule(peak)
-        return optax.join_schedules([before, optax.linear_schedule(peak, final, falling)], [steps - falling])
+        return optax.join_schedules([before, optax.linear_schedule(peak, final, steps - fall)], [fall])
     return optax.warmup_cosine_decay_schedule(0.0 if warmup else peak, peak, warmup, steps, final)
+
+
+def _fall(steps: int, warmup: int) -> int:
+    """The iteration from which on a trapezoid falls."""
+    return steps - min(max(2, round(_FALLING * steps)), steps - warmup)
+
+
+def same_until(decay: Decay, steps: int, warmup: int = 0) -> float:
+    """The iterations whose learning rate is the same for any larger number of them: of a trapezoid, until it falls."""
+    return {"constant": math.inf, "cosine": 0.0, "trapezoid": float(_fall(steps, warmup))}[decay]
 
 
 def adam(

@@ -78,8 +78,8 @@ def train(start: str | None = None, /, **options: Any) -> int:
     are those of the preset or the recipe, with its defaults. The run's folder holds config.json, environment.json,
     metrics.jsonl, events.jsonl, checkpoints, result.json and the pictures. Ctrl-C, SIGTERM and SIGHUP end training
     early with a checkpoint. A run that was stopped or killed continues with --resume RUN, bit for bit; its settings are
-    its own, --steps may be more where its learning rate does not decay, and --data says where its data are now, if they
-    were moved.
+    its own, --steps may be more until its learning rate begins to decay, and --data says where its data are now, if
+    they were moved.
     """
     known = {field.name for field in fields(OwnHow)}
     resume = options.get("resume")

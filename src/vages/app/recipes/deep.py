@@ -10,6 +10,7 @@ from jaxtyping import PRNGKeyArray
 from vages.app.recipes.chains import chains_of
 from vages.app.recipes.deep_pictures import draw
 from vages.app.recipes.examples import Examples
+from vages.app.recipes.rates import rates, same_until
 from vages.app.recipes.recipe import Parts, Recipe
 from vages.app.recipes.selection import FIDSelection
 from vages.app.recipes.trained import last_loss
@@ -18,7 +19,7 @@ from vages.data import IMAGE_SETS, Batches, load_images
 from vages.models import EBLVM, EBM, DeepEBLVM
 from vages.nets.network import check_image_shape
 from vages.objectives import MDSM, BiMDSM, Enumerated, NoiseRange, Objective, Variational
-from vages.optimizers import adam, learning_rate
+from vages.optimizers import adam
 from vages.posteriors import Corrector, ExactPosterior, GaussianPosterior, Posterior, fisher, kl
 from vages.samplers import Annealed, Schedule
 from vages.training import Learner
@@ -43,7 +44,7 @@ def recipe(settings: DeepSettings) -> Recipe:
             rank=3,
             load=load,
             named=tuple(IMAGE_SETS),
-            steps_matter=settings.decay != "constant" or settings.warmup > settings.steps // 10,
+            same_until=same_until(settings),
             activations=partial(_activations, settings),
             draw=draw,
             summary=lambda trained: last_loss(trained.fitted),
@@ -71,14 +72,10 @@ def learner(settings: DeepSettings) -> Learner:
     """Adam on the objective of the method, for model and posterior."""
     peak = settings.learning_rate
     posterior_peak = peak if settings.posterior_learning_rate is None else settings.posterior_learning_rate
-    warmup = min(settings.warmup, settings.steps // 10)
-    how = {"steps": settings.steps, "warmup": warmup, "final": settings.final_learning_rate}
-    optimizers = (
-        adam(learning_rate(peak, decay=settings.decay, **how), clip=settings.clip) for peak in (peak, posterior_peak)
-    )
+    both = rates(settings, peak, posterior_peak, final=settings.final_learning_rate)
     return Learner(
         objective(settings),
-        *optimizers,
+        *(adam(rate, clip=settings.clip) for rate in both),
         posterior_steps=settings.posterior_steps,
         divergence={"kl": kl, "fisher": fisher}[settings.divergence],
         ema=settings.ema,

@@ -33,7 +33,7 @@ from vages.objectives import (
     Objective,
     Variational,
 )
-from vages.optimizers import adam, learning_rate
+from vages.optimizers import adam, learning_rate, same_until
 from vages.posteriors import BernoulliPosterior, ExactPosterior, Posterior
 from vages.training import Learner, seed_keys
 
@@ -82,7 +82,7 @@ def recipe(settings: GRBMSettings) -> Recipe:
             rank=1,
             load=load,
             named=(*TOYS, "freyface"),
-            steps_matter=settings.decay != "constant",
+            same_until=same_until(settings.decay, settings.steps, settings.warmup),
             activations=lambda shape: 4 * settings.seeds * settings.batch * settings.latents,
             draw=draw,
             sketch=sketch,

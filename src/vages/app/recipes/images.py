@@ -11,6 +11,7 @@ from jaxtyping import PRNGKeyArray
 
 from vages.app.recipes.examples import Examples
 from vages.app.recipes.images_pictures import draw, sketch
+from vages.app.recipes.rates import rates, same_until
 from vages.app.recipes.recipe import Parts, Recipe
 from vages.app.recipes.trained import last_loss
 from vages.app.settings import ImageSettings
@@ -18,7 +19,7 @@ from vages.data import IMAGE_SETS, Batches, Splits, load_images
 from vages.domains import Empty, Real
 from vages.models import NoiseConditionalEBLVM, measure_sigma_data
 from vages.objectives import Enumerated, NoiseConditionalDSM, Variational
-from vages.optimizers import adam, learning_rate, normalize_weights, normalized_adam
+from vages.optimizers import adam, normalize_weights, normalized_adam
 from vages.posteriors import ExactPosterior, FeaturePosterior, Posterior
 from vages.samplers import Heun
 from vages.training import Learner
@@ -44,7 +45,7 @@ def recipe(settings: ImageSettings) -> Recipe:
             rank=3,
             load=load,
             named=tuple(IMAGE_SETS),
-            steps_matter=settings.decay != "constant" or settings.warmup > settings.steps // 10,
+            same_until=same_until(settings),
             activations=partial(_activations, settings),
             draw=draw,
             sketch=sketch,
@@ -129,9 +130,8 @@ def _levels(shape: tuple[int, int, int]) -> int:
 def learner(settings: ImageSettings) -> Learner:
     """Adam on DSM at all noise levels."""
     sigma_data = 1.0 if settings.sigma_data is None else settings.sigma_data
-    how = {"decay": settings.decay, "steps": settings.steps, "warmup": min(settings.warmup, settings.steps // 10)}
     peak = _RATES["unet"] if settings.learning_rate is None else settings.learning_rate
-    model_rate, posterior_rate = (learning_rate(peak, **how) for peak in (peak, settings.posterior_learning_rate))
+    model_rate, posterior_rate = rates(settings, peak, settings.posterior_learning_rate)
     latents = Variational(settings.samples) if settings.latents else Enumerated()
     level_weight = 1.0 if settings.level_weight is None else settings.level_weight
     levels = {"level_weight": level_weight, "uniform": settings.level_share} if settings.normalized else {}

@@ -12,6 +12,7 @@ from jaxtyping import PRNGKeyArray
 from vages.app.recipes.examples import Examples
 from vages.app.recipes.grbm import load_rows
 from vages.app.recipes.points_pictures import SAMPLES, draw, one_pass, sketch
+from vages.app.recipes.rates import rates, same_until
 from vages.app.recipes.recipe import Parts, Recipe
 from vages.app.recipes.trained import Trained
 from vages.app.report.page.summaries import GAUSSIAN, OWN
@@ -21,7 +22,7 @@ from vages.domains import Empty, Real
 from vages.evaluation import gaussian_log_density
 from vages.models import NoiseConditionalEBLVM, measure_sigma_data
 from vages.objectives import Enumerated, NoiseConditionalDSM, Variational
-from vages.optimizers import adam, learning_rate
+from vages.optimizers import adam
 from vages.posteriors import ExactPosterior, FeaturePosterior, Posterior
 from vages.samplers import Heun
 from vages.training import Learner
@@ -47,7 +48,7 @@ def recipe(settings: PointSettings) -> Recipe:
             rank=1,
             load=lambda settings, check=True: load_rows(settings),
             named=(*TOYS, "freyface"),
-            steps_matter=settings.decay != "constant" or settings.warmup > settings.steps // 10,
+            same_until=same_until(settings),
             activations=lambda shape: 40 * settings.batch * settings.width * settings.depth,
             draw=draw,
             sketch=sketch,
@@ -97,10 +98,7 @@ def build(key: PRNGKeyArray, settings: PointSettings, data: Examples) -> tuple[N
 
 def learner(settings: PointSettings) -> Learner:
     """Adam on both scores, in v and in the noise level."""
-    how = {"decay": settings.decay, "steps": settings.steps, "warmup": min(settings.warmup, settings.steps // 10)}
-    model_rate, posterior_rate = (
-        learning_rate(peak, **how) for peak in (settings.learning_rate, settings.posterior_learning_rate)
-    )
+    model_rate, posterior_rate = rates(settings, settings.learning_rate, settings.posterior_learning_rate)
     latents = Variational(settings.samples) if settings.latents else Enumerated()
     sigma_data = 1.0 if settings.sigma_data is None else settings.sigma_data
     return Learner(

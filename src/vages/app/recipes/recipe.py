@@ -1,6 +1,7 @@
 """A recipe: what is learnt, from which data, and how. Presets are values of it, and so is what a user's file holds."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -49,7 +50,7 @@ class Parts(NamedTuple):
     rank: int  # dimensions of an example
     load: Callable[[Any, bool], Examples]  # the data of settings, checked against the network or not
     named: tuple[str, ...]  # data that need no file
-    steps_matter: bool  # whether the learning rate of an iteration depends on how many there are
+    same_until: float  # the iterations that are the same whatever number of them is planned; inf: all
     activations: Callable[[tuple[int, ...]], int]  # bytes of an iteration, for examples of a shape
     draw: Callable[[Any, bool], Any]  # pictures of a trained run; whether to show progress
     summary: Callable[[Any], str]  # of a run, in a line
@@ -268,14 +269,14 @@ class Recipe:
     def free(self) -> frozenset[str]:
         """The settings that may differ when a run is resumed."""
         own = frozenset() if self.parts is None else self.parts.free
-        return own if self.steps_matter else own | {"steps"}
+        return own | {"steps"} if self.same_until == math.inf else own
 
     @cached_property
-    def steps_matter(self) -> bool:
-        """Whether training depends on `settings.steps` beyond its end, as where a learning rate decays."""
+    def same_until(self) -> float:
+        """The iterations that do not depend on `settings.steps`: inf, or as many as are made before the rate decays."""
         if self.parts is not None:
-            return self.parts.steps_matter
-        return self._learner_reads_steps() or self._build_reads_steps()
+            return self.parts.same_until
+        return 0.0 if self._learner_reads_steps() or self._build_reads_steps() else math.inf
 
     def _learner_reads_steps(self) -> bool:
         if isinstance(self.learner, Learner):

@@ -55,8 +55,7 @@ def recipe_of(path: Path, own: Recipe | None = None, *, changed: bool = False) -
 
 def check_unedited(path: Path, config: dict[str, Any], about: dict[str, Any]) -> None:
     """Raise unless config.json has the settings of the checkpoint, as far as that can be told without the recipe."""
-    own = is_own(config)
-    free = frozenset({"steps"}) if own else recipe_in(config, str(path / "config.json")).free
+    free = frozenset() if is_own(config) else recipe_in(config, str(path / "config.json")).free
     _check_unedited(path, config, free, about)
 
 
@@ -140,7 +139,7 @@ def _check_unedited(path: Path, config: dict[str, Any], free: frozenset[str], ab
     now, before = ({**_named(one), **_whole(one)} for one in (config, kept))
     changed = [name for name in before | now if canonical(before.get(name)) != canonical(now.get(name))]
     announced = _announced(path) if changed else {}
-    free |= {"sha256"}  # of a recipe's file that a resume has accepted
+    free |= {"sha256", "steps"}  # of a recipe's file that a resume has accepted; more steps before the rate decays
     edited = [name for name in changed if name not in free or announced.get(name) != canonical(now.get(name))]
     if edited:
         told = ", ".join(f"{name} {now.get(name)} in place of {before.get(name)}" for name in edited)
@@ -189,7 +188,9 @@ def check_resumable(recipe: Recipe, path: Path) -> list[str]:
     """Raise unless the run in this folder can go on by the recipe; nothing is written. The settings that change."""
     earlier = recipe_of(path, None if recipe.parts is not None else recipe, changed=True)
     before, now = asdict(earlier.settings), asdict(recipe.settings)
-    free = earlier.free & recipe.free
+    free, done = earlier.free & recipe.free, last_step(Directory(path) / "checkpoints")
+    if done < min(earlier.same_until, recipe.same_until):
+        free |= {"steps"}
     changed = [name for name in before | now if before.get(name) != now.get(name)]
     if refused := [name for name in changed if name not in free]:
         told = ", ".join(f"{name} ({before.get(name)} before, {now.get(name)} now)" for name in refused)
@@ -197,11 +198,11 @@ def check_resumable(recipe: Recipe, path: Path) -> list[str]:
         reason = (
             "the learning rate's decay is planned over all iterations" if decays else "training depends on their number"
         )
-        why = f", where {reason}" if "steps" in refused and earlier.steps_matter else ""
+        begun = f" and began at iteration {earlier.same_until:.0f}" if decays and earlier.same_until > 0 else ""
+        why = f", where {reason}{begun}" if "steps" in refused and "steps" not in earlier.free else ""
         raise ValueError(
             f"resume: expected the settings that {path} was started with, got another {told}{why}; start anew"
         )
-    done = last_step(Directory(path) / "checkpoints")
     if recipe.settings.steps < done:
         raise ValueError(f"steps: expected at least the {done} already made, got {recipe.settings.steps}; ask for more")
     return changed

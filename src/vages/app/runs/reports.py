@@ -248,7 +248,7 @@ def _longer(folder: Path, config: dict[str, Any]) -> list[Markup]:
         recipe = recipe_of(folder)
     except (ValueError, OSError):
         return []
-    if recipe.steps_matter:
+    if "steps" not in recipe.free:
         return [element("p", "More iterations need a new run: this run’s learning rate depends on their number.")]
     steps = min(2 * recipe.settings.steps, ITERATIONS.high)
     command = f"vages train --resume {shlex.quote(str(folder))} --steps {steps}"

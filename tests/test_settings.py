@@ -101,17 +101,21 @@ def test_what_an_edit_leaves_as_it_was_is_no_edit(tmp_path):
     assert recipe_of(path).settings == SMALL
 
 
-@pytest.mark.parametrize("first", [False, True], ids=["this edition", "the first"])
-def test_a_resume_with_more_steps_that_was_killed_before_its_first_checkpoint_goes_on(tmp_path, first):
-    path = folder_of(SMALL, tmp_path / "run", first_edition=first)
+@pytest.mark.parametrize(
+    ("recipe", "first"),
+    [(SMALL, False), (SMALL, True), (replace(SMALL, decay="trapezoid"), False)],
+    ids=["this edition", "the first", "a trapezoid"],
+)
+def test_a_resume_with_more_steps_that_was_killed_before_its_first_checkpoint_goes_on(tmp_path, recipe, first):
+    path = folder_of(recipe, tmp_path / "run", first_edition=first)
     for steps in (40, 30):
-        resumed(replace(SMALL, steps=steps), path)
+        resumed(replace(recipe, steps=steps), path)
         assert recipe_of(path).settings.steps == steps
     edit_config(path, steps=40)  # which was announced once, and is not what the last resume announced
     with pytest.raises(ValueError, match="steps 40 .*20"):
         recipe_of(path)
     edit_config(path, steps=30)
-    resumed(replace(SMALL, steps=50), path)
+    resumed(replace(recipe, steps=50), path)
     assert recipe_of(path).settings.steps == 50
 
 

@@ -26,11 +26,11 @@ DIGITS = DEEP_PRESETS["digits-paper"]
 pytestmark = pytest.mark.usefixtures("short_chains")
 
 
-def folder_of(recipe, path, *, first_edition=False):
+def folder_of(recipe, path, *, first_edition=False, step=10):
     """The folder of a run with a checkpoint, without arrays; the first edition wrote another config and no digest."""
     folder = RunFolder(path, first_config(recipe) if first_edition else config_of(as_recipe(recipe)))
     about = {"config": folder.config, **({} if first_edition else {"settings_sha256": settings_digest(folder.config)})}
-    write_checkpoint(folder.checkpoints, 10, {"a": np.zeros(1)}, about)
+    write_checkpoint(folder.checkpoints, step, {"a": np.zeros(1)}, about)
     folder.close()
     return path
 
@@ -117,6 +117,16 @@ def test_a_resume_with_more_steps_that_was_killed_before_its_first_checkpoint_go
     edit_config(path, steps=30)
     resumed(replace(recipe, steps=50), path)
     assert recipe_of(path).settings.steps == 50
+
+
+@pytest.mark.parametrize(("decay", "made"), [("cosine", 10), ("trapezoid", 16)])
+def test_announced_steps_are_refused_where_the_rate_has_begun_to_decay(tmp_path, decay, made):
+    path = folder_of(replace(SMALL, decay=decay), tmp_path / "run", step=made)
+    with (path / "events.jsonl").open("a") as events:
+        events.write('{"event": "other settings", "steps": [20, 40]}\n')
+    edit_config(path, steps=40)
+    with pytest.raises(ValueError, match="steps 40 .*20"):
+        recipe_of(path)
 
 
 def test_settings_are_announced_before_they_are_taken(tmp_path, monkeypatch):

@@ -55,7 +55,8 @@ def recipe_of(path: Path, own: Recipe | None = None, *, changed: bool = False) -
 
 def check_unedited(path: Path, config: dict[str, Any], about: dict[str, Any]) -> None:
     """Raise unless config.json has the settings of the checkpoint, as far as that can be told without the recipe."""
-    free = frozenset() if is_own(config) else recipe_in(config, str(path / "config.json")).free
+    own = is_own(config)
+    free = frozenset({"steps"}) if own else recipe_in(config, str(path / "config.json")).free
     _check_unedited(path, config, free, about)
 
 
@@ -139,7 +140,9 @@ def _check_unedited(path: Path, config: dict[str, Any], free: frozenset[str], ab
     now, before = ({**_named(one), **_whole(one)} for one in (config, kept))
     changed = [name for name in before | now if canonical(before.get(name)) != canonical(now.get(name))]
     announced = _announced(path) if changed else {}
-    free |= {"sha256", "steps"}  # of a recipe's file that a resume has accepted; more steps before the rate decays
+    free |= {"sha256"}  # of a recipe's file that a resume has accepted
+    if not is_own(config) and _can_be_longer(path, recipe_in(config), recipe_in(kept)):
+        free |= {"steps"}
     edited = [name for name in changed if name not in free or announced.get(name) != canonical(now.get(name))]
     if edited:
         told = ", ".join(f"{name} {now.get(name)} in place of {before.get(name)}" for name in edited)
@@ -147,6 +150,11 @@ def _check_unedited(path: Path, config: dict[str, Any], free: frozenset[str], ab
             f"{path / 'config.json'}: expected the settings of the checkpoint, got {told:.500}; undo the edit, and "
             "give allowed changes as options"
         )
+
+
+def _can_be_longer(path: Path, *recipes: Recipe) -> bool:
+    """Whether the iterations that were made are the same by all of these recipes, which differ in `steps`."""
+    return last_step(Directory(path) / "checkpoints") < min(recipe.same_until for recipe in recipes)
 
 
 def _whole(config: dict[str, Any]) -> dict[str, Any]:
@@ -188,8 +196,8 @@ def check_resumable(recipe: Recipe, path: Path) -> list[str]:
     """Raise unless the run in this folder can go on by the recipe; nothing is written. The settings that change."""
     earlier = recipe_of(path, None if recipe.parts is not None else recipe, changed=True)
     before, now = asdict(earlier.settings), asdict(recipe.settings)
-    free, done = earlier.free & recipe.free, last_step(Directory(path) / "checkpoints")
-    if done < min(earlier.same_until, recipe.same_until):
+    free = earlier.free & recipe.free
+    if _can_be_longer(path, earlier, recipe):
         free |= {"steps"}
     changed = [name for name in before | now if before.get(name) != now.get(name)]
     if refused := [name for name in changed if name not in free]:
@@ -203,6 +211,7 @@ def check_resumable(recipe: Recipe, path: Path) -> list[str]:
         raise ValueError(
             f"resume: expected the settings that {path} was started with, got another {told}{why}; start anew"
         )
+    done = last_step(Directory(path) / "checkpoints")
     if recipe.settings.steps < done:
         raise ValueError(f"steps: expected at least the {done} already made, got {recipe.settings.steps}; ask for more")
     return changed

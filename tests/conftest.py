@@ -3,11 +3,16 @@
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from functools import partial
 from importlib import import_module
 
 gc.disable()  # nothing of what is imported goes again: until all tests are collected, garbage is not looked for
+
+# A shell's job in the background ignores Ctrl-C, as do all processes that it starts: tests that send one would wait.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What one worker or process has compiled, the others need not: one cache for the session, from its first process on.
 # A folder that is given is kept, and the next session compiles next to nothing.

@@ -3,6 +3,7 @@
 import json
 import math
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import equinox as eqx
@@ -21,6 +22,7 @@ from vages import (
     FeaturePosterior,
     Heun,
     InContext,
+    NoiseConditionalDSM,
     NoiseConditionalEBLVM,
     Real,
     flow_likelihood,
@@ -30,11 +32,12 @@ from vages import (
 from vages.app import cli
 from vages.app.cli.parsing import parse
 from vages.app.recipes import example_of, images_pictures, preset
+from vages.app.recipes.presets import as_recipe
 from vages.app.runs import likelihoods, load_run
 from vages.app.runs.assessment import model_chains, subject_of
 from vages.app.runs.assessment_rows import Sizes
 from vages.app.runs.likelihoods import gaussian_rows, likelihood_rows
-from vages.app.settings import ALL
+from vages.app.settings import ALL, ImageSettings
 from vages.evaluation import gaussian_log_density, nearness
 from vages.nets import Mixer
 from vages.storage.directory import Directory
@@ -305,6 +308,24 @@ def arrays_of(path):
 def shapes(folder, count):
     """Coloured shapes, 16 × 16, as PNG files."""
     runpy.run_path(str(EXAMPLES / "coloured_shapes.py"))["main"](folder, count)
+
+
+@pytest.mark.parametrize(("network", "expected"), [("mixer", (0.3, 1.4)), ("unet", (-0.5068528194400547, 1.2))])
+def test_a_mixer_of_own_images_is_trained_at_higher_levels(network, expected, tmp_path):
+    """Own images alone: 500 coloured shapes have their covariance within 17 % then, and 22 % at EDM's levels."""
+    np.save(tmp_path / "images.npy", np.random.default_rng(0).random((20, 3, 16, 16), np.float32))
+    settings = replace(ALL["images"], data=str(tmp_path / "images.npy"), network=network, batch=4)
+    recipe = as_recipe(settings)
+    objective = recipe.settled(recipe.load()).make_learner().objective
+    assert (objective.log_mean, objective.log_std) == expected
+    given = as_recipe(replace(settings, level_mean=1.0))
+    assert given.settled(recipe.load()).make_learner().objective.log_mean == 1.0
+
+
+def test_settings_without_levels_have_those_of_the_objective():
+    """So had the runs that are older than the setting."""
+    objective = NoiseConditionalDSM(1.0)
+    assert (ImageSettings.level_mean, ImageSettings.level_std) == (objective.log_mean, objective.log_std)
 
 
 def test_labels_are_refused_where_there_are_none(tmp_path):

@@ -1,5 +1,6 @@
 """The settings of recipes: frozen dataclasses of plain values, and the presets. Nothing here imports JAX."""
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
@@ -175,6 +176,9 @@ class ImageSettings:
     flips: bool = True  # each image also as in a mirror
     # root mean square of the images, less 0.5; None: measured
     sigma_data: Annotated[float | None, SCALE] = None
+    # mean of ln(σ / σ_d) over the noise levels of training; None: 0.3 for a mixer, EDM's -0.507 for other networks
+    level_mean: Annotated[float | None, Bounds(-20, 20)] = -1.2 + math.log(2)
+    level_std: Annotated[float | None, Bounds(1e-3, 10)] = 1.2  # its deviation; None: 1.4 for a mixer, else 1.2
     normalized: bool = False  # match the score in the noise level too, for a likelihood in one pass
     # of that score, in a normalized model; None: 2 / d for d numbers in an image
     level_weight: Annotated[float | None, SCALE] = None
@@ -331,7 +335,9 @@ IMAGE_PRESETS = {
         decay="cosine",
         ema=0.999,
     ),
-    "images": ImageSettings(data="images", flips=False, steps=14_000, batch=32, ema=0.999),
+    "images": ImageSettings(
+        data="images", flips=False, level_mean=None, level_std=None, steps=14_000, batch=32, ema=0.999
+    ),
 }
 
 POINT_PRESETS = {"board": PointSettings()}

@@ -13,6 +13,7 @@ import pytest
 from vages.app.recipes import as_recipe, points, points_pictures
 from vages.app.recipes.examples import Examples
 from vages.app.recipes.trained import Trained
+from vages.app.recipes.training import _dividing, train
 from vages.app.recipes.units import Units
 from vages.app.report import density_png, figure_png
 from vages.app.runs import likelihoods, load_run, run_recipe, sketches
@@ -49,6 +50,21 @@ def test_the_run_says_its_likelihood_beside_the_data_s_own_and_a_grbm_s(run):
     assert np.isfinite(result["test log-likelihood of the paper's GRBM"])
     assert result["lost samples"] == {"count": 0, "of": 20}
     assert {path.stem for path in run.glob("*.png")} == {"curve", "density", "samples"}
+
+
+@pytest.mark.parametrize("steps", [300, 3000, 4500])
+def test_training_is_compiled_for_one_length_of_chunks(steps, monkeypatch):
+    monkeypatch.setattr("vages.app.recipes.training.fit", lambda *_, **how: pytest.fail(str(how["chunk"])))
+    recipe = as_recipe(PointSettings(steps=steps))
+    with pytest.raises(pytest.fail.Exception) as chosen:
+        train(recipe)
+    chunk = min(int(str(chosen.value)), recipe.evaluate_every)
+    assert 25 < chunk <= 100
+    assert recipe.evaluate_every % chunk == steps % chunk == 0
+
+
+def test_chunks_divide_the_evaluations_where_they_can():
+    assert [_dividing(every, 100) for every in (1000, 450, 250, 60, 101, 10)] == [100, 90, 50, 60, 100, 100]
 
 
 def test_the_mass_of_the_picture_is_that_of_the_density_on_the_plane(run):

@@ -28,7 +28,7 @@ from vages.app.settings import ALL, CHECKERBOARD, DIGITS, GRBMSettings
 from vages.blocks import block_lengths, scan_in_blocks
 from vages.data import Batches
 from vages.training import Diverged, RunFolder, init_seeds, iteration_costs, numbered_folder, seed_keys
-from vages.training.fit import _check_settings
+from vages.training.fit import _check_settings, _end_of_chunk
 
 SMALL = replace(CHECKERBOARD, steps=60, evaluate_every=20, seeds=2, posterior_steps=1)
 
@@ -208,6 +208,19 @@ def test_a_gpu_draws_the_noise_of_more_iterations_at_once(backend, blocks, monke
     scan = lambda rows: scan_in_blocks(draw, update, 0, rows, jax.random.key(0), jnp.zeros((), jnp.uint32))
     jax.eval_shape(scan, jnp.arange(8))
     assert lengths == blocks
+
+
+@pytest.mark.parametrize(("chunk", "cuts"), [(100, [450]), (100, [997]), (30, [1000, 4000]), (7, []), (100, [20])])
+def test_chunks_have_few_lengths(chunk, cuts):
+    """Each is compiled. Evaluations and checkpoints are at the end of one, and it does not matter where one begins."""
+    ends, steps = [0], 8000
+    while ends[-1] < steps:
+        ends.append(_end_of_chunk(ends[-1], chunk, cuts))
+    lengths = set(np.diff(ends))
+    assert max(lengths) == min(chunk, *cuts, steps)
+    assert len(lengths) <= 2
+    assert all(step in ends for cut in cuts for step in range(cut, steps, cut))
+    assert all(_end_of_chunk(step, chunk, cuts) == min(e for e in ends if e > step) for step in range(0, steps, 13))
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):

@@ -166,13 +166,12 @@ def fit(
     start_size = largest_parameter(state, many=many)
     program = compile_chunk(learner, many=many, own_data=source.own_data, mesh=mesh, donate=True)
     run, loop = _own(run, mesh), Loop(program, source, mesh, many)
-    cuts = [cut for cut in (chunk, evaluate_every, checkpoints.every, checkpoints.keep_every) if cut is not None]
+    cuts = [cut for cut in (evaluate_every, checkpoints.every, checkpoints.keep_every) if cut is not None]
     on_grid = lambda step: evaluate_every is not None and step % evaluate_every == 0
     best, looked, began = run.best, None, time.perf_counter() - position.seconds
     with StopSignals() as stop:
         while position.step < steps and stop.in_any_process() is None and not loop.ended:
-            # the ends of chunks are a function of the step alone, wherever a run was interrupted
-            until = min([steps, *((position.step // cut + 1) * cut for cut in cuts)])
+            until = min(steps, _end_of_chunk(position.step, chunk, cuts))
             noise = _noise_keys(run.key, keys, position.retries)
             after, metrics, end = loop.advance(run.state, noise, position.step, until, stop)
             run = run._replace(state=after)
@@ -214,6 +213,15 @@ def fit(
         best = select.better(run, evaluate(run.state)).best  # it was interrupted, or nothing was left to do
     seconds, name = time.perf_counter() - began, None if signal is None else signal.name
     return Fitted(run.state, position.step, seconds, name is not None, history, best, keeper.seconds, name)
+
+
+def _end_of_chunk(step: int, chunk: int, cuts: Sequence[int]) -> int:
+    """A function of the step alone, wherever a run was interrupted.
+
+    Chunks are counted from the last multiple of a cut, so that they have few lengths: each is compiled.
+    """
+    origin = max([0, *(step // cut * cut for cut in cuts)])
+    return min([origin + ((step - origin) // chunk + 1) * chunk, *((step // cut + 1) * cut for cut in cuts)])
 
 
 def _source(data: Any, batch: int | None, seeds: tuple[int, ...], many: bool, model: Any, known: Any) -> Source:

@@ -34,10 +34,10 @@ def train(
     if not recipe.stacked:
         keys, models, posteriors = one_seed((keys, models, posteriors))
     settings = recipe.settings
-    if recipe.parts is None:
-        how = {"chunk": min(500, max(10, settings.steps // 100)), **how}  # a hundred points of a curve
-    elif recipe.parts.chunk is not None:
-        how = {"chunk": recipe.parts.chunk, **how}
+    curve = min(500, max(10, settings.steps // 100))  # of a hundred points
+    chunk = curve if recipe.parts is None else recipe.parts.chunk
+    if chunk is not None:
+        how = {"chunk": chunk if recipe.evaluate is None else _dividing(recipe.evaluate_every, chunk), **how}
     if recipe.evaluate is not None:
         how |= {"maximize": recipe.maximize, "minimize": recipe.minimize, "evaluate_every": recipe.evaluate_every}
         how["evaluate"] = lambda state: _looked(recipe, recipe.evaluate, weights_of(state), data, "evaluation")
@@ -56,6 +56,14 @@ def train(
     tested = _looked(recipe, recipe.test, fitted, data, "test")
     plain = {name: np.asarray(value, np.float64) for name, value in tested.items()}
     return Trained(recipe, data, fitted.model, fitted.posterior, plain, fitted)
+
+
+def _dividing(every: int, chunk: int) -> int:
+    """The longest chunk up to this one that divides `every`; the chunk itself where that is less than half of it.
+
+    All chunks are then of one length, and training is compiled once: each length is a program.
+    """
+    return next((length for length in range(chunk, (chunk - 1) // 2, -1) if every % length == 0), chunk)
 
 
 def check_evaluation(recipe: Recipe, data: Examples) -> None:

@@ -468,6 +468,13 @@ def test_bad_input_is_refused_in_one_line():
         latent.log_joint(latent.features(v), jnp.zeros(3))
     with refused("h", "(2,)"):
         latent.denoiser(v, 1.0, jnp.zeros(2))
+    patches = NoiseConditionalEBLVM.patches(key, (1, 4, 4), sigma_data=1.0, patch=2, width=4, depth=1)
+    for of, shape in ((latent, (5, 3)), (latent, (2,)), (latent, ()), (patches, (16,)), (patches, (2, 1, 4, 4))):
+        with refused("v", str(shape)):
+            of.denoiser(jnp.zeros(shape), 1.0, jnp.zeros((1, *of.h.shape)))
+    with refused("v", "int32", kind=TypeError):
+        latent.denoiser(jnp.zeros(3, jnp.int32), 1.0, jnp.zeros((1, 2)))
+    assert latent.denoiser(v, jnp.ones((1, 1)), jnp.zeros((1, 2))).shape == v.shape
     with refused("shape", "(1, 3, 8)"):
         UNet(key, (1, 3, 8), widths=(4, 4, 4), out=2)
     with refused("classes", -1):

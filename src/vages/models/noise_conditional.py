@@ -32,7 +32,7 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vages.checks import check_kind, check_positive, is_finite, told
+from vages.checks import check_kind, check_numbers, check_positive, is_finite, told
 from vages.domains import Binary, Empty, Real
 from vages.models.eblvm import EBLVM
 from vages.models.mixed import cast, check_floating, is_narrow
@@ -272,6 +272,9 @@ class NoiseConditionalEBLVM(EBLVM):
         return NORMALIZED[1] * self.sigma_data
 
     def features(self, v: Array, context: Any = None) -> LevelFeatures:
+        check_numbers("v", v)
+        if v.shape != self.v.shape:
+            raise ValueError(f"v: expected one example of shape {self.v.shape}, got {v.shape}; use vmap for a batch")
         if is_narrow(v):
             raise TypeError(
                 f"v: expected float32 or float64, got {v.dtype}; give compute_dtype to the model, not to the learner"
@@ -308,6 +311,7 @@ class NoiseConditionalEBLVM(EBLVM):
 
     def field(self, v: Array, context: Any, h: Array) -> Array:
         """F(v, σ) of one example, the denoiser's part of unit scale, from samples h (L, …) of q(h | v, σ)."""
+        check_numbers("h", h, floating=False)
         if h.shape[1:] != self.h.shape or not len(h):
             raise ValueError(f"h: expected shape {('samples', *self.h.shape)}, got {h.shape}; its domain is {self.h!r}")
         features, pullback = jax.vjp(lambda v: self.features(v, context), v)
@@ -323,7 +327,7 @@ class NoiseConditionalEBLVM(EBLVM):
         """
         context = {"sigma": sigma} if label is None else {"sigma": sigma, "label": label}
         field = self.field(v, context, h)
-        ratio = jnp.asarray(sigma, v.dtype) / self.sigma_data
+        ratio = jnp.asarray(sigma, v.dtype).reshape(()) / self.sigma_data
         kept = self.center + (v - self.center) / (1 + ratio**2)
         return kept + self.sigma_data * ratio / jnp.sqrt(1 + ratio**2) * field
 

@@ -1,6 +1,7 @@
 """What is said of a run's health: curves, samples and latents that are well or sick by construction; a run's page."""
 
 import math
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +10,18 @@ import optax
 import pytest
 
 from vages import DSM, EnergyModel, Enumerated, Learner, Real, Training
-from vages.app.recipes import Recipe
+from vages.app.recipes import Examples, Recipe
+from vages.app.runs.health import examples_of, noise_of_samples
 from vages.app.runs.reports import build_report
 from vages.app.runs.train import run_recipe
+from vages.data import Splits
+from vages.models import NoiseConditionalEBLVM
 from vages.objectives import Batch, NoiseConditionalDSM
 from vages.objectives.noise import NoiseRange, zero_score_loss
 from vages.posteriors import ExactPosterior
 from vages.storage.directory import Directory
+from vages.training import health
+from vages.training.dependence import lost_dependence
 from vages.training.folder import RunFolder, read_object
 from vages.training.health import (
     look_at_averages,
@@ -200,7 +206,8 @@ def test_samples_of_a_table_are_held_against_each_column_and_direction():
     one, other = (RNG.normal(size=(1000, 2)) @ mixing * [1, sign] for sign in (1, -1))
     assert "in one direction they are" in told(other, one)[0]
     assert told(RNG.normal(size=(1000, 2)) @ mixing, one) == []
-    assert told(other[:50], one) == []  # too few to tell
+    assert told(other[:29], one) == []  # too few to tell
+    assert "lack the data's structure" in told(other[:50], one)[0]  # and too few for directions
     assert "in one direction" in told(other[:100], one)[0]
     constant = np.concatenate([np.full((1000, 1), 4.0), one], axis=1)
     assert told(constant + 1e-3 * RNG.normal(size=constant.shape), constant) == []
@@ -233,6 +240,120 @@ def test_bounds_of_samples_of_a_table():
     assert look_at_samples(changed.reshape(-1, 4, 5), long.reshape(-1, 4, 5)) == []
     wider = [np.concatenate([x, rows[:, :1]], axis=1) for x in (changed, long)]  # too many columns to look at each
     assert look_at_samples(wider[0], wider[1]) == []
+
+
+def correlated(rho, rows=400, size=2):
+    """Standard normal columns, each two with the correlation ρ."""
+    common = math.sqrt(rho) * RNG.normal(size=(rows, 1))
+    return common + math.sqrt(1 - rho) * RNG.normal(size=(rows, size))
+
+
+def test_lost_dependence_of_gaussians_is_that_of_the_closed_form():
+    """1 − r / ρ with the correlation r for ρ, and 1 for no correlation; e / (1 + e) with noise of variance e.
+
+    The strength of two columns is (1 + λ) / (1 + λ − ρ²) with λ = 0.1. Of 40 estimates each, means are within 6 errors
+    of the mean and 0.02 for the bias of few rows. On the plane, and where nothing is lost, they scatter as their errors
+    say, by 0.7 to 1.6 of them; elsewhere the covariance of the one half is uncertain too.
+    """
+    for rho, size, each, made, truth in (
+        (0.9, 2, True, lambda: correlated(0.9), 0.0),
+        (0.9, 2, True, lambda: correlated(0.45) * [1, 1000] + [0, 5], 0.5),
+        (0.9, 2, True, lambda: RNG.normal(size=(400, 2)), 1.0),
+        (0.8, 10, True, lambda: correlated(0.6, size=10), 0.25),
+        (0.8, 10, False, lambda: 3 * correlated(0.2, size=10), 0.75),
+        (0.8, 30, False, lambda: correlated(0.8, size=30) + RNG.normal(size=(400, 30)) * math.sqrt(0.5), 1 / 3),
+        (0.8, 30, False, lambda: correlated(0.8, rows=100, size=30), 0.0),
+    ):
+        found = [lost_dependence(made(), correlated(rho, size=size), each=each) for _ in range(40)]
+        lost, error = (np.array([one[i] for one in found]) for i in (0, 1))
+        assert abs(lost.mean() - truth) < 6 * lost.std() / math.sqrt(40) + 0.02
+        assert 0.7 < lost.std() / error.mean() < (1.6 if truth == 0 or size == 2 else 4)
+        if size == 2:
+            assert np.mean([one.strength for one in found]) == pytest.approx(1.1 / (1.1 - rho**2), rel=0.05)
+
+
+def test_what_lost_dependence_does_not_depend_on():
+    data, samples = correlated(0.9, size=3), correlated(0.3, size=3)
+    found = lost_dependence(samples, data, each=True)
+    again = lost_dependence(samples * [1, 1e6, 1e-6] - 3, data * [1e3, 1, 1e-3] + 7, each=True)  # units and means
+    np.testing.assert_allclose(again, found, rtol=1e-6)
+    wider = [np.insert(x, 1, constant, axis=1) for x, constant in ((data, 4.0), (samples, RNG.normal(size=400)))]
+    np.testing.assert_allclose(lost_dependence(wider[1], wider[0], each=True), found, rtol=1e-6)
+    noisy = lambda rows, noise: rows + noise * RNG.normal(size=rows.shape)
+    (own, error, strength), (other, *_) = (
+        lost_dependence(noisy(correlated(0.9, size=3), 0.5), data, noise=noise, each=True) for noise in (0.5, 0.0)
+    )
+    assert abs(own) < 6 * error
+    assert other > 0.1
+    assert strength < found.strength
+    for rows, columns in ((29, 300), (300, 59)):
+        assert lost_dependence(samples[:rows], data[:columns], each=True) == (0.0, math.inf, 1.0)
+        assert math.isfinite(lost_dependence(samples[: rows + 1], data[: columns + 1], each=True).error)
+    assert lost_dependence(samples, np.ones((400, 3)), each=True).strength == 1
+
+
+def smooth(rows, side=64):
+    """Images whose pixels are nearly determined by their neighbours."""
+    x = np.linspace(0, 1, side)
+    waves = np.stack([np.cos(math.pi * i * x)[:, None] * np.cos(math.pi * j * x) for i in range(3) for j in range(3)])
+    return np.einsum("ncw,whv->nchv", RNG.normal(size=(rows, 3, 9)), waves)
+
+
+@pytest.mark.parametrize(
+    ("made", "count", "draws"),
+    [
+        (lambda n: correlated(0.85, n), 300, 10),
+        (lambda n: correlated(0.9, n, 10), 64, 10),
+        (lambda n: correlated(0.8, n, 64).reshape(n, 1, 8, 8), 64, 10),
+        (lambda n: smooth(n), 64, 2),
+    ],
+)
+def test_samples_that_are_noise_are_told(made, count, draws):
+    """Independent columns are told, and none of the data's distribution.
+
+    A false alarm needs an estimate that is a quarter and 6 of its errors off, where it scatters by up to 1.6 of them:
+    less than 1e-6 of Gaussian ones, as a quarter is two errors or more.
+    """
+    data = made(600)
+    for _ in range(draws):
+        assert look_at_samples(made(count), data) == []
+        (found,) = look_at_samples(RNG.permuted(data[:count], axis=0), data)
+        assert (found.of, found.level) == ("samples", "warning")
+        assert "samples lack the data's structure: " in found.told
+        assert found.told.endswith(
+            "% as far from how the columns depend on each other as independent columns are; train for longer"
+        )
+
+
+def test_data_without_dependence_say_nothing_of_that_of_samples():
+    """Not even of samples that depend on each other; nor where the dependence is as weak as the checkerboard's."""
+    for size in (2, 10, 64):
+        rows = lambda size=size: RNG.normal(size=(500, size))
+        for _ in range(10):
+            assert look_at_samples(rows(), rows()) == look_at_samples(correlated(0.5, 500, size), rows()) == []
+    assert look_at_samples(RNG.normal(size=(500, 2)), correlated(0.75, 1000)) == []
+
+
+def test_bounds_of_lost_dependence(monkeypatch):
+    """A quarter and six errors, of a strength of 2.5."""
+    data = RNG.normal(size=(100, 30))
+    for lost, error, strength, count in ((0.32, 0.01, 2.6, 1), (0.3, 0.01, 2.6, 0), (0.32, 0.01, 2.4, 0)):
+        monkeypatch.setattr(health, "lost_dependence", lambda *_, found=(lost, error, strength), **__: found)
+        assert len(look_at_samples(data, data)) == count
+
+
+def test_samples_are_held_against_all_that_is_trained_on():
+    """Rows from all over sorted arrays, of mirror images as many; and noise is allowed for where samples have it."""
+    rows = np.arange(5000.0, dtype=np.float32).reshape(-1, 1)
+    splits = Splits(rows, rows[:1], rows[:1])
+    held = lambda *parts: examples_of(Examples(splits, parts=parts))[:, 0]
+    assert len(held()) == len(np.unique(held())) == 1000
+    assert np.max(np.diff(held(), prepend=0, append=5000)) < 20
+    both = held(rows, -rows)
+    assert [len(both), np.count_nonzero(both > 0), np.count_nonzero(both < 0)] == [1000, 499, 499]
+    model = NoiseConditionalEBLVM.vectors(jax.random.key(0), (2,), sigma_data=1.0, width=4, depth=1)
+    recipe = replace(sick(1e-2), noise=0.3)
+    assert (noise_of_samples(recipe, model), noise_of_samples(recipe, None)) == (0, 0.3)
 
 
 def test_a_density_that_is_not_normalized_is_told():

@@ -11,10 +11,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.linalg
 
+from vages.training.dependence import lost_dependence
+
 FEWEST = 12  # points of a curve that are judged
 _SURE = 6.0  # standard errors
 _PAIRS = 500  # samples that are compared with each other
 _COLUMNS = 20  # of a table, up to which each one is looked at, and all of them together
+_LOST, _STRONG = 0.25, 2.5  # of a dependence between columns, and the strength from which on it is looked at
 NOTICED_LOG_Z, _WRONG_LOG_Z = 0.02, 0.1  # nats of a normalized density that are noticed, and warned of
 
 
@@ -113,7 +116,7 @@ def _is_constant(rows: np.ndarray) -> bool:
 
 
 def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -> list[Finding]:
-    """Of samples beside data, a row each: whether they are finite, where the data are, as wide, and differ.
+    """Of rows of samples beside data: whether they are finite, where the data are, as wide, differ, and are not noise.
 
     A short row is looked at column by column, and in every direction; `noise` is what a model of the data adds to each,
     as one that was trained by denoising does.
@@ -140,7 +143,13 @@ def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -
     if not 0.5 * theirs < own < 2 * noisy:
         how, right = ("narrower", theirs) if own < theirs else ("wider", noisy)
         return warn(f"samples are {how} than the data: a standard deviation of {own:.3g}, not {right:.3g}")
-    return warn(f"samples are unlike the data: {told}") if table and (told := _unlike(samples, data, noise)) else []
+    if table and (told := _unlike(samples, data, noise)):
+        return warn(f"samples are unlike the data: {told}")
+    lost, error, strength = lost_dependence(samples, data, noise=noise, each=table)
+    if strength < _STRONG or lost < _LOST + _SURE * error:
+        return []
+    far = f"{100 * lost:.0f} % as far from how the columns depend on each other as independent columns are"
+    return warn(f"samples lack the data's structure: {far}; train for longer")
 
 
 def _unlike(samples: np.ndarray, data: np.ndarray, noise: float) -> str | None:

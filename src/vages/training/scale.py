@@ -25,7 +25,7 @@ def scale_problem(objective: Any, v: Any, *, whole: bool = True) -> str | None:
     """
     if not hasattr(v, "shape") or not v.size:
         return None
-    some = np.asarray(v if len(v) <= _ROWS else v[_spread(len(v))])
+    some = np.asarray(v if len(v) <= _ROWS else v[spread_rows(len(v), _ROWS)])
     if not jnp.issubdtype(some.dtype, jnp.floating):
         return None
     largest = float(np.abs(some).max())
@@ -46,9 +46,9 @@ def scale_problem(objective: Any, v: Any, *, whole: bool = True) -> str | None:
     return _hidden(some, level) if table and (whole or len(some) >= _FEWEST) else None
 
 
-def _spread(rows: int) -> np.ndarray:
+def spread_rows(rows: int, most: int) -> np.ndarray:
     """Numbers of rows all over an array, which may be sorted, or periodic: multiples of the golden ratio."""
-    return np.unique((np.arange(_ROWS) * ((5**0.5 - 1) / 2) % 1 * rows).astype(np.int64))
+    return np.unique((np.arange(most) * ((5**0.5 - 1) / 2) % 1 * rows).astype(np.int64))
 
 
 def _hidden(rows: np.ndarray, level: float) -> str | None:

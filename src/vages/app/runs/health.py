@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.app.recipes import Recipe, Trained
+from vages.app.recipes import Examples, Recipe, Trained
 from vages.app.recipes.trained import Drawn
 from vages.domains import Real
 from vages.models import EBLVM, InContext, NoiseConditionalEBLVM, features_of
@@ -32,7 +32,7 @@ from vages.training.health import (
     look_at_samples,
     look_far_out,
 )
-from vages.training.scale import ScaleWarning, scale_problem
+from vages.training.scale import ScaleWarning, scale_problem, spread_rows
 
 _ROWS = 1000  # examples that a baseline is computed of, and that samples are held against
 _LATENTS = {16: 2000, 1000: 250}  # examples whose latents are looked at, by the size of v up to which so many are
@@ -81,21 +81,21 @@ def health_of(trained: Trained, drawn: Drawn) -> dict[str, Any]:
 
     `judged` is false where the log is too short to tell.
     """
-    state, samples, baseline, judged = trained.fitted.state, drawn.samples, _baseline(trained), None
+    recipe, state, samples = trained.recipe, trained.fitted.state, drawn.samples
+    baseline, judged = _baseline(trained), None
     found = [] if state.averages is None else look_at_averages(_leaves(state.model), _leaves(state.averages.model))
     if trained.data.stream is None:
-        train = trained.data.of_seed(0).splits.train
-        problem, data = scale_problem(trained.recipe.objective, train), train[:_ROWS]
+        data, problem = examples_of(trained.data), scale_problem(recipe.objective, trained.data.of_seed(0).splits.train)
         found += [Finding("data", "warning", problem)] if problem else []
         found += look_at_data(data) or [
-            *([] if samples is None else look_at_samples(samples, data, trained.recipe.noise_std)),
+            *([] if samples is None else look_at_samples(samples, data, noise_of_samples(recipe, trained.model))),
             *([] if trained.data.context is not None else _of_model(trained)),
         ]
-        exact = isinstance(getattr(trained.recipe.objective, "latents", None), Enumerated)
+        exact = isinstance(getattr(recipe.objective, "latents", None), Enumerated)
         unused = any(finding.of == "latents" for finding in found)
         judged = baseline if exact or unused else None  # else VaES adds its variance to the loss
     history = trained.fitted.history
-    found = [*look_at_history(history, baseline=judged, **_how(trained.recipe)), *found, *drawn.findings]
+    found = [*look_at_history(history, baseline=judged, **_how(recipe)), *found, *drawn.findings]
     told = lambda level: [finding.told for finding in found if finding.level == level]
     health = {"warnings": told("warning"), "notices": told("notice"), "judged": len(history) >= FEWEST}
     return {**health, "loss of a score of 0": baseline}
@@ -104,6 +104,17 @@ def health_of(trained: Trained, drawn: Drawn) -> dict[str, Any]:
 def _how(recipe: Recipe) -> dict[str, bool]:
     learner = recipe.make_learner()
     return {"falls": as_objective(learner.objective).falls, "divergence": learner.divergence is fisher}
+
+
+def examples_of(data: Examples) -> np.ndarray:
+    """Some from all over what is trained on, mirror images included."""
+    arrays = data.of_seed(0).trained
+    return np.concatenate([rows[spread_rows(len(rows), _ROWS // len(arrays))] for rows in arrays])
+
+
+def noise_of_samples(recipe: Recipe, model: Any) -> float:
+    """That of the data that a model learns; hardly any in samples of a noise-conditional one, of its lowest level."""
+    return 0.0 if isinstance(model, NoiseConditionalEBLVM) else recipe.noise_std
 
 
 def _baseline(trained: Trained) -> float | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import vages
@@ -21,6 +22,7 @@ from vages.app.runs.draws import draw
 from vages.app.runs.out_of_distribution import assess_ood, load_others
 from vages.app.runs.own_examples import own_examples
 from vages.app.settings import CHECKERBOARD
+from vages.checks import check_finite
 from vages.data import Splits, split
 from vages.data.splits import split_rows
 from vages.samplers import Samples
@@ -274,11 +276,30 @@ def test_rows_all_over_an_array_are_looked_at():
     assert "got 2e+03" in (scale_problem(vages.DSM(0.01), many + 2e3 * (np.arange(24_000) > 12_000)[:, None]) or "")
 
 
-@pytest.mark.parametrize("objective", [vages.DSM(1e37), vages.ContrastiveDivergence()])
-def test_numbers_that_overflow_float32_are_told(objective):
-    signs = np.sign(np.random.default_rng(0).normal(size=(100, 2)))
-    told = "v: expected numbers of at most 3.4e+38, as float32 has no larger ones, got 1e+39; standardize the data"
-    assert (scale_problem(objective, 1e39 * signs) or "").startswith(told)
-    assert scale_problem(objective, 1e38 * signs) is None
+@pytest.mark.filterwarnings("ignore::vages.training.ScaleWarning")
+def test_numbers_that_overflow_float32_are_refused(tmp_path):
+    """In one line, wherever they come from, before they are trained on; but not where JAX keeps float64."""
+    model = vages.EnergyModel(lambda p, v, h: jnp.sum((v - p) ** 2) / 2, jnp.zeros(2), v=vages.Real(2))
+    learner = vages.Learner(vages.DSM(0.5, vages.Enumerated()), optax.sgd(0.0))
+    rows = np.sign(np.random.default_rng(0).normal(size=(100, 2)))
+    large = np.where(np.arange(200).reshape(100, 2) == 7, -1e39, rows)
+    np.save(tmp_path / "rows.npy", large)
+    fit = lambda data: vages.fit(jax.random.key(0), model, vages.ExactPosterior(), data, learner, steps=20)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    advice = "; standardize the data, or divide them by a constant"
+    of_array = "numbers of at most 3.4e+38, as float32 has no larger ones, got -1e+39 at (3, 1) (1 of 200 entries)"
+    too_large = "finite numbers, got numbers too large for float32 in"
+    for data, name, told in (
+        (large, "data", of_array),
+        ({"v": np.float32(rows), "of": large}, "context['of']", of_array),
+        (mapped, "data", f"{too_large} row 3"),
+        (lambda step: large, "data", f"{too_large} example 3 of the batch at step 0"),
+        (iter([rows, large]), "data", f"{too_large} example 3 of the batch at step 1"),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(f'{name}: expected {told}{advice}')}$"):
+            fit(data)
+    with pytest.raises(ValueError, match=r"^data: expected finite numbers, got nan at \(3, 1\) .*; clean the data"):
+        fit(np.where(large < -2, np.nan, rows))
+    check_finite("v", np.full(3, -3.4e38))
     with jax.enable_x64(True):
-        assert scale_problem(objective, 1e39 * signs) is None
+        check_finite("v", large)

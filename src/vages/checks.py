@@ -114,16 +114,27 @@ def named_parts(name: str, value: Any, domain: Any) -> list[tuple[str, Any, Any]
 
 
 def check_finite(name: str, array) -> None:
-    """Raise if a concrete array holds NaN or infinity; say where."""
+    """Raise if a concrete array holds NaN, infinity, or what JAX would make infinite; say where."""
     if isinstance(array, Tracer) or not jnp.issubdtype(array.dtype, jnp.floating):
         return
-    finite = np.isfinite(np.asarray(array))
+    finite = finite_entries(values := np.asarray(array))
     if not finite.all():
         where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        expected, advice = "finite numbers", "clean the data or look for a divergence"
+        if np.isfinite(values[where]):
+            dtype = jax.dtypes.canonicalize_dtype(values.dtype)
+            expected = f"numbers of at most {jnp.finfo(dtype).max:.2g}, as {dtype} has no larger ones"
+            advice = "standardize the data, or divide them by a constant"
         raise ValueError(
-            f"{name}: expected finite numbers, got {np.asarray(array)[where]} at {where} "
-            f"({int((~finite).sum())} of {finite.size} entries); clean the data or look for a divergence"
+            f"{name}: expected {expected}, got {values[where]} at {where} "
+            f"({int((~finite).sum())} of {finite.size} entries); {advice}"
         )
+
+
+def finite_entries(array: np.ndarray) -> np.ndarray:
+    """Which numbers are finite in the precision that JAX computes in: float32 for float64, unless told otherwise."""
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    return np.isfinite(array) if dtype == array.dtype else np.abs(array) <= float(jnp.finfo(dtype).max)
 
 
 def check_values(name: str, array: Any, domain: Any) -> None:

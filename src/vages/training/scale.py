@@ -30,8 +30,6 @@ def scale_problem(objective: Any, v: Any, *, whole: bool = True) -> str | None:
         return None
     largest = float(np.abs(some).max())
     dtype = jnp.asarray(some[:0]).dtype  # float32 of float64, unless JAX is told to keep it
-    if (most := float(jnp.finfo(dtype).max)) < largest < np.inf:
-        return f"v: expected numbers of at most {most:.2g}, as {dtype} has no larger ones, got {largest:.3g}; {_REMEDY}"
     if (level := lowest_noise(objective)) is None:
         return None
     dtype = dtype if dtype.itemsize >= 4 else np.dtype(np.float32)  # 16 bits are widened before the noise

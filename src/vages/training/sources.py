@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from vages.checks import check_context, check_count, check_finite, check_numbers, told
+from vages.checks import check_context, check_count, check_finite, check_numbers, finite_entries, told
 from vages.data import Batches
 from vages.objectives import Batch
 from vages.training.digests import fingerprint, sampled_fingerprint
@@ -317,9 +317,12 @@ def _numbers(seeds: int, iterations: int, batch: int) -> np.ndarray:
 
 def _check_numbers(rows: Batch, where: Callable[[int], str]) -> None:
     for name, array in {"data": rows.v, **{f"context[{k!r}]": x for k, x in (rows.context or {}).items()}}.items():
-        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-            row = int(np.argwhere(~np.isfinite(array.reshape(len(array), -1)).all(1))[0, 0])
-            raise ValueError(f"{name}: expected finite numbers, got NaN or infinity in {where(row)}; clean the data")
+        if np.issubdtype(array.dtype, np.floating) and not (finite := finite_entries(array)).all():
+            row = int(np.argwhere(~finite.reshape(len(array), -1).all(1))[0, 0])
+            got, advice = "NaN or infinity", "clean the data"
+            if np.isfinite(array[row]).all():
+                got, advice = "numbers too large for float32", "standardize the data, or divide them by a constant"
+            raise ValueError(f"{name}: expected finite numbers, got {got} in {where(row)}; {advice}")
 
 
 def with_context(found: dict[str, Any], context: Any, of: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:

@@ -148,8 +148,8 @@ def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -
     lost, error, strength = lost_dependence(samples, data, noise=noise, each=table)
     if strength < _STRONG or lost < _LOST + _SURE * error:
         return []
-    far = f"{100 * lost:.0f} % as far from how the columns depend on each other as independent columns are"
-    return warn(f"samples lack the data's structure: {far}; train for longer")
+    told = f"in how columns depend on each other, they are {100 * lost:.0f} % as far from the data as independent ones"
+    return warn(f"samples lack the data's structure: {told}; train for longer")
 
 
 def _unlike(samples: np.ndarray, data: np.ndarray, noise: float) -> str | None:

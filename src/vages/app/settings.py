@@ -134,7 +134,8 @@ class DeepSettings:
     posterior_learning_rate: Annotated[float | None, SCALE] = None  # None: the same
     final_learning_rate: Annotated[float, MAYBE_SCALE] = 1e-6  # where the decay ends
     decay: Decay = "cosine"  # of the learning rate over the run
-    warmup: Annotated[int, MAYBE_ITERATIONS] = 1000  # iterations over which the learning rate rises to its value
+    # iterations over which the learning rate rises to its value, a tenth of all at most
+    warmup: Annotated[int, MAYBE_ITERATIONS] = 1000
     clip: Annotated[float | None, SCALE] = None  # the gradient's largest norm
     ema: Annotated[float | None, DECAY] = 0.9995  # of the averages of model and posterior, which are then used
     precision: Precision = "bfloat16"  # of the networks; parameters and energies are float32
@@ -190,7 +191,8 @@ class ImageSettings:
     posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for the posterior
     # of the learning rates; cosine: to 0 over all iterations, trapezoid: over the last fifth
     decay: Decay = "trapezoid"
-    warmup: Annotated[int, MAYBE_ITERATIONS] = 400  # iterations over which the learning rates rise to their values
+    # iterations over which the learning rates rise to their values, a tenth of all at most
+    warmup: Annotated[int, MAYBE_ITERATIONS] = 400
     clip: Annotated[float | None, SCALE] = 1.0  # the largest norm of the gradients of model and posterior
     ema: Annotated[float | None, DECAY] = 0.9996  # of the averages of model and posterior, which are then used
     precision: Precision | None = None  # of the network; energies are float32; None: bfloat16, on a CPU float32
@@ -228,7 +230,8 @@ class PointSettings:
     learning_rate: Annotated[float, SCALE] = 2e-3  # of Adam, for the model
     posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for the posterior
     decay: Decay = "cosine"  # of the learning rates; cosine: to 0 over all iterations, trapezoid: over the last fifth
-    warmup: Annotated[int, MAYBE_ITERATIONS] = 300  # iterations over which the learning rates rise to their values
+    # iterations over which the learning rates rise to their values, a tenth of all at most
+    warmup: Annotated[int, MAYBE_ITERATIONS] = 300
     clip: Annotated[float | None, SCALE] = 1.0  # the largest norm of the gradients of model and posterior
     ema: Annotated[float | None, DECAY] = 0.999  # of the averages of model and posterior, which are then used
     seed: Annotated[int, SEED] = 0  # of the data, initial parameters and all noise

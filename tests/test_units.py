@@ -301,5 +301,6 @@ def test_numbers_that_overflow_float32_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"^data: expected finite numbers, got nan at \(3, 1\) .*; clean the data"):
         fit(np.where(large < -2, np.nan, rows))
     check_finite("v", np.full(3, -3.4e38))
+    check_finite("v", np.float32(1.0) * np.ones(()))
     with jax.enable_x64(True):
         check_finite("v", large)

@@ -134,7 +134,7 @@ def check_finite(name: str, array) -> None:
 def finite_entries(array: np.ndarray) -> np.ndarray:
     """Which numbers are finite in the precision that JAX computes in: float32 for float64, unless told otherwise."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
-    return np.isfinite(array) if dtype == array.dtype else np.abs(array) <= float(jnp.finfo(dtype).max)
+    return np.asarray(np.isfinite(array) if dtype == array.dtype else np.abs(array) <= float(jnp.finfo(dtype).max))
 
 
 def check_values(name: str, array: Any, domain: Any) -> None:

@@ -275,8 +275,19 @@ def test_the_preset_of_digits(tmp_path):
         run_command("sample", run, "--label", 10)
     with refused("guidance", "none; give --label 3, say"):
         run_command("sample", run, "--guidance", 2)
-    with refused("sampling", 0.5):
-        run_command("sample", run, "--sampling", 0.5)
+    with refused("sampling", 11):
+        run_command("sample", run, "--sampling", 11)
+
+
+def test_the_length_of_a_schedule():
+    """Of Heun's method, n steps are 2 n - 1 gradients: 19, 35 and 79 are usual."""
+    digits = preset("digits")
+    steps = [digits.with_sampling(length).make_sampler().steps for length in (0.55, None, 1.0, 2.2, 1e-3)]
+    assert steps == [10, 18, 18, 40, 2]
+    assert preset("digits-paper").with_sampling(0.5).settings.sampling == 0.5
+    for recipe, length in ((digits, 0.0), (digits, math.nan), (preset("checkerboard"), 1.0), (preset("board"), 1.0)):
+        with refused("sampling", length):
+            recipe.with_sampling(length)
 
 
 def test_a_run_of_own_images_goes_on_bit_for_bit(tmp_path, monkeypatch):

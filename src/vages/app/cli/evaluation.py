@@ -74,7 +74,7 @@ def evaluate(
         against: the images to judge by.
         count: how many images; of a set, a random choice.
         protocol: h of a run: the posterior means of random training images, the paper's way, or drawn with the image.
-        sampling: length of the sampler's schedule; 1 is the paper's 2,700 steps.
+        sampling: length of the sampler's schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
         ood: other data: a set (mnist), a folder or file of images of any size, a file of rows, noise or constant.
         examples: how many examples the model is held against.
         noise: standard deviation of the noise on them; for --ood, also the level of a noise-conditional model.

@@ -1,5 +1,6 @@
 """`vages sample`, `vages interpolate`, `vages inpaint` and `vages embed`: what a run learnt."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -48,7 +49,7 @@ def sample(
         run: the folder of a run; its newest whole checkpoint is taken.
         count: how many.
         latents: of the posterior means of random training images, the paper's way, or drawn jointly with the image.
-        sampling: length of the schedule; 1 is the paper's 2,700 steps.
+        sampling: length of the schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
         label: the class to draw from, of a run that was trained with --labels.
         guidance: how far to follow the label; more than 1 is further from the other classes than the data are.
         seed: of all random numbers.
@@ -65,7 +66,8 @@ def sample(
 
     with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded, bar() as progress:
         if loaded.recipe.annealed is None:
-            _refuse(loaded, sampling=sampling, latents=None if latents == "posterior" else latents)
+            loaded = _with_sampling(loaded, sampling)
+            _refuse(loaded, latents=None if latents == "posterior" else latents)
             if loaded.recipe.flows:
                 if guidance is not None and label is None:
                     raise ValueError("guidance: expected a label to guide to, got none; give --label 3, say")
@@ -116,7 +118,7 @@ def interpolate(
         rows: values of h.
         columns: moments; the last is the image.
         ratio: how far.
-        sampling: length of the schedule; 1 is the paper's 2,700 steps.
+        sampling: length of the schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
         data: the run's own data, if they were moved; others are refused.
@@ -131,7 +133,8 @@ def interpolate(
 
     with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded, bar() as progress:
         if loaded.recipe.annealed is None:
-            _refuse(loaded, image=image, columns=None if columns == 10 else columns, ratio=ratio, sampling=sampling)
+            loaded = _with_sampling(loaded, sampling)
+            _refuse(loaded, image=image, columns=None if columns == 10 else columns, ratio=ratio)
             kept = (walk_images if loaded.recipe.flows else walk)(loaded, out, between=between, rows=rows, seed=seed)
         else:
             how: dict[str, Any] = {"image": image, "between": between, "rows": rows, "columns": columns, "ratio": ratio}
@@ -170,7 +173,7 @@ def inpaint(
         mask: what is filled: the lower half, the left half, the centre, or an image of the model's size, where white
             is filled and black is kept; or where a .npy is true. Of examples that are no images, the second half, the
             entries of a list, or where a .npy is true.
-        sampling: length of the schedule; 1 is the paper's 2,700 steps.
+        sampling: length of the schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.
         data: the run's own data, if they were moved; others are refused.
@@ -186,7 +189,7 @@ def inpaint(
     how: dict[str, Any] = {"file": file, "count": count, "tries": tries, "mask": mask, "seed": seed}
     with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded, bar() as progress:
         if loaded.recipe.annealed is None:
-            _refuse(loaded, sampling=sampling)
+            loaded = _with_sampling(loaded, sampling)
             kept = (complete_images if loaded.recipe.flows else complete)(loaded, out, **how)
         else:
             kept = inpaint(loaded, out, **how, sampling=sampling, progress=progress)
@@ -243,6 +246,10 @@ def embed(
         say(f"most frequent class: {probe['most frequent class']:.4f}")
         say(f"accuracies on {probe['tested on']} test examples, after training on {probe['trained on']} others")
     return _told(kept, json)
+
+
+def _with_sampling(run: "Loaded", length: float | None) -> "Loaded":
+    return replace(run, recipe=run.recipe.with_sampling(length))
 
 
 def _refuse(run: "Loaded", **options: Any) -> None:

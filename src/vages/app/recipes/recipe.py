@@ -17,7 +17,7 @@ from jaxtyping import PRNGKeyArray
 
 from vages.app.recipes.examples import Examples, as_examples, is_stream, of_stream, placed
 from vages.app.recipes.units import Units
-from vages.app.settings import Training
+from vages.app.settings import ImageSettings, Training
 from vages.checks import check_kind
 from vages.data import Splits
 from vages.models import EBLVM
@@ -138,6 +138,18 @@ class Recipe:
         if self.parts is None:
             return replace(self, settings=other)
         return replace(self.parts.of(other), units=self.units)
+
+    def with_sampling(self, length: float | None) -> "Recipe":
+        """The same with a schedule of images of this length; 1 is the paper's 2,700 steps, or 18 of Heun's method."""
+        if length is None:
+            return self
+        if self.annealed is None and not self.flows:
+            raise ValueError(f"sampling: expected nothing for {self.kind}, got {length}; it is for models of images")
+        if not 0 < length <= 10:
+            raise ValueError(f"sampling: expected a length above 0, up to 10, got {length}; 1 is the usual one")
+        if self.annealed is not None:
+            return self.with_(sampling=length)
+        return self.with_(sampling_steps=max(2, round(length * ImageSettings.sampling_steps)))
 
     @property
     def kind(self) -> str:

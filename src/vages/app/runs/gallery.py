@@ -218,7 +218,7 @@ def _sampler(run: Run, use: str, seed: int, sampling: float | None) -> tuple[EBL
     """The model, the schedule and the key of chains for one use."""
     check_seed(seed)
     check_images(run)
-    recipe = run.recipe if sampling is None else run.recipe.with_(sampling=sampling)
+    recipe = run.recipe.with_sampling(sampling)
     return *chains_of(recipe, run.model), seed_keys((seed,), use)[0]
 
 

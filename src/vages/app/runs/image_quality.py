@@ -132,13 +132,12 @@ def samples_of(run: Run, count: int, protocol: Protocol, sampling: float | None,
     check_count(count)
     if protocol not in PROTOCOLS:
         raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}; choose one")
-    sampler = run.recipe.make_sampler(run.posterior)
+    recipe = run.recipe.with_sampling(sampling)
+    sampler = recipe.make_sampler(run.posterior)
     if isinstance(sampler, Heun):
-        if sampling is not None or protocol != "paper":
-            name = "protocol" if sampling is None else "sampling"
-            raise ValueError(f"{name}: expected nothing for {run.recipe.kind}, got one; it is for the paper's models")
+        if protocol != "paper":
+            raise ValueError(f"protocol: expected nothing for {recipe.kind}, got one; it is for the paper's models")
         return heun_samples(sampler, run.model, seed=seed, grey=grey)
-    recipe = run.recipe if sampling is None else run.recipe.with_(sampling=sampling)
     given = run.data.splits.train if run.has_latents and protocol == "paper" else None
     return chain_samples(chains_of(recipe, run.model), run.model, run.posterior, given, seed=seed, grey=grey)
 

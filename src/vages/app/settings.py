@@ -339,7 +339,7 @@ IMAGE_PRESETS = {
         ema=0.999,
     ),
     "images": ImageSettings(
-        data="images", flips=False, level_mean=None, level_std=None, steps=14_000, batch=32, ema=0.999
+        data="images", flips=False, level_mean=None, level_std=None, steps=12_500, batch=16, ema=0.999
     ),
 }
 

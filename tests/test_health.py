@@ -10,7 +10,8 @@ import optax
 import pytest
 
 from vages import DSM, EnergyModel, Enumerated, Learner, Real, Training
-from vages.app.recipes import Examples, Recipe
+from vages.app.recipes import Examples, Recipe, Trained
+from vages.app.runs import health as runs_health
 from vages.app.runs.health import examples_of, noise_of_samples
 from vages.app.runs.reports import build_report
 from vages.app.runs.train import run_recipe
@@ -18,7 +19,7 @@ from vages.data import Splits
 from vages.models import NoiseConditionalEBLVM
 from vages.objectives import Batch, NoiseConditionalDSM
 from vages.objectives.noise import NoiseRange, zero_score_loss
-from vages.posteriors import ExactPosterior
+from vages.posteriors import ExactPosterior, FeaturePosterior
 from vages.storage.directory import Directory
 from vages.training import health
 from vages.training.dependence import lost_dependence
@@ -352,6 +353,27 @@ def test_samples_are_held_against_all_that_is_trained_on():
     model = NoiseConditionalEBLVM.vectors(jax.random.key(0), (2,), sigma_data=1.0, width=4, depth=1)
     recipe = replace(sick(1e-2), noise=0.3)
     assert (noise_of_samples(recipe, model), noise_of_samples(recipe, None)) == (0, 0.3)
+
+
+@pytest.mark.parametrize("noise", [0.5, 1e-9])
+def test_the_latents_of_a_noise_conditional_model_are_those_of_noisy_examples(noise, monkeypatch):
+    """Of the level, which has seen no others; q of clean images is wrong there, and was once said to lag."""
+    rows = RNG.normal(size=(100, 20)).astype(np.float32)
+    examples = Examples(Splits(rows, rows[:1], rows[:1]))
+    model = NoiseConditionalEBLVM.vectors(jax.random.key(0), (20,), sigma_data=1.0, h=Real(2), width=4, depth=1)
+    posterior = FeaturePosterior.init(jax.random.key(1), model, width=4)
+    seen = []
+
+    def joints(key, model, posterior, v, group):
+        seen.append((float(model.context["sigma"]), np.asarray(v)))
+        return np.zeros((2, group, group)), np.zeros(100), np.zeros(100)
+
+    monkeypatch.setattr(runs_health, "_joints", joints)
+    trained = Trained(replace(sick(1e-2), noise=noise), examples, model, posterior, {}, None)
+    runs_health._of_model(trained)
+    ((level, v),) = seen
+    assert level == pytest.approx(max(noise, model.sigma_min))
+    assert np.std(v - rows) == pytest.approx(level, rel=0.1)  # of 2,000 numbers: six errors
 
 
 def test_a_density_that_is_not_normalized_is_told():

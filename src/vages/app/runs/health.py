@@ -136,13 +136,17 @@ def _of_model(trained: Trained) -> list[Finding]:
     """What log p̃(v, h) says: of the latents of examples; and, of a model that draws no samples, far from the data."""
     recipe = trained.recipe
     model, posterior = trained.of_seed(0)
+    sigma = 0.0
     if isinstance(model, NoiseConditionalEBLVM):
-        model = InContext(model, {"sigma": max(recipe.noise_std, model.sigma_min)})
+        sigma = max(recipe.noise_std, model.sigma_min)
+        model = InContext(model, {"sigma": sigma})
     rows = trained.data.of_seed(0).splits.train
     count = next((count for size, count in _LATENTS.items() if model.v.size <= size), _GROUP)
     group = min(_GROUP, len(rows))
     v = jnp.asarray(rows[: min(count, len(rows)) // group * group])
     key = seed_keys(recipe.seeds[:1], "health")[0]
+    if sigma:  # a level knows examples with its noise alone
+        v = v + sigma * jax.random.normal(jax.random.fold_in(key, 1), v.shape, v.dtype)
     joint, near, far = (np.asarray(x) for x in _joints(key, model, posterior, v, group))
     found = look_at_latents(joint, learnt=has_parameters(posterior)) if model.h.size else []
     if recipe.parts is None and isinstance(model.v, Real):

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -128,10 +129,20 @@ def test_averages_and_energies_far_out():
     parameters = [RNG.normal(size=(3, 4)), RNG.normal(size=5)]
     assert look_at_averages([1.4 * x for x in parameters], parameters) == []
     assert "60 %" in told(look_at_averages([1.6 * x for x in parameters], parameters))[0]
-    near = RNG.normal(size=64)
-    assert look_far_out(near, near - 2) == []
-    assert "no normalizer" in told(look_far_out(near, RNG.permutation(near)))[0]
-    assert "no normalizer" in told(look_far_out(near, np.full(64, np.nan)))[0]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_energies_far_out(size):
+    """|v|^-a is integrable at infinity where a is more than the dimension; a Gaussian is, waves are not."""
+    radius = 30 * RNG.uniform(0.5, 2, 64)
+    said = lambda log_p: told(look_far_out(log_p(radius), log_p(10 * radius), size))
+    power = lambda a: lambda r: -a * np.log(r)
+    assert said(power(size + 0.1)) == said(lambda r: -(r**2)) == said(lambda r: np.where(r > 40, -np.inf, -r)) == []
+    for improper in (power(size - 0.1), lambda r: 9 * np.cos(r), lambda r: r, lambda r: np.full(64, np.nan)):
+        assert "no normalizer" in said(improper)[0]
+    falls = lambda flat: told(look_far_out(np.zeros(64), np.where(np.arange(64) < flat, 0.0, -1e3), size))
+    assert falls(16) == []  # a quarter may not
+    assert "in 27 % of the directions" in falls(17)[0]
 
 
 def test_latents_of_examples():
@@ -145,6 +156,10 @@ def test_latents_of_examples():
     (lagging,) = look_at_latents(joint(-v + 0.5 * noise, 1.0))
     assert (lagging.of, lagging.level) == ("posterior", "warning")
     assert look_at_latents(joint(-v + 0.5 * noise, 1.0), learnt=False) == []
+    weak = lambda h: 0.2 * v[:, None] * h  # by less than is judged, but h is anything but that of the posterior
+    assert look_at_latents(weak(noise)) == []
+    assert look_at_latents(weak(v)) == []
+    assert look_at_latents(weak(-v))[0].of == "posterior"
     (unused,) = look_at_latents(joint(v, 0.0) + noise[:, None])
     assert (unused.of, unused.level) == ("latents", "notice")
     assert look_at_latents(np.full((4, 4), np.inf))[0].level == "warning"
@@ -369,7 +384,8 @@ def test_the_latents_of_a_noise_conditional_model_are_those_of_noisy_examples(no
         return np.zeros((2, group, group)), np.zeros(100), np.zeros(100)
 
     monkeypatch.setattr(runs_health, "_joints", joints)
-    trained = Trained(replace(sick(1e-2), noise=noise), examples, model, posterior, {}, None)
+    fitted: Any = None  # nothing of it is looked at
+    trained = Trained(replace(sick(1e-2), noise=noise), examples, model, posterior, {}, fitted)
     runs_health._of_model(trained)
     ((level, v),) = seen
     assert level == pytest.approx(max(noise, model.sigma_min))

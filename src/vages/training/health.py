@@ -208,7 +208,7 @@ def look_at_latents(joint: np.ndarray, *, learnt: bool = True) -> list[Finding]:
 
     It is a matrix, or one for each group of examples (groups, i, j). Let s be the standard deviation of what i and j do
     together to log p̃. With h of the posterior, the mean of i = j is about s² above the others', and its error s / √n:
-    it is judged where that is six errors or more.
+    it is judged where that is six errors or more. It is never below them.
     """
     joint, size = np.asarray(joint, np.float64), joint.shape[-1]
     if not np.isfinite(joint).all():
@@ -221,18 +221,23 @@ def look_at_latents(joint: np.ndarray, *, learnt: bool = True) -> list[Finding]:
         return [Finding("latents", "notice", told)]
     own = np.diagonal(centred, axis1=-2, axis2=-1) * size / max(size - 1, 1)  # with its own h, less that with others
     error = float(own.std(ddof=1) / math.sqrt(own.size)) if own.size > 1 else math.inf
-    if not learnt or matters < 6 / math.sqrt(own.size) or own.mean() > 1.5 * error:
+    below = own.mean() < -_SURE * error
+    if not learnt or not (below or (matters >= _SURE / math.sqrt(own.size) and own.mean() <= 1.5 * error)):
         return []
     told = "the posterior lags: h of an example fits it no better than h of others"
     return [Finding("posterior", "warning", f"{told} ({own.mean():.2g} ± {error:.1g} nats); take more steps of it")]
 
 
-def look_far_out(near: np.ndarray, far: np.ndarray) -> list[Finding]:
-    """Of log p̃ at examples, and thirty times as far from their mean: whether it falls, by a nat or more."""
-    share = float(np.mean(~(far < near - 1)))
+def look_far_out(far: np.ndarray, further: np.ndarray, size: int) -> list[Finding]:
+    """Of log p̃ far from the data and ten times as far: whether it falls as fast as `size` dimensions grow.
+
+    Else it cannot be integrated.
+    """
+    fallen = (further < far - size * math.log(10)) | (far == -np.inf)
+    share = float(np.mean(~fallen))
     if share <= 0.25:
         return []
-    told = f"log p̃ does not fall far from the data, for {100 * share:.0f} % of the examples: it has no normalizer"
+    told = f"log p̃ does not fall far from the data, in {100 * share:.0f} % of the directions: it has no normalizer"
     return [Finding("samples", "warning", f"{told}; add a term to the energy that grows")]
 
 

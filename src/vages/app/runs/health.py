@@ -38,7 +38,7 @@ _ROWS = 1000  # examples that a baseline is computed of, and that samples are he
 _LATENTS = {16: 2000, 1000: 250}  # examples whose latents are looked at, by the size of v up to which so many are
 _GROUP = 50  # examples whose latents are exchanged with each other
 _RARELY = 10  # chunks between two looks
-_FAR = 30.0  # times as far from the mean as the examples
+_FAR = 30, 300  # times as far from the mean as the examples
 
 
 class Watch:
@@ -136,32 +136,31 @@ def _of_model(trained: Trained) -> list[Finding]:
     """What log p̃(v, h) says: of the latents of examples; and, of a model that draws no samples, far from the data."""
     recipe = trained.recipe
     model, posterior = trained.of_seed(0)
-    sigma = 0.0
+    noise = recipe.noise_std
     if isinstance(model, NoiseConditionalEBLVM):
-        sigma = max(recipe.noise_std, model.sigma_min)
-        model = InContext(model, {"sigma": sigma})
+        noise = max(noise, model.sigma_min)
+        model = InContext(model, {"sigma": noise})
     rows = trained.data.of_seed(0).splits.train
     count = next((count for size, count in _LATENTS.items() if model.v.size <= size), _GROUP)
     group = min(_GROUP, len(rows))
     v = jnp.asarray(rows[: min(count, len(rows)) // group * group])
     key = seed_keys(recipe.seeds[:1], "health")[0]
-    if sigma:  # a level knows examples with its noise alone
-        v = v + sigma * jax.random.normal(jax.random.fold_in(key, 1), v.shape, v.dtype)
-    joint, near, far = (np.asarray(x) for x in _joints(key, model, posterior, v, group))
+    v = v + noise * jax.random.normal(jax.random.fold_in(key, 1), v.shape, v.dtype)  # q has seen no others
+    joint, far, further = (np.asarray(x) for x in _joints(key, model, posterior, v, group))
     found = look_at_latents(joint, learnt=has_parameters(posterior)) if model.h.size else []
     if recipe.parts is None and isinstance(model.v, Real):
-        found += look_far_out(near, far)
+        found += look_far_out(far, further, model.v.size)
     return found
 
 
 @eqx.filter_jit
 def _joints(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Array, group: int) -> tuple[Array, Array, Array]:
-    """log p̃(v_i, h_j) in groups (groups, i, j) with h_j drawn for the example j; that of i = j, and of v far out."""
+    """log p̃(v_i, h_j) in groups (groups, i, j) with h_j drawn for the example j; that of i = j and v far out, twice."""
     drawn = infer(model, posterior, v).hard().sample(key, 1)
     h = jax.tree.map(lambda x: x[:, 0], drawn)
     mean = jnp.mean(v, axis=0, keepdims=True)
-    near, far = (features_of(model, x) for x in (v, mean + _FAR * (v - mean)))
+    near, far, further = (features_of(model, mean + times * (v - mean)) for times in (1, *_FAR))
     grouped = jax.tree.map(lambda x: x.reshape(len(v) // group, group, *x.shape[1:]), (near, h))
     pairs = lambda f, h: jax.vmap(lambda f: jax.vmap(lambda h: model.log_joint(f, h))(h))(f)
     joint = jax.lax.map(lambda both: pairs(*both), grouped)
-    return joint, jax.vmap(model.log_joint)(near, h), jax.vmap(model.log_joint)(far, h)
+    return joint, jax.vmap(model.log_joint)(far, h), jax.vmap(model.log_joint)(further, h)

@@ -275,7 +275,7 @@ def test_the_preset_of_digits(tmp_path):
         run_command("sample", run, "--label", 10)
     with refused("guidance", "none; give --label 3, say"):
         run_command("sample", run, "--guidance", 2)
-    with refused("sampling", 11):
+    with refused("sampling", 11.0):
         run_command("sample", run, "--sampling", 11)
 
 

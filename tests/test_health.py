@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from vages import DSM, EnergyModel, Enumerated, Learner, Real, Training
+from vages import DSM, Binary, EnergyModel, Enumerated, Learner, Real, Training
 from vages.app.recipes import Examples, Recipe, Trained
 from vages.app.runs import health as runs_health
 from vages.app.runs.health import examples_of, noise_of_samples
@@ -390,6 +390,23 @@ def test_the_latents_of_a_noise_conditional_model_are_those_of_noisy_examples(no
     ((level, v),) = seen
     assert level == pytest.approx(max(noise, model.sigma_min))
     assert np.std(v - rows) == pytest.approx(level, rel=0.1)  # of 2,000 numbers: six errors
+
+
+def test_examples_of_whole_numbers_stay_as_they_are(monkeypatch):
+    rows = RNG.integers(0, 2, (100, 3)).astype(np.int8)
+    model = EnergyModel(lambda p, v, h: jnp.sum(p * h), jnp.zeros(1), v=Binary(3), h=Real(1))
+    seen = []
+
+    def joints(key, model, posterior, v, group):
+        seen.append(np.asarray(v))
+        return np.zeros((2, group, group)), np.zeros(100), np.zeros(100)
+
+    monkeypatch.setattr(runs_health, "_joints", joints)
+    fitted: Any = None
+    trained = Trained(sick(1e-2), Examples(Splits(rows, rows[:1], rows[:1])), model, ExactPosterior(), {}, fitted)
+    runs_health._of_model(trained)
+    np.testing.assert_array_equal(seen[0], rows)
+    assert seen[0].dtype == rows.dtype
 
 
 def test_a_density_that_is_not_normalized_is_told():

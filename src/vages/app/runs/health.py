@@ -145,7 +145,8 @@ def _of_model(trained: Trained) -> list[Finding]:
     group = min(_GROUP, len(rows))
     v = jnp.asarray(rows[: min(count, len(rows)) // group * group])
     key = seed_keys(recipe.seeds[:1], "health")[0]
-    v = v + noise * jax.random.normal(jax.random.fold_in(key, 1), v.shape, v.dtype)  # q has seen no others
+    if noise:  # q has seen no examples without it; 0 and 1 have none
+        v = v + noise * jax.random.normal(jax.random.fold_in(key, 1), v.shape, v.dtype)
     joint, far, further = (np.asarray(x) for x in _joints(key, model, posterior, v, group))
     found = look_at_latents(joint, learnt=has_parameters(posterior)) if model.h.size else []
     if recipe.parts is None and isinstance(model.v, Real):

@@ -279,6 +279,7 @@ def test_lost_dependence_of_gaussians_is_that_of_the_closed_form():
         (0.8, 10, False, lambda: 3 * correlated(0.2, size=10), 0.75),
         (0.8, 30, False, lambda: correlated(0.8, size=30) + RNG.normal(size=(400, 30)) * math.sqrt(0.5), 1 / 3),
         (0.8, 30, False, lambda: correlated(0.8, rows=100, size=30), 0.0),
+        (0.5, 300, False, lambda: correlated(0.5, rows=100, size=300), 0.0),  # more columns than rows of a half
     ):
         found = [lost_dependence(made(), correlated(rho, size=size), each=each) for _ in range(40)]
         lost, error = (np.array([one[i] for one in found]) for i in (0, 1))

@@ -25,7 +25,7 @@ from vages.app.cli.training import _NAMES
 from vages.app.recipes import as_recipe, grbm, job_of, train
 from vages.app.runs import run_recipe
 from vages.app.settings import ALL, CHECKERBOARD, DIGITS, GRBMSettings
-from vages.blocks import block_lengths, scan_in_blocks
+from vages.blocks import block_lengths, in_one, scan_in_blocks
 from vages.data import Batches
 from vages.training import Diverged, RunFolder, init_seeds, iteration_costs, numbered_folder, seed_keys
 from vages.training.fit import _check_settings, _end_of_chunk
@@ -221,6 +221,34 @@ def test_chunks_have_few_lengths(chunk, cuts):
     assert len(lengths) <= 2
     assert all(step in ends for cut in cuts for step in range(cut, steps, cut))
     assert all(_end_of_chunk(step, chunk, cuts) == min(e for e in ends if e > step) for step in range(0, steps, 13))
+
+
+def test_noise_in_one_array_is_the_same_noise():
+    """Arrays of several shapes and dtypes, a scalar and a key; a GPU's loop then copies three arrays, not six."""
+
+    def draw(key):
+        a, b = jax.random.split(key)
+        return [
+            jax.random.normal(a, (3, 2)),
+            jax.random.bernoulli(b, 0.5, (4,)),
+            jax.random.uniform(b, (2,)),
+            b,
+            jnp.float32(7),
+            jax.random.normal(b, (0, 5)),
+        ]
+
+    update = lambda noise, carry, row: (carry + noise[0].sum() * row + noise[5].sum(), noise[:5])
+    begin, rows, start = jnp.zeros(()), jnp.arange(6.0), jnp.zeros((), jnp.uint32)
+    together = in_one(draw, update, jax.random.key(0))
+    plain, packed = (
+        scan_in_blocks(*both, begin, rows, jax.random.key(0), start) for both in ((draw, update), together)
+    )
+    assert jax.tree.structure(plain) == jax.tree.structure(packed)
+    for one, two in zip(jax.tree.leaves(plain), jax.tree.leaves(packed), strict=True):
+        assert one.dtype == two.dtype
+        is_key = jnp.issubdtype(one.dtype, jax.dtypes.prng_key)
+        np.testing.assert_array_equal(*(jax.random.key_data(x) if is_key else x for x in (one, two)))
+    assert len(together[0](jax.random.key(0))) == 3
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from vages.blocks import scan_in_blocks
+from vages.blocks import in_one, scan_in_blocks
 from vages.hoist import hoist
 from vages.objectives import Batch, Metrics
 from vages.posteriors import check_contract
@@ -65,6 +65,8 @@ def compile_chunk(
         size = indices.shape[1]
         batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype), data)
         draw, update = split_step(learner, state, batch, key)
+        if jax.default_backend() == "gpu":
+            draw, update = in_one(draw, update, key)
 
         def iterate(noise, params, rows):
             batch = laid_out(jax.tree.map(lambda x: x[rows], data), () if mesh is None else mesh.axis_names)

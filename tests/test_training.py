@@ -249,6 +249,8 @@ def test_noise_in_one_array_is_the_same_noise():
         is_key = jnp.issubdtype(one.dtype, jax.dtypes.prng_key)
         np.testing.assert_array_equal(*(jax.random.key_data(x) if is_key else x for x in (one, two)))
     assert len(together[0](jax.random.key(0))) == 3
+    much = lambda key: jax.random.normal(key, (2**16 + 1,))
+    assert in_one(much, update, jax.random.key(0)) == (much, update)
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):

@@ -12,16 +12,19 @@ from vages.memory import shape_bytes
 
 NOISE_BYTES = 2**23  # of a block: few calls of the generator, and still near the cores
 _ON_GPU = 2**26  # where each call costs the start of some kernels, and memory is fast wherever it is
+_FEW_BYTES = 2**18  # of an iteration: copied faster than a kernel starts
 
 
 def in_one(
     draw: Callable[[PRNGKeyArray], Any], update: Callable[..., Any], key: PRNGKeyArray
-) -> tuple[Callable[[PRNGKeyArray], list[Array]], Callable[..., Any]]:
-    """`draw(key)` and `update(drawn, …)` with all that is drawn of a dtype in one flat array.
+) -> tuple[Callable[[PRNGKeyArray], Any], Callable[..., Any]]:
+    """`draw(key)` and `update(drawn, …)` with all that is drawn of a dtype in one flat array, if it is not much.
 
     A loop on a GPU copies its part of each array by a kernel of its own: a small model spends a tenth of its time so.
     """
     shapes, tree = jax.tree.flatten(jax.eval_shape(draw, key))
+    if shape_bytes(shapes) > _FEW_BYTES:
+        return draw, update
     groups: dict[Any, list[int]] = {}
     for i, shape in enumerate(shapes):
         groups.setdefault(shape.dtype, []).append(i)

@@ -65,7 +65,7 @@ def compile_chunk(
         size = indices.shape[1]
         batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype), data)
         draw, update = split_step(learner, state, batch, key)
-        if jax.default_backend() == "gpu":
+        if jax.default_backend() == "gpu" and mesh is None:
             draw, update = in_one(draw, update, key)
 
         def iterate(noise, params, rows):

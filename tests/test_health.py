@@ -125,6 +125,26 @@ def test_bounds_of_samples():
     assert "duplicates" in look_at_samples(pairs(0.048 * usual), data)[0].told
 
 
+def test_duplicates_are_more_than_those_that_data_have():
+    """Where half of the data have a twin, whether the median sample has one is chance, and rounding is no distance.
+
+    A false alarm is a share of twins that is six errors off: less than 1e-6.
+    """
+    corners = lambda count: (RNG.random((count, 5)) < 0.5) * 1.0
+    few = RNG.normal(size=(3, 10))
+    for rows in (30, 40, 100):
+        for _ in range(50):
+            assert "duplicates" not in str(look_at_samples(corners(rows), corners(60)))
+            samples, data = (few[RNG.integers(0, 3, size)] for size in (rows, 60))
+            assert "duplicates" not in str(look_at_samples(samples, data))
+    data = np.sort(np.maximum(RNG.normal(size=(1000, 1, 2)), -0.85), axis=0)  # about the first 200 are the same
+    assert look_at_samples(data[5::10], data) == []
+    assert "duplicates" in look_at_samples(data[np.arange(100) % 20 * 50], data)[0].told
+    far = 1e8 + RNG.normal(size=(400, 1, 3))  # whose squares are rounded by more than their distances
+    assert look_at_samples(far[:200], far) == []
+    assert "duplicates" in look_at_samples(far[np.arange(200) % 20], far)[0].told
+
+
 def test_averages_and_energies_far_out():
     parameters = [RNG.normal(size=(3, 4)), RNG.normal(size=5)]
     assert look_at_averages([1.4 * x for x in parameters], parameters) == []

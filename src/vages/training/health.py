@@ -137,9 +137,8 @@ def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -
     noisy = math.hypot(theirs, noise)
     if own < 0.05 * theirs:
         return warn(f"samples are constant: their standard deviation is {own:.2g}, that of the data {theirs:.2g}")
-    near, usual = (_nearest(rows[: min(len(samples), len(data), _PAIRS)]) for rows in (samples, data))
-    if near < 0.05 * usual:
-        return warn(f"samples are duplicates: the nearest of another is {near:.2g} away, of the data {usual:.2g}")
+    if told := _duplicates(samples, data):
+        return warn(f"samples are duplicates: {told}")
     if not 0.5 * theirs < own < 2 * noisy:
         how, right = ("narrower", theirs) if own < theirs else ("wider", noisy)
         return warn(f"samples are {how} than the data: a standard deviation of {own:.3g}, not {right:.3g}")
@@ -185,12 +184,27 @@ def _spread(rows: np.ndarray) -> float:
     return float(np.sqrt(np.mean(rows.var(axis=0))))
 
 
-def _nearest(rows: np.ndarray) -> float:
-    """The median distance to the nearest other row."""
+def _duplicates(samples: np.ndarray, data: np.ndarray) -> str | None:
+    """That most samples are near to another, as few of the data are: these may be sorted, and have duplicates too."""
+    count = min(len(samples), len(data), _PAIRS)
+    near, usual = (_nearest(rows[:count]) for rows in (samples, np.random.default_rng(0).permutation(data)))
+    own, theirs = float(np.median(near)), float(np.median(usual))
+    share, right = (float(np.mean(distances < 0.05 * theirs)) for distances in (near, usual))
+    error = math.sqrt((share * (1 - share) + right * (1 - right)) / count)
+    if not (own < 0.05 * theirs and share - right > _SURE * error):
+        return None
+    return f"the nearest of another is {own:.2g} away, of the data {theirs:.2g}"
+
+
+def _nearest(rows: np.ndarray) -> np.ndarray:
+    """The distance of each row to the nearest other; 0 where it is within the rounding of squares."""
+    rows = rows - rows.mean(axis=0)
     squares = np.sum(rows**2, axis=1)
-    distances = squares[:, None] + squares - 2 * rows @ rows.T
+    sums = squares[:, None] + squares
+    distances = sums - 2 * rows @ rows.T
+    distances[distances < (10 + rows.shape[1]) * np.finfo(np.float64).eps * sums] = 0
     np.fill_diagonal(distances, np.inf)
-    return float(np.sqrt(np.median(np.maximum(distances.min(axis=1), 0))))
+    return np.sqrt(distances.min(axis=1))
 
 
 def look_at_averages(raw: Sequence[np.ndarray], averages: Sequence[np.ndarray]) -> list[Finding]:

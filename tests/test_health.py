@@ -369,6 +369,19 @@ def test_data_without_dependence_say_nothing_of_that_of_samples():
     assert look_at_samples(RNG.normal(size=(500, 2)), correlated(0.75, 1000)) == []
 
 
+@pytest.mark.parametrize("rows", [100, 600, 1000])
+def test_columns_that_are_constant_up_to_rounding_have_no_scale(rows):
+    """The mean of a constant is rounded, so that its deviation is not 0, or 0 where the rest is not."""
+    for value in (0.1, 1 / 3, -2.7):
+        data, samples = (np.insert(correlated(0.9, count), 0, value, axis=1) for count in (rows, 5000))
+        jitter = samples * (1 + 1e-4 * RNG.normal(size=(5000, 1)) * [1, 0, 0])
+        assert look_at_samples(jitter, data) == look_at_samples(samples, data) == []
+        found, without = (lost_dependence(samples[:, i:], data[:, i:], each=True) for i in (0, 1))
+        np.testing.assert_allclose(found, without, rtol=1e-6)
+        varying = np.insert(data[:, 1:], 0, RNG.normal(size=rows), axis=1)
+        assert np.isfinite(lost_dependence(samples[:rows], varying, each=True)).all()
+
+
 def test_bounds_of_lost_dependence(monkeypatch):
     """A quarter and six errors, of a strength of 2.5."""
     data = RNG.normal(size=(100, 30))

@@ -37,7 +37,7 @@ def lost_dependence(samples: np.ndarray, data: np.ndarray, *, noise: float = 0.0
     """
     rng = np.random.default_rng(0)
     samples, data = samples[:_ROWS], rng.permutation(data)[: 2 * _ROWS]
-    columns = np.flatnonzero(data.std(axis=0) > 0) if each else rng.permutation(data.shape[1])[:_COLUMNS]
+    columns = np.flatnonzero(np.ptp(data, axis=0)) if each else rng.permutation(data.shape[1])[:_COLUMNS]
     if min(len(samples), len(data) // 2) < _FEWEST or not len(columns):
         return Dependence(0.0, math.inf, 1.0)
     data = data[:, columns] + noise * rng.normal(size=(len(data), len(columns)))
@@ -62,4 +62,5 @@ def lost_dependence(samples: np.ndarray, data: np.ndarray, *, noise: float = 0.0
 
 def _in_units(rows: np.ndarray, each: bool) -> np.ndarray:
     centred = rows - rows.mean(axis=0)
-    return centred / np.maximum(centred.std(axis=0 if each else None), 1e-300)
+    scale = np.sqrt(np.mean(centred**2, axis=0 if each else None))  # about 0, where the mean of a constant is rounded
+    return centred / np.maximum(scale, 1e-150)

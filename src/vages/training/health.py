@@ -160,7 +160,7 @@ def _unlike(samples: np.ndarray, data: np.ndarray, noise: float) -> str | None:
     if count < 50 * size:
         return None
     wide = data.std(axis=0)
-    known = wide > 0  # the others are constant, and have no scale
+    known = np.ptp(data, axis=0) > 0  # the others are constant, and have no scale; their deviation may be rounded
     samples, data, wide = samples[:, known], data[:, known], wide[known]
     names, noisy, widths = np.flatnonzero(known), np.hypot(wide, noise), samples.std(axis=0)
     far = np.abs(samples.mean(axis=0) - data.mean(axis=0)) / noisy

@@ -145,6 +145,23 @@ def test_duplicates_are_more_than_those_that_data_have():
     assert "duplicates" in look_at_samples(far[np.arange(200) % 20], far)[0].told
 
 
+@pytest.mark.parametrize("size", [1, 2, 30])
+def test_few_outliers_of_the_data_do_not_make_samples_narrow(size):
+    """Up to a hundredth of the rows; more are a mode, and samples that lack it are told."""
+    made = lambda rows: correlated(0.9, rows, size)
+    for rows, count in ((1000, 5000), (1000, 100), (100, 100)):
+        for value in (30.0, 1e3, -1e6):
+            few, many = (np.where(np.arange(rows)[:, None] < share * rows, value, made(rows)) for share in (0.01, 0.1))
+            assert look_at_samples(made(count), few) == []
+            assert any(word in look_at_samples(made(count), many)[0].told for word in ("constant", "narrower"))
+    few = np.where(np.arange(1000)[:, None] < 10, 1e3, made(1000))
+    assert "narrower" in look_at_samples(0.4 * made(1000), few)[0].told
+    if 1 < size < 20:
+        found = look_at_samples(made(1000) * np.where(np.arange(size) == 1, 0.2, 1), few)
+        assert "column 1 has a standard deviation of " in found[0].told
+        assert found[0].told.endswith(f", not {few[10:, 1].std():.3g}")
+
+
 def test_averages_and_energies_far_out():
     parameters = [RNG.normal(size=(3, 4)), RNG.normal(size=5)]
     assert look_at_averages([1.4 * x for x in parameters], parameters) == []

@@ -133,8 +133,9 @@ def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -
     ranges = f"from {samples.min():.3g} to {samples.max():.3g}, where the data go from {low:.3g} to {high:.3g}"
     if outside > 0.01:
         return warn(f"samples lie outside the data: {100 * outside:.0f} % of their values, which go {ranges}")
-    own, theirs = _spread(samples), _spread(data)
-    noisy = math.hypot(theirs, noise)
+    usual = _without_outliers(data, each=table)
+    own, theirs = _spread(samples), _spread(usual)
+    noisy = math.hypot(_spread(data), noise)
     if own < 0.05 * theirs:
         return warn(f"samples are constant: their standard deviation is {own:.2g}, that of the data {theirs:.2g}")
     if told := _duplicates(samples, data):
@@ -142,42 +143,57 @@ def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -
     if not 0.5 * theirs < own < 2 * noisy:
         how, right = ("narrower", theirs) if own < theirs else ("wider", noisy)
         return warn(f"samples are {how} than the data: a standard deviation of {own:.3g}, not {right:.3g}")
-    if table and (told := _unlike(samples, data, noise)):
+    if table and (told := _unlike(samples, data, usual, noise)):
         return warn(f"samples are unlike the data: {told}")
-    lost, error, strength = lost_dependence(samples, data, noise=noise, each=table)
-    if strength < _STRONG or lost < _LOST + _SURE * error:
+    sets = [data] if len(usual) == len(data) else [data, usual]  # few outliers may be all of a dependence, or hide it
+    found = [lost_dependence(samples, rows, noise=noise, each=table) for rows in sets]
+    if any(strength < _STRONG or lost < _LOST + _SURE * error for lost, error, strength in found):
         return []
+    lost = min(lost for lost, *_ in found)
     told = f"in how columns depend on each other, they are {100 * lost:.0f} % as far from the data as independent ones"
     return warn(f"samples lack the data's structure: {told}; train for longer")
 
 
-def _unlike(samples: np.ndarray, data: np.ndarray, noise: float) -> str | None:
+def _unlike(samples: np.ndarray, data: np.ndarray, usual: np.ndarray, noise: float) -> str | None:
     """How the first two moments differ, of a column by itself, or of all: by more than they may in a rough model.
 
-    A mean by more than a standard deviation, a variance or that of a direction by more than a factor of 10.
+    A mean by more than a standard deviation, a variance or that of a direction by more than a factor of 10. They are
+    too narrow where they are narrower than `usual` data.
     """
     count, size = min(len(samples), len(data)), data.shape[1]
     if count < 50 * size:
         return None
     wide = data.std(axis=0)
     known = np.ptp(data, axis=0) > 0  # the others are constant, and have no scale; their deviation may be rounded
-    samples, data, wide = samples[:, known], data[:, known], wide[known]
-    names, noisy, widths = np.flatnonzero(known), np.hypot(wide, noise), samples.std(axis=0)
+    samples, data, usual, wide = samples[:, known], data[:, known], usual[:, known], wide[known]
+    names, noisy, widths, narrow = np.flatnonzero(known), np.hypot(wide, noise), samples.std(axis=0), usual.std(axis=0)
     far = np.abs(samples.mean(axis=0) - data.mean(axis=0)) / noisy
-    times = np.maximum(widths / noisy, wide / np.maximum(widths, 1e-30 * wide))  # wider or narrower
+    times = np.maximum(widths / noisy, narrow / np.maximum(widths, 1e-30 * wide))  # wider or narrower
     if times.max() > math.sqrt(10):
         worst = times.argmax()
-        return f"column {names[worst]} has a standard deviation of {widths[worst]:.3g}, not {wide[worst]:.3g}"
+        right = (wide if widths[worst] > wide[worst] else narrow)[worst]
+        return f"column {names[worst]} has a standard deviation of {widths[worst]:.3g}, not {right:.3g}"
     if far.max() > 1:
         return f"the mean of column {names[far.argmax()]} is {far.max():.2g} standard deviations off"
-    own, theirs = (np.cov(x / wide, rowvar=False).reshape(len(wide), -1) for x in (samples, data))
+    own, theirs, lesser = (np.cov(x / wide, rowvar=False).reshape(len(wide), -1) for x in (samples, data, usual))
     least = 1e-6 * np.eye(len(wide))  # a variance where columns depend on each other exactly
     broadest = scipy.linalg.eigvalsh(own, theirs + np.diag((noise / wide) ** 2) + least)[-1]
-    narrowest = scipy.linalg.eigvalsh(own + least, theirs + least)[0]
+    narrowest = scipy.linalg.eigvalsh(own + least, lesser + least)[0]
     if broadest > 10 or narrowest < 0.1:
         times = f"{math.sqrt(broadest):.2g} times as wide" if broadest > 10 else f"{math.sqrt(narrowest):.2g} as wide"
         return f"in one direction they are {times}, as the columns depend on each other in another way"
     return None
+
+
+def _without_outliers(data: np.ndarray, *, each: bool) -> np.ndarray:
+    """Less the rows that are ten times as far from the median as half of them are, a hundredth of all at most.
+
+    One row can be most of a variance, and samples are well without it. `each` column has units of its own.
+    """
+    away = data - np.median(data, axis=0)
+    squares = np.sum((away / np.maximum(away.std(axis=0), 1e-150)) ** 2 if each else away**2, axis=1)
+    farthest = np.argsort(squares)[-math.ceil(len(data) / 100) :]
+    return np.delete(data, farthest[squares[farthest] > 100 * np.median(squares)], axis=0)
 
 
 def _spread(rows: np.ndarray) -> float:

@@ -144,7 +144,10 @@ def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -
         how, right = ("narrower", theirs) if own < theirs else ("wider", noisy)
         return warn(f"samples are {how} than the data: a standard deviation of {own:.3g}, not {right:.3g}")
     if table and (told := _unlike(samples, data, usual, noise)):
-        return warn(f"samples are unlike the data: {told}")
+        return warn(f"samples are unlike the data: {told}; train for longer, or with a lower rate")
+    off = float(np.sqrt(np.mean((samples.mean(axis=0) - data.mean(axis=0)) ** 2))) / noisy
+    if off > 1 + _SURE / math.sqrt(len(samples)):
+        return warn(f"samples are beside the data: their mean is {off:.2g} standard deviations from that of the data")
     sets = [data] if len(usual) == len(data) else [data, usual]  # few outliers may be all of a dependence, or hide it
     found = [lost_dependence(samples, rows, noise=noise, each=table) for rows in sets]
     if any(strength < _STRONG or lost < _LOST + _SURE * error for lost, error, strength in found):
@@ -180,8 +183,8 @@ def _unlike(samples: np.ndarray, data: np.ndarray, usual: np.ndarray, noise: flo
     broadest = scipy.linalg.eigvalsh(own, theirs + np.diag((noise / wide) ** 2) + least)[-1]
     narrowest = scipy.linalg.eigvalsh(own + least, lesser + least)[0]
     if broadest > 10 or narrowest < 0.1:
-        times = f"{math.sqrt(broadest):.2g} times as wide" if broadest > 10 else f"{math.sqrt(narrowest):.2g} as wide"
-        return f"in one direction they are {times}, as the columns depend on each other in another way"
+        times = math.sqrt(broadest if broadest > 10 else narrowest)
+        return f"columns depend on each other in another way, and one direction is {times:.2g} times as wide"
     return None
 
 

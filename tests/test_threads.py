@@ -114,6 +114,33 @@ cli.main()
         assert said.startswith(b"vages: stopped by ")
 
 
+def test_a_stopped_program_ends_in_the_middle_of_compiling():
+    """JAX lets go of the program, XLA goes on, and the interpreter must not wait for it, or crash."""
+    code = """
+import jax, jax.numpy as jnp
+from vages.app import cli
+def long(x):
+    for i in range(1000):
+        x = jnp.cos(x @ x + i)
+    return x
+def run(*_, **__):
+    print("compiling", flush=True)
+    return jax.jit(jax.grad(lambda x: long(x).sum())).lower(jnp.ones((7, 7))).compile()
+cli._run = run
+cli.main()
+"""
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline() == b"compiling\n"
+        time.sleep(4)
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=LONG)
+    finally:
+        child.kill()
+    assert (child.returncode, said) == (130, b"vages: stopped by Ctrl-C\n")
+
+
 def test_a_bar_for_each_thread():
     """Progress of one does not move the other's bar, and a new part replaces the own one alone."""
 

@@ -46,8 +46,12 @@ __all__ = [
 
 
 def _leave(status: int) -> None:
-    """End the program; at once where threads still compute, which the interpreter would crash on."""
-    (os._exit if are_computing() else sys.exit)(status)
+    """End the program; at once where threads may still compute, which the interpreter would crash on.
+
+    After a signal they may: JAX lets go of a program that it compiles, and XLA compiles on.
+    """
+    stopped = status in (Status.STOPPED, Status.TERMINATED, Status.HUNG_UP)
+    (os._exit if stopped or are_computing() else sys.exit)(status)
 
 
 def main(after_error: Callable[[int], None] = _leave) -> None:

@@ -114,8 +114,8 @@ def gaussian_rows(model: EBLVM, train: Array, v: Array, noise: float, rows: list
 
     None where the model has none, and where the data lie on a plane: their Gaussian is as likely as the plane is thin.
     """
-    found = next((row.value for row in rows if row.name.startswith("log-likelihood")), None)
-    if found is None or not math.isfinite(found) or model.v.size > LONG:
+    found = next((row for row in rows if row.name.startswith("log-likelihood")), None)
+    if found is None or found.value is None or not math.isfinite(found.value) or model.v.size > LONG:
         return []
     conditional = conditional_model(model)
     noisy = conditional is not None and _of_images(model)  # as its examples are
@@ -125,8 +125,9 @@ def gaussian_rows(model: EBLVM, train: Array, v: Array, noise: float, rows: list
         return []
     of_gaussian = Estimate.of(jnp.asarray(logs))
     said = "of a Gaussian with the mean and covariance of the noisy data"
-    if found < of_gaussian.mean:
-        said += ", better than the model, most of whose mass then lies away from the data: look at its samples"
+    better, error = of_gaussian.mean - found.value, math.hypot(of_gaussian.error, found.standard_error or 0.0)
+    if better > 3 * error:
+        said += f", better than the model by {better:.3g} ± {error:.2g} nats: look at its samples"
     return [estimate_row("log-likelihood of a Gaussian", of_gaussian, said)]
 
 

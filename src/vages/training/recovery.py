@@ -13,7 +13,8 @@ def recover(guard: Guard, problem: str, keeper: Keeper, first: Run, position: Po
     if guard.policy == "stop" or position.retries >= guard.retries:
         tried = f" after {position.retries} retries" if position.retries else ""
         advice = (
-            "at the start: the energy or the objective is not finite, or its gradient; look for log, division or √ at 0"
+            "at the start: the energy or the objective is not finite, or its gradient; look for log, division or √ at "
+            "0, or too high a rate of the posterior, which steps first"
             if re.search(r"finite .* at iteration 1\b", problem)
             else "try a smaller learning rate, gradient clipping, larger noise, or the guard's policy recover"
         )

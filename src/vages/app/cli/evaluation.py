@@ -121,7 +121,7 @@ def evaluate(
             "save": save,
         }
         of_model = {"examples": examples, "noise": noise, "ood": ", ".join(ood) or None}
-        _refuse(left_out, of_images)
+        _refuse(left_out and f"it is for FID and KID, which are not measured: {left_out}", of_images)
         if not run:
             _refuse(
                 f"{source} is no run",

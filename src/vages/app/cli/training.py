@@ -299,6 +299,12 @@ def _resume(recipe: "Recipe", folder: Path) -> str:
     return f"vages train {file}--resume {shlex.quote(str(folder))}"
 
 
+def _evaluate(recipe: "Recipe", folder: Path) -> str:
+    """The command that evaluates a run."""
+    file = "" if recipe.origin is None else f" --recipe {shlex.quote(_file(recipe.origin.path, recipe.origin.name))}"
+    return f"vages evaluate {shlex.quote(str(folder))}{file}"
+
+
 def _file(path: Path, name: str) -> str:
     """The file of a recipe as it is given to `vages train`."""
     from os.path import relpath
@@ -363,6 +369,8 @@ def _told(fitted: Any, recipe: "Recipe", folder: Path, json: bool, line: str) ->
         say(f"vages: stopped by {by}; {told}; {_resume(recipe, folder)} goes on")
     say(line)
     _say_health(read_object(folder, "result.json"), finished=not fitted.interrupted)
+    if recipe.parts is None and not fitted.interrupted:
+        say(f"samples of own recipes are not looked at; {_evaluate(recipe, folder)} says how good the model is")
     say(f"{fitted.step} iterations in {fitted.seconds:.1f} s; results and pictures in {folder}")
     return status
 

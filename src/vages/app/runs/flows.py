@@ -81,7 +81,8 @@ def complete_images(
         arrays = {name: x.reshape(tries, len(originals), *x.shape[1:]) for name, x in _arrays(drawn).items()}
         arrays |= {"originals": originals, "hidden": hidden, **rows}
         protocol = (
-            f"hidden pixels given the known pixels, Heun's method, each step {heun.resample} times{_latents(run)}"
+            f"hidden pixels given the known pixels, Heun's method, {heun.steps} steps, each {heun.resample} times"
+            f"{_latents(run)}"
         )
         about = (
             {"mask": printable(mask), "images": source, "tries": tries}
@@ -112,7 +113,7 @@ def walk_images(
         began = time.perf_counter()
         drawn, warned = watched(lambda: interpolate(key, run.model, jnp.asarray(ends), rows, sampler=heun))
         arrays = _arrays(drawn) | {"along": np.linspace(0, 1, rows, dtype=np.float32), "ends": ends}
-        protocol = "images between two images, by the noise that Heun's method takes them to; h is held"
+        protocol = f"images between two, by the noise that {heun.steps} steps of Heun's method take them to; h is held"
         kept = keep(folder, "interpolation", run, arrays, about | _about(protocol, seed, drawn, warned, began))
         folder.write_bytes("interpolation.png", walk_png(arrays["v"], ends, run.model.v.shape))
         return kept

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from vages.app.output.console import say_error
 from vages.app.output.progress import ProgressBar
 from vages.app.recipes import Drawn, Recipe, Trained, check_recipe
 from vages.app.recipes import train as in_memory
@@ -70,6 +71,9 @@ def run_recipe(
             with telling_scale(folder):
                 callbacks = [*callbacks, bar, watch]
                 trained = in_memory(recipe, data, folder=folder, callbacks=callbacks, observe=sketches, **how)
+        if progress:
+            again = "; another signal ends it at once" if trained.fitted.interrupted else ""
+            say_error(f"{trained.fitted.step}/{steps}  drawing pictures…{again}")
         drawn = _drawn(trained, progress)
         for name, picture in drawn.pictures.items():
             content = picture if isinstance(picture, bytes) else figure_png(picture)

@@ -1,6 +1,7 @@
 """Two parts of a piece of work in two threads: XLA compiles on one core, and the other is free meanwhile."""
 
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, as_completed
 from typing import Any, TypeVar
@@ -40,6 +41,12 @@ def in_threads(one: Callable[[Check], One], another: Callable[[Check], Another])
         stopped.set()
         raise
     return first.result(), second.result()
+
+
+def is_compiling(error: BaseException) -> bool:
+    """Whether this is a signal's exception, and JAX let go of a program: XLA compiles on, and would crash as well."""
+    within = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    return isinstance(error, KeyboardInterrupt) and any(name.startswith("jax._src.compiler") for name in within)
 
 
 def are_computing() -> bool:

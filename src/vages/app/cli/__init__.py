@@ -23,7 +23,7 @@ from vages.app.cli.stopping import raising_signals
 from vages.app.cli.supervision import is_member, supervise
 from vages.app.cli.training import parse_cluster, train
 from vages.app.output.console import say_error
-from vages.threads import are_computing
+from vages.threads import are_computing, is_compiling
 
 __all__ = [
     "bench",
@@ -46,12 +46,8 @@ __all__ = [
 
 
 def _leave(status: int) -> None:
-    """End the program; at once where threads may still compute, which the interpreter would crash on.
-
-    After a signal they may: JAX lets go of a program that it compiles, and XLA compiles on.
-    """
-    stopped = status in (Status.STOPPED, Status.TERMINATED, Status.HUNG_UP)
-    (os._exit if stopped or are_computing() else sys.exit)(status)
+    """End the program; at once where threads still compute, which the interpreter would crash on."""
+    (os._exit if are_computing() else sys.exit)(status)
 
 
 def main(after_error: Callable[[int], None] = _leave) -> None:
@@ -76,7 +72,7 @@ def main(after_error: Callable[[int], None] = _leave) -> None:
             say_error(traceback.format_exc().rstrip())
         elif line := line_of(error):
             say_error(f"vages: {line}")
-        end = after_error
+        end = os._exit if after_error is _leave and is_compiling(error) else after_error
     _flush()
     end(int(status))
 

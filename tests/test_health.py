@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from vages import DSM, Binary, EnergyModel, Enumerated, Learner, Real, Training
+from vages import DSM, Binary, Empty, EnergyModel, Enumerated, Learner, Real, Training
 from vages.app.recipes import Examples, Recipe, Trained
 from vages.app.runs import health as runs_health
 from vages.app.runs.health import examples_of, noise_of_samples
@@ -20,12 +20,14 @@ from vages.data import Splits
 from vages.models import NoiseConditionalEBLVM
 from vages.objectives import Batch, NoiseConditionalDSM
 from vages.objectives.noise import NoiseRange, zero_score_loss
+from vages.objectives.objective import Given
 from vages.posteriors import ExactPosterior, FeaturePosterior
 from vages.storage.directory import Directory
 from vages.training import health
 from vages.training.dependence import lost_dependence
 from vages.training.folder import RunFolder, read_object
 from vages.training.health import (
+    Baseline,
     look_at_averages,
     look_at_data,
     look_at_divergence,
@@ -55,7 +57,7 @@ def test_losses_that_fall_or_stay_are_well(noise):
     """Of 200 curves of noise alone none is called sick: with 6 errors of a median, the rate is far below 1e-6."""
     for curve in (5 + 20 * np.exp(-STEPS / 30), np.full(200, 400.0), 1000.0 / (1 + STEPS)):
         for _ in range(60):
-            assert look_at_loss(noisy(curve, noise), baseline=1e4) == []
+            assert look_at_loss(noisy(curve, noise), baseline=Baseline("a score of 0", 1e4)) == []
     assert look_at_loss(np.linspace(1, 100, 11)) == []  # too few to tell
     (found,) = look_at_loss(np.where(STEPS % 2, np.nan, 1.0))
     assert "not finite at 100 of 200" in found.told
@@ -69,7 +71,7 @@ def test_losses_that_rise_are_told():
     (found,) = look_at_loss(noisy(curve))
     assert "rises over the last third" in found.told
     assert look_at_loss(noisy(curve), ended=False) == []
-    (found,) = look_at_loss(noisy(np.linspace(50, 30, 200)), baseline=20.0)
+    (found,) = look_at_loss(noisy(np.linspace(50, 30, 200)), baseline=Baseline("a score of 0", 20.0))
     assert "a score of 0" in found.told
     assert "not 20" in found.told
 
@@ -237,6 +239,22 @@ def test_loss_of_a_score_of_zero():
         assert found is not None
         assert found - weight == pytest.approx(float(jnp.mean(1 + sigma**2)), rel=0.15)
     assert loss(lambda *_: None) is None
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_loss_of_a_gaussian_is_that_of_a_model_at_its_start(normalized):
+    """Whose network is 0: the same noise, the same loss. Of data as wide as `sigma_data`, it is 1 within 5.5 errors."""
+    key, v = jax.random.key(0), 0.7 + 0.3 * jax.random.normal(jax.random.key(1), (2000, 30))
+    model = NoiseConditionalEBLVM.vectors(
+        jax.random.key(2), 30, sigma_data=0.3, h=Empty(), width=8, depth=1, center=0.7, normalized=normalized
+    )
+    objective = NoiseConditionalDSM(0.3, Enumerated(), level_weight=float(normalized))
+    points = objective.perturb(key, Batch(v))
+    given = Given(Batch(v), points, objective.encode(model, points), None, None)
+    _, metrics, _ = objective.loss(key, model, ExactPosterior(), given)
+    found = objective.gaussian_loss(key, Batch(v), 0.7)
+    assert found == pytest.approx(float(metrics["loss"]), rel=1e-4)
+    assert float(metrics.get("score_loss", metrics["loss"])) == pytest.approx(1, abs=5.5 * math.sqrt(2 / v.size))
 
 
 def test_a_model_of_noisy_data_is_as_wide_as_these():

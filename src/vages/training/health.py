@@ -29,10 +29,17 @@ class Finding(NamedTuple):
     told: str
 
 
-def look_at_loss(values: np.ndarray, baseline: float | None = None, *, ended: bool = True) -> list[Finding]:
+class Baseline(NamedTuple):
+    """A model that has learnt nothing, and its loss."""
+
+    of: str
+    loss: float
+
+
+def look_at_loss(values: np.ndarray, baseline: Baseline | None = None, *, ended: bool = True) -> list[Finding]:
     """Of a loss that is meant to fall, at the ends of chunks: whether it did, and, once it has ended, is not rising.
 
-    `baseline` is the loss of a model that has learnt nothing: a score of 0.
+    `baseline` is that of a model that has learnt nothing.
     """
     if len(values) < FEWEST:
         return []
@@ -42,8 +49,9 @@ def look_at_loss(values: np.ndarray, baseline: float | None = None, *, ended: bo
     least = 0.01 * max(abs(start.median), abs(end.median))  # a change that counts
     if end.median - start.median > max(_SURE * _error(values, start, end), least):
         return [_loss(f"is above its start: {end.median:.4g} over the last third, {start.median:.4g} at first")]
-    if baseline is not None and end.median > 1.02 * baseline + _SURE * end.spread / math.sqrt(end.size):
-        return [_loss(f"is above that of a score of 0: {end.median:.4g} over the last third, not {baseline:.4g}")]
+    if baseline is not None and end.median > 1.02 * baseline.loss + _SURE * end.spread / math.sqrt(end.size):
+        told = f"{end.median:.4g} over the last third, not {baseline.loss:.4g}"
+        return [_loss(f"is above that of {baseline.of}: {told}")]
     return _rising(values, start.median) if ended else []
 
 
@@ -289,7 +297,7 @@ def look_at_history(
     *,
     falls: bool,
     divergence: bool = False,
-    baseline: float | None = None,
+    baseline: Baseline | None = None,
     ended: bool = True,
 ) -> list[Finding]:
     """Of the log of a run, whose values may have an axis of seeds: what is found of each curve, of the first such seed.

@@ -19,11 +19,13 @@ from vages.domains import Real
 from vages.models import EBLVM, InContext, NoiseConditionalEBLVM, features_of
 from vages.objectives import Batch, Enumerated, as_objective
 from vages.objectives.noise import zero_score_loss
+from vages.objectives.noise_conditional import NoiseConditionalDSM
 from vages.posteriors import Posterior, fisher, has_parameters, infer
 from vages.terminal import printable
 from vages.training import RunFolder, seed_keys
 from vages.training.health import (
     FEWEST,
+    Baseline,
     Finding,
     look_at_averages,
     look_at_data,
@@ -35,6 +37,7 @@ from vages.training.health import (
 from vages.training.scale import ScaleWarning, scale_problem, spread_rows
 
 _ROWS = 1000  # examples that a baseline is computed of, and that samples are held against
+_GAUSSIAN = "a Gaussian as wide as the data"
 _LATENTS = {16: 2000, 1000: 250}  # examples whose latents are looked at, by the size of v up to which so many are
 _GROUP = 50  # examples whose latents are exchanged with each other
 _RARELY = 10  # chunks between two looks
@@ -98,10 +101,10 @@ def health_of(trained: Trained, drawn: Drawn) -> dict[str, Any]:
     found = [*look_at_history(history, baseline=judged, **_how(recipe)), *found, *drawn.findings]
     told = lambda level: [finding.told for finding in found if finding.level == level]
     health = {"warnings": told("warning"), "notices": told("notice"), "judged": len(history) >= FEWEST}
-    return {**health, "loss of a score of 0": baseline}
+    return health if baseline is None else {**health, f"loss of {baseline.of}": baseline.loss}
 
 
-def _how(recipe: Recipe) -> dict[str, bool]:
+def _how(recipe: Recipe) -> dict[str, Any]:
     learner = recipe.make_learner()
     return {"falls": as_objective(learner.objective).falls, "divergence": learner.divergence is fisher}
 
@@ -117,15 +120,19 @@ def noise_of_samples(recipe: Recipe, model: Any) -> float:
     return 0.0 if isinstance(model, NoiseConditionalEBLVM) else recipe.noise_std
 
 
-def _baseline(trained: Trained) -> float | None:
-    """The loss of a score of 0 at training examples."""
+def _baseline(trained: Trained) -> Baseline | None:
+    """The loss at training examples of a score of 0, or of the Gaussian that a noise-conditional model begins with."""
     data = trained.data.of_seed(0)
     if data.stream is not None:
         return None
     key = seed_keys(trained.recipe.seeds[:1], "baseline")[0]
     context = data.context and {name: jnp.asarray(part.train[:_ROWS]) for name, part in data.context.items()}
-    loss = zero_score_loss(key, trained.recipe.objective, Batch(jnp.asarray(data.splits.train[:_ROWS]), context))
-    return loss if loss is not None and math.isfinite(loss) else None
+    objective, batch = trained.recipe.objective, Batch(jnp.asarray(data.splits.train[:_ROWS]), context)
+    if isinstance(objective, NoiseConditionalDSM):
+        of, loss = _GAUSSIAN, objective.gaussian_loss(key, batch, getattr(trained.model, "center", 0.0))
+    else:
+        of, loss = "a score of 0", zero_score_loss(key, objective, batch)
+    return Baseline(of, loss) if loss is not None and math.isfinite(loss) else None
 
 
 def _leaves(tree: Any) -> list[np.ndarray]:

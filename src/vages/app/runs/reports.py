@@ -14,7 +14,7 @@ from vages.app.report.page.embedded import figure
 from vages.app.report.page.markup import Markup, as_float, duration, element, is_number, joined, number
 from vages.app.report.page.metrics import measured_panels, metric_panels
 from vages.app.report.page.reading import Reader
-from vages.app.report.page.summaries import findings, largest_logged, run_figures, run_status, zero_score
+from vages.app.report.page.summaries import baseline_in, findings, largest_logged, run_figures, run_status
 from vages.app.report.page.svg_curves import Panel, curve_figure
 from vages.app.report.page.tables import claims_list, events_list, key_figures, records_table, settings_table
 from vages.app.runs.commands import reproduce_command, train_command
@@ -110,9 +110,9 @@ def _run_page(reader: Reader, live: bool) -> str:
     settings, kind = settings_of(config), kind_in(config)
     bound = {"test_log_likelihood": ("log 2, the data's own", float(np.log(2)))}  # of nothing but the checkerboard
     bound = bound if settings.get("data") == "checkerboard" else {}
-    loss = zero_score(result)
-    if loss is not None and loss <= 2 * largest_logged(rows, "loss"):  # else it flattens the curve
-        bound["loss"] = ("a score of 0", loss)
+    baseline = baseline_in(result)
+    if baseline is not None and baseline[1] <= 2 * largest_logged(rows, "loss"):  # else it flattens the curve
+        bound["loss"] = baseline
     panels = metric_panels(rows, bound)
     warnings, notices = findings(result)
     found = [*(f"Warning: {one}." for one in warnings or []), *(f"Notice: {one}." for one in notices)]

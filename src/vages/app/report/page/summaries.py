@@ -57,11 +57,14 @@ def health_in_words(result: Record) -> str | None:
     return "with warnings" if warnings else "healthy" if result["health"].get("judged", True) else "too short to judge"
 
 
-def zero_score(result: Record) -> float | None:
-    """The loss of a score of 0, where it is known."""
+def baseline_in(result: Record) -> tuple[str, float] | None:
+    """A model that has learnt nothing and its loss, where it is known."""
     health = result.get("health")
-    found = health.get("loss of a score of 0") if isinstance(health, dict) else None
-    return as_float(found) if is_number(found) and np.isfinite(as_float(found)) else None
+    for of in ("a score of 0", "a Gaussian as wide as the data"):
+        found = health.get(f"loss of {of}") if isinstance(health, dict) else None
+        if is_number(found) and np.isfinite(as_float(found)):
+            return of, as_float(found)
+    return None
 
 
 def run_figures(config: Record, result: Record, rows: list[Record], events: list[Record]) -> dict[str, object]:
@@ -83,8 +86,8 @@ def run_figures(config: Record, result: Record, rows: list[Record], events: list
         small = f" nats ({'; '.join(beside)})" if beside else " nats"
         figures["test log-likelihood"] = joined([number(as_float(likelihood)), element("small", small)])
     if is_number(result.get("loss")):
-        baseline = zero_score(result)
-        beside = "" if baseline is None else f" (of a score of 0: {written(baseline, 4)})"
+        baseline = baseline_in(result)
+        beside = "" if baseline is None else f" (of {baseline[0]}: {written(baseline[1], 4)})"
         figures["last loss"] = joined([number(result["loss"]), element("small", beside)])
     steps = as_float(result.get("steps"))
     steps = steps if np.isfinite(steps) else largest_logged(rows, "step")

@@ -479,6 +479,7 @@ def test_a_gaussian_stands_beside_the_likelihood(float64):
     closed = -np.trace(np.linalg.solve(covariance, spread @ spread.T)) / 2 - np.log(2 * np.pi)
     closed -= np.linalg.slogdet(covariance)[1] / 2
     (row,) = beside(closed + 0.1)
+    assert row.value is not None
     assert abs(row.value - closed) < 5.5 * (row.standard_error or 0.0) < 0.05
     assert all("better than the model" not in beside(closed - below)[0].means for below in (-0.1, 0.0, 0.29))
     assert "better than the model by 0.31 ± 0.1 nats" in beside(row.value - 0.31)[0].means

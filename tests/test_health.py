@@ -74,6 +74,9 @@ def test_losses_that_rise_are_told():
     (found,) = look_at_loss(noisy(np.linspace(50, 30, 200)), baseline=Baseline("a score of 0", 20.0))
     assert "a score of 0" in found.told
     assert "not 20" in found.told
+    for error, count in ((0.0, 1), (0.1, 1), (3.0, 0)):
+        baseline = Baseline("a Gaussian as wide as the data", 20.0, error)
+        assert len(look_at_loss(noisy(np.linspace(50, 30, 200)), baseline)) == count
 
 
 def test_gradients_and_divergences_that_grow_are_told():
@@ -252,8 +255,8 @@ def test_loss_of_a_gaussian_is_that_of_a_model_at_its_start(normalized):
     points = objective.perturb(key, Batch(v))
     given = Given(Batch(v), points, objective.encode(model, points), None, None)
     _, metrics, _ = objective.loss(key, model, ExactPosterior(), given)
-    found = objective.gaussian_loss(key, Batch(v), 0.7)
-    assert found == pytest.approx(float(metrics["loss"]), rel=1e-4)
+    found = objective.gaussian_losses(key, Batch(v), 0.7)
+    assert float(found.mean()) == pytest.approx(float(metrics["loss"]), rel=1e-4)
     assert float(metrics.get("score_loss", metrics["loss"])) == pytest.approx(1, abs=5.5 * math.sqrt(2 / v.size))
 
 
@@ -472,6 +475,20 @@ def test_the_latents_of_a_noise_conditional_model_are_those_of_noisy_examples(no
     ((level, v),) = seen
     assert level == pytest.approx(max(noise, model.sigma_min))
     assert np.std(v - rows) == pytest.approx(level, rel=0.1)  # of 2,000 numbers: six errors
+
+
+def test_the_gaussian_that_a_loss_is_held_against_is_that_of_all_examples():
+    """Also where they are sorted by their size; its error is that of few numbers: within six of them."""
+    rows = np.sort(RNG.normal(size=(20_000, 1)), axis=0).astype(np.float32)
+    rows = rows[np.argsort(np.abs(rows[:, 0]))]
+    model = NoiseConditionalEBLVM.vectors(jax.random.key(0), (1,), sigma_data=1.0, h=Empty(), width=4, depth=1)
+    recipe = replace(sick(1e-2), learner=Learner(NoiseConditionalDSM(1.0, Enumerated()), optax.adam(1e-3)))
+    fitted: Any = None
+    trained = Trained(recipe, Examples(Splits(rows, rows[:1], rows[:1])), model, ExactPosterior(), {}, fitted)
+    found = runs_health._baseline(trained)
+    assert found is not None
+    assert abs(found.loss - 1) < 6 * found.error < 0.5
+    assert found.of == "a Gaussian as wide as the data"
 
 
 def test_examples_of_whole_numbers_stay_as_they_are(monkeypatch):

@@ -127,22 +127,22 @@ class NoiseConditionalDSM(Objective):
         v = batch.v + scale(sigma, epsilon)
         return Noised(v, -scale(1 / sigma, epsilon), None, weight, known | {"sigma": sigma})
 
-    def gaussian_loss(self, key: PRNGKeyArray, batch: Batch, center: float = 0.0) -> float:
-        """That of log N(v; c, (σ² + σ_d²) I), which knows the centre and the width of the data alone.
+    def gaussian_losses(self, key: PRNGKeyArray, batch: Batch, center: float = 0.0) -> Float[Array, "batch"]:
+        """Of log N(v; c, (σ² + σ_d²) I), which knows the centre and the width of the data alone, at each example.
 
-        It is 1 on average where `sigma_data` is the data's own, and there is no level weight.
+        They are 1 on average where `sigma_data` is the data's own, and there is no level weight.
         """
         points = self.perturb(key, batch)
         sigma, size = points.context["sigma"], batch.v[0].size
         away, target = (x.reshape(len(sigma), size) for x in (points.v - center, points.target))
         variance = sigma**2 + self.sigma_data**2
         error = jnp.sum((away / variance[:, None] + target) ** 2, axis=1)
-        loss = 0.5 * jnp.mean(scale(points.loss_weight, error))
+        losses = 0.5 * scale(points.loss_weight, error)
         if self.level_weight:
             slope = sigma**2 * (jnp.sum(away**2, axis=1) / variance - size) / variance
             gap = slope - (sigma**2 * jnp.sum(target**2, axis=1) - size)
-            loss = loss + self.level_weight * jnp.mean(gap**2) / (2 * size)
-        return float(loss)
+            losses = losses + self.level_weight * gap**2 / (2 * size)
+        return losses
 
     def _dropped(self, key: PRNGKeyArray, label: Array | None) -> Array:
         """The labels, some of them −1."""

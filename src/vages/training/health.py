@@ -30,10 +30,11 @@ class Finding(NamedTuple):
 
 
 class Baseline(NamedTuple):
-    """A model that has learnt nothing, and its loss."""
+    """A model that has learnt nothing, and its loss, with a standard error."""
 
     of: str
     loss: float
+    error: float = 0.0
 
 
 def look_at_loss(values: np.ndarray, baseline: Baseline | None = None, *, ended: bool = True) -> list[Finding]:
@@ -49,9 +50,11 @@ def look_at_loss(values: np.ndarray, baseline: Baseline | None = None, *, ended:
     least = 0.01 * max(abs(start.median), abs(end.median))  # a change that counts
     if end.median - start.median > max(_SURE * _error(values, start, end), least):
         return [_loss(f"is above its start: {end.median:.4g} over the last third, {start.median:.4g} at first")]
-    if baseline is not None and end.median > 1.02 * baseline.loss + _SURE * end.spread / math.sqrt(end.size):
-        told = f"{end.median:.4g} over the last third, not {baseline.loss:.4g}"
-        return [_loss(f"is above that of {baseline.of}: {told}")]
+    if baseline is not None:
+        error = math.hypot(end.spread / math.sqrt(end.size), baseline.error)
+        if end.median > 1.02 * baseline.loss + _SURE * error:
+            told = f"{end.median:.4g} over the last third, not {baseline.loss:.4g}"
+            return [_loss(f"is above that of {baseline.of}: {told}")]
     return _rising(values, start.median) if ended else []
 
 

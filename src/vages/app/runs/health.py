@@ -15,6 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from vages.app.recipes import Examples, Recipe, Trained
 from vages.app.recipes.trained import Drawn
+from vages.app.report.page.summaries import AS_WIDE, ZERO_SCORE
 from vages.domains import Real
 from vages.models import EBLVM, InContext, NoiseConditionalEBLVM, features_of
 from vages.objectives import Batch, Enumerated, as_objective
@@ -37,7 +38,6 @@ from vages.training.health import (
 from vages.training.scale import ScaleWarning, scale_problem, spread_rows
 
 _ROWS = 1000  # examples that a baseline is computed of, and that samples are held against
-_GAUSSIAN = "a Gaussian as wide as the data"
 _LATENTS = {16: 2000, 1000: 250}  # examples whose latents are looked at, by the size of v up to which so many are
 _GROUP = 50  # examples whose latents are exchanged with each other
 _RARELY = 10  # chunks between two looks
@@ -126,13 +126,17 @@ def _baseline(trained: Trained) -> Baseline | None:
     if data.stream is not None:
         return None
     key = seed_keys(trained.recipe.seeds[:1], "baseline")[0]
-    context = data.context and {name: jnp.asarray(part.train[:_ROWS]) for name, part in data.context.items()}
-    objective, batch = trained.recipe.objective, Batch(jnp.asarray(data.splits.train[:_ROWS]), context)
+    rows = np.random.default_rng(0).permutation(spread_rows(len(data.splits.train), _ROWS))  # levels go by the place
+    context = data.context and {name: jnp.asarray(part.train[rows]) for name, part in data.context.items()}
+    objective, batch = trained.recipe.objective, Batch(jnp.asarray(data.splits.train[rows]), context)
     if isinstance(objective, NoiseConditionalDSM):
-        of, loss = _GAUSSIAN, objective.gaussian_loss(key, batch, getattr(trained.model, "center", 0.0))
+        losses = np.asarray(objective.gaussian_losses(key, batch, getattr(trained.model, "center", 0.0)), np.float64)
+        found = Baseline(AS_WIDE, float(losses.mean()), float(losses.std() / math.sqrt(len(rows))))
+    elif (loss := zero_score_loss(key, objective, batch)) is not None:
+        found = Baseline(ZERO_SCORE, loss)
     else:
-        of, loss = "a score of 0", zero_score_loss(key, objective, batch)
-    return Baseline(of, loss) if loss is not None and math.isfinite(loss) else None
+        return None
+    return found if math.isfinite(found.loss) else None
 
 
 def _leaves(tree: Any) -> list[np.ndarray]:

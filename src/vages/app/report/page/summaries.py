@@ -15,6 +15,7 @@ _ENDS = {
 }
 OWN = "data_log_likelihood"  # of test examples by the law they were drawn from
 GAUSSIAN = "test log-likelihood of a Gaussian"  # with the data's mean and covariance: what a model should beat
+ZERO_SCORE, AS_WIDE = "a score of 0", "a Gaussian as wide as the data"  # models that have learnt nothing
 _COURSE = {"started", "resumed", "recovered", *_ENDS}
 
 
@@ -60,7 +61,7 @@ def health_in_words(result: Record) -> str | None:
 def baseline_in(result: Record) -> tuple[str, float] | None:
     """A model that has learnt nothing and its loss, where it is known."""
     health = result.get("health")
-    for of in ("a score of 0", "a Gaussian as wide as the data"):
+    for of in (ZERO_SCORE, AS_WIDE):
         found = health.get(f"loss of {of}") if isinstance(health, dict) else None
         if is_number(found) and np.isfinite(as_float(found)):
             return of, as_float(found)

@@ -186,6 +186,7 @@ ERRORS = [
     (MemoryError(), 1, "out of memory; "),
     (RuntimeError("RESOURCE_EXHAUSTED: 9 GiB\nat"), 1, "out of memory; "),
     (RuntimeError("INTERNAL: CUDA error: CUDA_ERROR_LAUNCH_FAILED: unspecified"), 1, "the GPU failed; "),
+    (RuntimeError("UNKNOWN: CUDNN_STATUS_EXECUTION_FAILED"), 1, "the GPU failed; "),
     (RuntimeError("other\nmore"), 70, "RuntimeError: other; "),
     (ZeroDivisionError("x"), 70, "ZeroDivisionError: x; "),
     (KeyError("x"), 70, "KeyError: 'x'; "),

@@ -9,6 +9,7 @@ from vages.app.cli.supervision import ClusterFailed
 from vages.terminal import printable
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # a full disk, or one that became read-only
+_DEVICE = ("CUDA_ERROR", "CUDNN_STATUS", "CUBLAS_STATUS")  # in what JAX says where the driver or its libraries failed
 _LONGEST = 1000  # characters of a line
 
 
@@ -98,7 +99,7 @@ def _diverged(error: BaseException) -> bool:
 
 
 def _device_failed(error: BaseException) -> bool:
-    return isinstance(error, RuntimeError) and "CUDA_ERROR" in str(error)
+    return isinstance(error, RuntimeError) and any(code in str(error) for code in _DEVICE)
 
 
 def _out_of_memory(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import shutil
 import socket
 import struct
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import time
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +43,8 @@ from vages.data.checksums import Known
 from vages.data.decoding import decode_all
 from vages.data.download import download as download_file
 from vages.data.fetching import SOURCES, Source
+from vages.data.own_images import holds_images
+from vages.data.splits import Splits
 from vages.files import BadFile
 
 RNG = np.random.default_rng(0)
@@ -255,7 +259,9 @@ def test_a_folder_and_its_archives_are_the_same(tmp_path):
     first = None
     for path in containers(tmp_path, {**members, **others}):
         images, labels = load_images(str(path), seed=3)
-        assert labels is None
+        assert labels is not None
+        for part, own in zip(images, labels, strict=True):  # the folders a and b
+            np.testing.assert_array_equal(np.round(part[:, 0, 0, 0] * 25.5) % 2, own)
         assert [part.shape for part in images] == [(16, 3, 8, 6), (2, 3, 8, 6), (2, 3, 8, 6)]
         values = np.concatenate(images)[:, :, 0, 0]
         assert sorted(np.round(values[:, 0] * 255)) == [10 * i for i in range(20)]
@@ -264,6 +270,21 @@ def test_a_folder_and_its_archives_are_the_same(tmp_path):
             np.testing.assert_array_equal(part, expected)
     assert first
     assert not np.array_equal(first.train, load_images(str(tmp_path / "folder"), seed=4).splits.train)
+
+
+def test_classes_are_folders_in_the_order_of_their_names(tmp_path):
+    def classes(*names):
+        shutil.rmtree(tmp_path / "x", ignore_errors=True)
+        for i, name in enumerate(names):
+            write(tmp_path / "x" / f"{name}.png", png(picture(i)))
+        images, labels = load_images(str(tmp_path / "x"))
+        first = np.round(np.concatenate(images)[:, 0, 0, 0] * 25.5).astype(int)  # which image it is
+        return None if labels is None else dict(zip(first.tolist(), np.concatenate(labels).tolist(), strict=True))
+
+    ten = [f"b/{i}" for i in range(4)] + [f"a/{i}" for i in range(3)] + [f"c/d/{i}" for i in range(3)]
+    assert classes(*ten) == {0: 1, 1: 1, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0, 7: 2, 8: 2, 9: 2}
+    assert classes(*ten, "lonely") is None
+    assert classes(*(f"a/{i}" for i in range(10))) is None
 
 
 def test_grey_and_coloured_images(tmp_path):
@@ -330,6 +351,53 @@ def test_arrays_of_images(tmp_path, ending):
     for grey in (pixels[:, 0] > 99, pixels[:, :1]):
         np.save(path, grey) if ending == ".npy" else np.savez(path, images=grey)
         assert load_images(str(path)).splits.train.shape == (8, 1, 6, 5)
+
+
+def test_labels_of_arrays_of_images(tmp_path):
+    pixels = np.broadcast_to(np.arange(10, dtype=np.uint8)[:, None, None], (10, 6, 5))
+    np.savez(tmp_path / "x.npz", images=pixels, labels=np.arange(10) % 3)
+    images, labels = load_images(tmp_path / "x.npz", seed=1)
+    assert labels is not None
+    for part, own in zip(images, labels, strict=True):
+        np.testing.assert_array_equal(np.round(part[:, 0, 0, 0] * 255) % 3, own)
+    three: Any = {name: pixels[: i + 1] for i, name in enumerate(Splits._fields)}
+    three |= {f"{name}_labels": np.arange(len(x)) for name, x in three.items()}
+    np.savez(tmp_path / "x.npz", **three)
+    found = load_images(tmp_path / "x.npz").labels
+    assert found is not None
+    assert [part.tolist() for part in found] == [[0], [0, 1], [0, 1, 2]]
+    np.savez(tmp_path / "x.npz", images=pixels, labels=np.arange(9))
+    with pytest.raises(ValueError, match="array 'labels': expected 10 whole numbers from 0, got ") as error:
+        load_images(tmp_path / "x.npz")
+    one_line(error)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "expected"),
+    [
+        ((9, 6, 5), np.uint8, True),
+        ((9, 6, 5), np.float32, False),  # as likely a time series
+        ((9, 3, 6, 5), np.float32, True),
+        ((9, 6, 5, 1), np.uint8, True),
+        ((9, 6, 5, 2), np.uint8, False),
+        ((9, 30), np.uint8, False),
+        ((9, 2, 3, 6, 5), np.uint8, False),
+    ],
+)
+def test_what_is_taken_for_images(tmp_path, shape, dtype, expected):
+    array = np.zeros(shape, dtype)
+    np.save(tmp_path / "x.npy", array)
+    np.savez_compressed(tmp_path / "x.npz", x=array, labels=np.arange(9))
+    assert [holds_images(tmp_path / name) for name in ("x.npy", "x.npz")] == [expected] * 2
+
+
+def test_a_file_that_is_damaged_or_absent_is_not_taken_for_images(tmp_path):
+    np.save(tmp_path / "object.npy", np.array([{}], object), allow_pickle=True)
+    for name, content in {"x.npy": b"no array", "x.npz": b"no archive", "empty.npy": b""}.items():
+        write(tmp_path / name, content)
+    zipfile.ZipFile(tmp_path / "empty.npz", "w").close()
+    names = ("object.npy", "x.npy", "x.npz", "empty.npy", "empty.npz", "none.npy", "none.npz")
+    assert [name for name in names if holds_images(tmp_path / name)] == []
 
 
 def test_an_array_for_each_set(tmp_path):

@@ -38,6 +38,7 @@ from vages.app.runs.assessment import model_chains, subject_of
 from vages.app.runs.assessment_rows import Sizes
 from vages.app.runs.likelihoods import gaussian_rows, likelihood_rows
 from vages.app.settings import ALL, ImageSettings
+from vages.data.splits import split_rows
 from vages.evaluation import gaussian_log_density, nearness
 from vages.nets import Mixer
 from vages.storage.directory import Directory
@@ -337,6 +338,21 @@ def test_settings_without_levels_have_those_of_the_objective():
     """So had the runs that are older than the setting."""
     objective = NoiseConditionalDSM(1.0)
     assert (ImageSettings.level_mean, ImageSettings.level_std) == (objective.log_mean, objective.log_std)
+
+
+def test_own_images_have_the_classes_of_their_folders(tmp_path):
+    """One class is in the test set alone."""
+    shapes(tmp_path / "all", 20)
+    test = split_rows(20, 0)[2]
+    for row, path in enumerate(sorted((tmp_path / "all").iterdir())):
+        name = tmp_path / "own" / ("c" if row == test[0] else "ab"[row % 2]) / path.name
+        name.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(name)
+    recipe = preset("images").with_(data=str(tmp_path / "own"), labels=True, batch=4)
+    data = recipe.load()
+    assert data.context is not None
+    assert sorted(np.concatenate(data.context["label"]).tolist()) == sorted([2] + [row % 2 for row in range(19)])
+    assert recipe.settled(data).settings.classes == 3
 
 
 def test_labels_are_refused_where_there_are_none(tmp_path):

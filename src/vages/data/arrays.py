@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float32
@@ -12,6 +13,7 @@ from vages.data.splits import Splits, split_rows
 from vages.files import read_csv, read_npy, read_npz
 from vages.files.limits import MAX_ARRAY_BYTES, MAX_TABLE_BYTES
 
+Item = TypeVar("Item")
 _LABELS = ("labels", *(f"{name}_labels" for name in Splits._fields))
 
 
@@ -39,7 +41,7 @@ def load_splits(
     standardized before they are rounded.
     """
     path = Path(path)
-    arrays = {name: array for name, array in read_arrays(path).items() if name not in _LABELS}
+    arrays = without_labels(read_arrays(path))
     if len(arrays) == 1:
         array = _checked(str(path), next(iter(arrays.values())), dtype)
         try:
@@ -65,7 +67,7 @@ def load_splits(
 def load_test_rows(path: str | Path, *, dtype: DTypeLike = np.float32) -> Float[np.ndarray, "rows _ ..."]:
     """All rows of a file's one array, or those of `test` where it holds three sets; labels are left alone."""
     path = Path(path)
-    arrays = {name: array for name, array in read_arrays(path).items() if name not in _LABELS}
+    arrays = without_labels(read_arrays(path))
     if len(arrays) != 1 and set(arrays) != set(Splits._fields):
         raise ValueError(
             f"{path}: expected one array, or the three {list_of(Splits._fields)}, got {list_of(arrays)}; "
@@ -81,10 +83,15 @@ def load_labels(path: str | Path, seed: int, validation: float = 0.1, test: floa
     They are whole numbers from 0, in an array `labels` with one for each example; in a file with three sets, in
     `train_labels`, `validation_labels` and `test_labels`.
     """
-    path = Path(path)
-    arrays = read_arrays(path)
+    return labels_among(read_arrays(Path(path)), path, seed, validation, test)
+
+
+def labels_among(
+    arrays: dict[str, np.ndarray], path: str | Path, seed: int, validation: float = 0.1, test: float = 0.1
+) -> Labels:
+    """The labels among the arrays of a file, as by `load_labels`; `path` is for errors."""
     found = {name: array for name, array in arrays.items() if name in _LABELS}
-    rows = {name: len(array) for name, array in arrays.items() if name not in _LABELS and array.ndim}
+    rows = {name: len(array) for name, array in without_labels(arrays).items() if array.ndim}
     wanted = (
         {f"{name}_labels": rows[name] for name in rows} if len(rows) == 3 else {"labels": max(rows.values(), default=0)}
     )
@@ -103,6 +110,11 @@ def load_labels(path: str | Path, seed: int, validation: float = 0.1, test: floa
     return Labels(
         *(found["labels"].astype(np.int32)[part] for part in split_rows(wanted["labels"], seed, validation, test))
     )
+
+
+def without_labels(arrays: dict[str, Item]) -> dict[str, Item]:
+    """What a file holds beside labels."""
+    return {name: array for name, array in arrays.items() if name not in _LABELS}
 
 
 ENDINGS = (".npy", ".npz", ".csv")

@@ -1,55 +1,97 @@
 """Your own images: a folder, an archive or an array of them."""
 
+from collections.abc import Iterable, Iterator
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int32
 from PIL import Image
 
-from vages.data.arrays import list_of, read_arrays
+from vages.data.arrays import labels_among, list_of, read_arrays, without_labels
 from vages.data.decoding import decode_all
-from vages.data.images import Images, scaled
+from vages.data.images import Images, Labels, scaled
 from vages.data.splits import Splits, split_rows
-from vages.files import BadFile, archive_members, decode_image, image_files, is_image_name, pixels_of, read_bytes
+from vages.files import (
+    BadFile,
+    archive_members,
+    declared_arrays,
+    decode_image,
+    image_files,
+    is_image_name,
+    pixels_of,
+    read_bytes,
+)
 from vages.files.limits import MAX_ARCHIVE_BYTES, MAX_IMAGE_BYTES, MAX_MEMBERS
 
 
 def load_image_folder(folder: Path, seed: int, resize: int | None = None) -> Images:
     """The images in a folder and below it (see `vages.files.image_files`), shuffled and divided as by `split`.
 
-    With `resize`, the largest square in the middle is scaled to this size; without it, all must have one size.
+    With `resize`, the largest square in the middle is scaled to this size; without it, all must have one size. Images
+    that lie in two or more folders below it, and none beside these, have labels: the place of the folder's name among
+    the sorted names.
     """
-    pixels = decode_all(image_files(folder, MAX_MEMBERS), partial(_of_path, resize=resize, folder=folder), str(folder))
-    return _divided(pixels, seed, folder)
+    files = image_files(folder, MAX_MEMBERS)
+    pixels = decode_all(files, partial(_of_path, resize=resize, folder=folder), str(folder))
+    return _divided(pixels, seed, folder, _classes(path.relative_to(folder).as_posix() for path in files))
 
 
 def load_image_archive(path: Path, seed: int, resize: int | None = None) -> Images:
     """The images in a .zip, .tar, .tar.gz or .tgz archive, which is not unpacked on the disk; else as of a folder."""
-    members = archive_members(path, MAX_ARCHIVE_BYTES, MAX_MEMBERS, is_image_name, MAX_IMAGE_BYTES)
-    pixels = decode_all(members, partial(_of_member, resize=resize, archive=path), str(path))
-    return _divided(pixels, seed, path)
+    names = []
+
+    def members() -> Iterator[tuple[str, bytes]]:
+        for name, content in archive_members(path, MAX_ARCHIVE_BYTES, MAX_MEMBERS, is_image_name, MAX_IMAGE_BYTES):
+            names.append(name)
+            yield name, content
+
+    pixels = decode_all(members(), partial(_of_member, resize=resize, archive=path), str(path))
+    return _divided(pixels, seed, path, _classes(names))
 
 
 def load_image_array(path: Path, seed: int) -> Images:
     """The images in a .npy or .npz file: one array, divided by `split`, or the three `train`, `validation`, `test`.
 
     An array has the shape (n, height, width), (n, channels, height, width) or (n, height, width, channels) with 1 or
-    3 channels, and holds uint8 from 0 to 255, or floats or booleans from 0 to 1.
+    3 channels, and holds uint8 from 0 to 255, or floats or booleans from 0 to 1. A .npz file may hold labels too (see
+    `load_labels`).
     """
-    arrays = read_image_arrays(path)
-    if len(arrays) == 1:
-        return _divided(next(iter(arrays.values())), seed, path)
-    splits = Splits(**arrays)
+    arrays = read_arrays(path)
+    images = _image_arrays(path, arrays)
+    labels = None if len(images) == len(arrays) else labels_among(arrays, path, seed)
+    if len(images) == 1:
+        return _divided(next(iter(images.values())), seed, path)._replace(labels=labels)
+    splits = Splits(**images)
     shapes = [part.shape[1:] for part in splits]
     if shapes.count(shapes[0]) != 3:
         raise BadFile(f"{path}: expected images of one shape, got {', '.join(map(str, shapes))}; reshape them")
-    return Images(splits, None)
+    return Images(splits, labels)
+
+
+def holds_images(path: Path) -> bool:
+    """Whether the arrays of a .npy or .npz file are images by their headers.
+
+    They have four axes, of which one counts 1 or 3 channels, or are bytes with three. Floats with three axes may be
+    anything, such as time series.
+    """
+    try:
+        arrays = without_labels(declared_arrays(path))
+    except (ValueError, OSError):
+        return False  # whoever reads the file says what is wrong
+    return bool(arrays) and all(
+        len(shape) == 4 and (shape[1] in (1, 3) or shape[3] in (1, 3)) if len(shape) != 3 else dtype == np.uint8
+        for shape, dtype in arrays.values()
+    )
 
 
 def read_image_arrays(path: Path) -> dict[str, Float32[np.ndarray, "n channels height width"]]:
     """The images in a .npy or .npz file as they are described above: one array, or the three by their names."""
-    arrays = read_arrays(path)
+    return _image_arrays(path, read_arrays(path))
+
+
+def _image_arrays(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    arrays = without_labels(arrays)
     if len(arrays) == 1:
         return {name: as_images(str(path), array) for name, array in arrays.items()}
     if set(arrays) != set(Splits._fields):
@@ -97,11 +139,19 @@ def as_images(name: str, array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32, order="C")
 
 
-def _divided(images: np.ndarray, seed: int, path: Path) -> Images:
+def _classes(names: Iterable[str]) -> Int32[np.ndarray, "n"] | None:
+    """The classes of images by their folders, in the order of their names; none of images that are not in folders."""
+    folders = [PurePosixPath(name).parent.as_posix() for name in sorted(names)]
+    classes, labels = np.unique(folders, return_inverse=True)
+    return None if len(classes) < 2 or "." in classes else labels.astype(np.int32)
+
+
+def _divided(images: np.ndarray, seed: int, path: Path, labels: np.ndarray | None = None) -> Images:
     """The sets of images that are float32, or bytes to be scaled, which take less memory until then."""
     try:
         parts = split_rows(len(images), seed)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     divided = (np.ascontiguousarray(images[rows]) for rows in parts)
-    return Images(Splits(*(scaled(part) if part.dtype == np.uint8 else part for part in divided)), None)
+    splits = Splits(*(scaled(part) if part.dtype == np.uint8 else part for part in divided))
+    return Images(splits, None if labels is None else Labels(*(labels[rows] for rows in parts)))

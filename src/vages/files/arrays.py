@@ -4,6 +4,7 @@ import io
 import math
 import struct
 import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -11,22 +12,17 @@ from jaxtyping import UInt8
 
 from vages.files.archives import zip_members
 from vages.files.limits import MAX_ARRAYS
-from vages.storage.errors import BadFile, read_bytes, reading
+from vages.storage.errors import BadFile, check_file, read_bytes, reading
 
+_HEADER = 10_000  # bytes
 _IDX = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _CIFAR10 = 1 + 3 * 32 * 32  # bytes of a label and the red, green and blue planes
 
 
 def parse_npy(content: bytes, name: str, limit: int) -> np.ndarray:
     """The array of real numbers in the bytes of a .npy file, of at most `limit` bytes; `name` is for errors."""
-    file = io.BytesIO(content)
     with reading(name, "a NumPy file"), warnings.catch_warnings(action="error"):
-        short = np.lib.format.read_magic(file) == (1, 0)
-        length = int.from_bytes(content[8 : 10 if short else 12], "little")
-        if length > 10_000:
-            raise BadFile(f"{name}: expected a header of at most 10000 bytes, got {length}; save it with numpy.save")
-        header = np.lib.format.read_array_header_1_0 if short else np.lib.format.read_array_header_2_0
-        shape, _, dtype = header(file)
+        shape, dtype, start = _declared(content, name)
         if dtype.hasobject or dtype.kind not in "biuf" or dtype.itemsize > 8:
             kind = f"pickled objects (dtype {dtype.str!r})" if dtype.hasobject else f"the dtype {dtype.str!r}"
             hint = "save the real and the imaginary part as two features" if dtype.kind == "c" else "save numbers"
@@ -34,13 +30,41 @@ def parse_npy(content: bytes, name: str, limit: int) -> np.ndarray:
         # An empty array may have any sizes beside its 0, and NumPy multiplies those.
         if min(shape, default=0) < 0 or math.prod(n or 1 for n in shape) * dtype.itemsize > limit:
             raise BadFile(f"{name}: expected at most {limit} bytes, got {dtype}{list(shape)}; is it the right file?")
-        size, got = math.prod(shape) * dtype.itemsize, len(content) - file.tell()
+        size, got = math.prod(shape) * dtype.itemsize, len(content) - start
         if got != size:
             raise BadFile(f"{name}: expected {size} bytes for {dtype}{list(shape)}, got {got}; save it again")
         array = np.load(io.BytesIO(content), allow_pickle=False)
     if dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
         raise BadFile(f"{name}: expected booleans, got bytes that are neither 0 nor 1; save it again with numpy.save")
     return array
+
+
+def declared_arrays(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """The shapes and dtypes in the headers of a .npy or .npz file, whose one array or arrays are not read."""
+    check_file(path)
+    with reading(str(path), "a NumPy file"), warnings.catch_warnings(action="error"):
+        if path.suffix.lower() == ".npy":
+            with path.open("rb") as file:
+                return {"": _declared(file.read(_HEADER + 12), str(path))[:2]}
+        found = {}
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.namelist()[:MAX_ARRAYS]:
+                with archive.open(member) as file:
+                    name = member.removesuffix(".npy")
+                    found[name] = _declared(file.read(_HEADER + 12), f"{path}, array {name!r}")[:2]
+        return found
+
+
+def _declared(content: bytes, name: str) -> tuple[tuple[int, ...], np.dtype, int]:
+    """The shape and the dtype in the header of a .npy file, and where its numbers begin."""
+    file = io.BytesIO(content)
+    short = np.lib.format.read_magic(file) == (1, 0)
+    length = int.from_bytes(content[8 : 10 if short else 12], "little")
+    if length > _HEADER:
+        raise BadFile(f"{name}: expected a header of at most {_HEADER} bytes, got {length}; save it with numpy.save")
+    header = np.lib.format.read_array_header_1_0 if short else np.lib.format.read_array_header_2_0
+    shape, _, dtype = header(file)
+    return shape, dtype, file.tell()
 
 
 def read_npy(path: Path, limit: int) -> np.ndarray:

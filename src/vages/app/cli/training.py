@@ -175,7 +175,12 @@ def _preset_for(data: str | None) -> str | None:
     """The preset for data that are given without one: images have theirs."""
     if data is None or data in _NAMES:
         return data
-    images = Path(data).is_dir() or data.lower().endswith((".zip", ".tar", ".tgz", ".tar.gz"))
+    path, name = Path(data), data.lower()
+    images = path.is_dir() or name.endswith((".zip", ".tar", ".tgz", ".tar.gz"))
+    if not images and name.endswith((".npy", ".npz")):
+        from vages.data.own_images import holds_images
+
+        images = holds_images(path)
     return "images" if images else None
 
 

@@ -75,7 +75,7 @@ def settle(settings: ImageSettings, data: Examples) -> ImageSettings:
     train, labels = data.splits.train, data.labels
     if settings.labels and settings.classes is None and labels is None:
         raise ValueError(f"labels: expected images with labels, got none in {settings.data}; leave --labels out")
-    counted = 0 if not settings.labels or labels is None else int(np.max(labels.train)) + 1
+    counted = 0 if not settings.labels or labels is None else int(max(part.max(initial=-1) for part in labels)) + 1
     return replace(
         settings,
         network=network,

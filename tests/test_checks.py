@@ -1,16 +1,34 @@
 """Bad input is refused before anything is computed: the argument, what was expected, what came."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from errors import refused
-from vages import GRBM, EnergyModel, gradient_estimate, vaes, vages_dsm
+from vages import (
+    GRBM,
+    BernoulliPosterior,
+    EnergyModel,
+    ExactPosterior,
+    GaussianPosterior,
+    covariance_term,
+    expectation_term,
+    gradient_estimate,
+    infer,
+    score,
+    surrogate,
+    vaes,
+    vages_dsm,
+)
 from vages.checks import check_inputs
-from vages.domains import Real
+from vages.domains import Binary, Real
 from vages.objectives import Noised
 
-MODEL = GRBM.init(jax.random.key(0), 3, 2)
+KEY = jax.random.key(0)
+MODEL = GRBM.init(KEY, 3, 2)
 V, H = jnp.ones((5, 3)), jnp.ones((5, 4, 2))
 
 
@@ -64,3 +82,63 @@ def test_an_energy_that_is_not_a_scalar_is_refused(energy, got):
 def test_dsm_needs_two_samples_for_each_estimator():
     with refused("h", got=3):
         vages_dsm(MODEL, Noised(V, V), H[:, :3])
+
+
+def test_a_posterior_is_asked_about_v_of_the_domain_alone(as_users_have_it):
+    """One number a row is broadcast by many an energy: the posterior of another v came out, without an error."""
+    model = EnergyModel(lambda params, v, h: jnp.sum((v - params @ h) ** 2), jnp.ones((3, 2)), Real(3), Binary(2))
+    for posterior in (ExactPosterior(), BernoulliPosterior.linear(jax.random.key(1), 3, 2)):
+        for v in (V[:, :1], V[0], V[:0]):
+            with refused("v", got=v.shape) as caught:
+                infer(model, posterior, v)
+            assert "; " in str(caught.value)  # what to do
+        for v, got in ((V.astype(int), "int32"), (V.tolist(), "list")):
+            with refused("v", got=got, kind=TypeError):
+                infer(model, posterior, v)  # pyright: ignore[reportArgumentType]
+    with refused("posterior", got="NoneType", kind=TypeError):
+        infer(model, None, V)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_context_has_a_row_for_each_example_everywhere():
+    energy = lambda params, v, h, context: jnp.sum((v - params[context["label"]] - h) ** 2)
+    model = EnergyModel(energy, jnp.zeros((2, 3)), Real(3), Real(3))
+    posterior = GaussianPosterior.linear(jax.random.key(1), 3, 3, context={"label": 2})
+    by_vaes = score(model, posterior)
+    for ask in (lambda context: infer(model, posterior, V, context), lambda context: by_vaes(KEY, V, context)):
+        with refused("context['label']", got="shape (3,)"):
+            ask({"label": jnp.zeros(3, int)})
+        with refused("context['label']", got="int", kind=TypeError):
+            ask({"label": 1})
+    one, same = (by_vaes(KEY, V[0], {"label": label}) for label in (1, jnp.array(1)))
+    assert jnp.array_equal(one, same)
+
+
+def test_what_is_no_model_is_named(as_users_have_it):
+    posterior = BernoulliPosterior.linear(jax.random.key(1), 3, 2)
+    asked = (
+        lambda: infer(posterior, MODEL, V),  # pyright: ignore[reportArgumentType]
+        lambda: score(posterior, MODEL),  # pyright: ignore[reportArgumentType]
+        lambda: vaes(posterior, V, H),  # pyright: ignore[reportArgumentType]
+    )
+    for ask in asked:
+        with refused("model", got="BernoulliPosterior", kind=TypeError):
+            ask()
+
+
+@pytest.mark.parametrize("estimator", [vaes, expectation_term, covariance_term])
+def test_samples_of_h_cannot_be_left_out(estimator):
+    with refused("h", got="None", kind=TypeError):
+        estimator(MODEL, V, None)
+
+
+def test_weights_are_not_negative():
+    with refused("weights", got="-1"):
+        vaes(MODEL, V, H, jnp.tile(jnp.array([2.0, -1.0, 0.0, 0.0]), (5, 1)))
+
+
+def test_the_score_at_float64_of_numpy_is_a_direction_there(as_users_have_it):
+    """JAX computes in float32 there: the score that `vaes` gave was refused as z, for not being float64."""
+    v: Any = np.random.default_rng(0).normal(size=(5, 3))
+    narrow = jnp.asarray(v.astype(np.float32))
+    found, wanted = (surrogate(MODEL, x, H, vaes(MODEL, x, H)) for x in (v, narrow))
+    assert jnp.array_equal(found, wanted)

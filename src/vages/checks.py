@@ -32,6 +32,7 @@ def check_inputs(
 
     `features` are those of the batch, where they are there already.
     """
+    check_model(model)
     _check_array("v", v, ("batch", *model.v.shape), floating=True)
     check_context(context, v.shape[0])
     if h is not None:
@@ -61,7 +62,7 @@ def check_inputs(
 def check_like(name: str, array: Any, other: str, like: Any) -> None:
     """Raise unless an array has the shape and the dtype of another, and is finite."""
     _check_array(name, array, like.shape, floating=True)
-    if array.dtype != like.dtype:
+    if jax.dtypes.canonicalize_dtype(array.dtype) != jax.dtypes.canonicalize_dtype(like.dtype):
         raise TypeError(f"{name}: expected the dtype of {other}, {like.dtype}, got {array.dtype}; cast one of them")
     check_finite(name, array)
 
@@ -175,8 +176,16 @@ def check_kind(name: str, value: Any, kind: Any, expected: str, advice: str) -> 
         raise TypeError(f"{name}: expected {expected}, got {_called(value)}; {advice}")
 
 
+def check_model(model: Any) -> None:
+    """Raise unless it has what a model has: the domain of v, and log p̃(v, h)."""
+    if isinstance(model, type) or not (hasattr(model, "log_joint") and hasattr(model, "v")):
+        advice = "write EnergyModel(energy, params, v=…, h=…) for a function; the model comes before the posterior"
+        raise TypeError(f"model: expected an EBLVM, got {_called(model)}; {advice}")
+
+
 def check_has_score(name: str, model: Any) -> None:
     """Raise where v is discrete: ∇_v means nothing there."""
+    check_model(model)
     if not model.v.continuous:
         raise TypeError(f"{name}: expected continuous v, which has a score, got {model.v!r}; write v=Real(…) if it is")
 
@@ -230,10 +239,15 @@ def on_shapes(name: str, expected: str, advice: str, function: Callable[..., Any
 
 
 def _check_sums(weights: Any) -> None:
-    """Raise where concrete weights are no probabilities: a row does not sum to 1. NaN is named by others."""
+    """Raise where concrete weights are no probabilities: below 0, or of a sum that is not 1. NaN is named by others."""
     if isinstance(weights, Tracer):
         return
-    sums = np.sum(np.asarray(weights, np.float64), axis=1)
+    values = np.asarray(weights, np.float64)
+    if np.any(values < 0):
+        raise ValueError(
+            f"weights: expected probabilities, got {values.min():.6g}; take jax.nn.softmax of log-weights, say"
+        )
+    sums = np.sum(values, axis=1)
     if np.any(wrong := np.abs(sums - 1) > 1e-3):
         row = int(np.argmax(wrong))
         raise ValueError(
@@ -249,8 +263,10 @@ def _check_array(name: str, array, shape: tuple, *, floating: bool) -> None:
     )
     if not fits or 0 in array.shape[:1]:
         wanted = "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
-        hint = "; add the batch axis with x[None]" if array.ndim == len(shape) - 1 and shape[0] == "batch" else ""
-        raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}{hint}")
+        advice = "give at least one example" if fits else "reshape it"
+        if array.ndim == len(shape) - 1 and shape[0] == "batch":
+            advice = "add the batch axis with x[None]"
+        raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}; {advice}")
 
 
 def _called(value: Any) -> str:

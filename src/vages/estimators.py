@@ -121,7 +121,7 @@ def slopes(
 
 def expectation_term(model: Model, v: Array, h: Any, weights: Array | None = None) -> Model:
     """ê(v) (Eq. 8) in full, for small problems: each leaf has shape (batch, *v.shape, *leaf's shape)."""
-    check_inputs(model, v, h, weights=weights)
+    _check(model, v, None, h, weights=weights)
     params, static = eqx.partition(model, eqx.is_inexact_array)
 
     def one_example(v, h, weights):
@@ -136,7 +136,7 @@ def expectation_term(model: Model, v: Array, h: Any, weights: Array | None = Non
 
 def covariance_term(model: Model, v: Array, h: Any, weights: Array | None = None) -> Model:
     """ĉ(v) (Eq. 9) in full, for small problems: each leaf has shape (batch, *v.shape, *leaf's shape)."""
-    check_inputs(model, v, h, weights=weights, samples=1 if weights is not None else 2)
+    _check(model, v, None, h, weights=weights, samples=1 if weights is not None else 2)
     params, static = eqx.partition(model, eqx.is_inexact_array)
 
     def one_example(v, h, weights):
@@ -150,6 +150,10 @@ def covariance_term(model: Model, v: Array, h: Any, weights: Array | None = None
 
 
 def _check(model: EBLVM, v: Array | Encoding, context: Any, h: Any, z: Any = None, weights: Any = None, *, samples=1):
+    if h is None:
+        raise TypeError(
+            "h: expected samples (batch, L, …), got None; draw them, infer(model, posterior, v).sample(key, L)"
+        )
     known = v.context if isinstance(v, Encoding) else context
     if isinstance(z, Along):
         _check_along(known, tuple(z.context))

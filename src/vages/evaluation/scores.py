@@ -49,7 +49,9 @@ class VariationalScore(eqx.Module):
         if not isinstance(v, Encoding):
             check_numbers("v", v)
         if not isinstance(v, Encoding) and v.ndim == len(self.model.v.shape):
-            return self(key, v[None], None if context is None else jax.tree.map(lambda x: x[None], context))[0]
+            return self(key, v[None], jax.tree.map(lambda x: jnp.asarray(x)[None], context))[0]
+        if not isinstance(v, Encoding):
+            check_inputs(self.model, v, context=context)
         if key is None:
             raise ValueError("key: expected a key, because VaES draws samples of h, got None; give one")
         for_q, for_corrector = jax.random.split(key)

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array
 
+from vages.checks import check_inputs, check_kind
 from vages.distributions import Distribution
 from vages.models import EBLVM, Encoding, features_of
 
@@ -30,6 +31,8 @@ def infer(model: EBLVM, posterior: Posterior, v: Array | Encoding, context: Any 
     if isinstance(v, Encoding):
         features, v, context = v.features, v.v, v.context
     else:
+        check_inputs(model, v, context=context)
+        check_kind("posterior", posterior, Posterior, "a Posterior", "infer takes (model, posterior, v), in this order")
         features = features_of(model, v, context)
     if context is None:
         return jax.vmap(lambda features, v: posterior(model, features, v))(features, v)

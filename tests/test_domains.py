@@ -98,6 +98,12 @@ def test_sizes_that_are_none(make):
         make()
 
 
+@pytest.mark.parametrize("parts", [{1: Real(2)}, {1: Real(2), "z": Real(1)}], ids=["number", "both"])
+def test_names_of_variables_are_text(as_users_have_it, parts):
+    with refused("domains", got=1, kind=TypeError):
+        EnergyModel(lambda params, v, h: jnp.sum(v), {}, v=Real(2), h=parts)
+
+
 def test_what_cannot_be_listed():
     with refused("Categorical", got="1"):
         Categorical(3, 1)

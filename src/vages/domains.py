@@ -81,7 +81,9 @@ class Domain(ABC):
     def _check_enumerable(self) -> None:
         if not self.enumerable:
             counted = "real numbers" if self.count is None else f"{self.count:.3g}"
-            raise ValueError(f"{self!r}: expected at most {MAX_STATES} states to list, got {counted}")
+            raise ValueError(
+                f"{self!r}: expected at most {MAX_STATES} states to list, got {counted}; draw samples instead"
+            )
 
 
 def as_domain(domain: Any) -> Any:
@@ -207,6 +209,9 @@ class Product(Domain):
     parts: tuple[tuple[str, Domain], ...]
 
     def __init__(self, parts: Mapping[str, Any]):
+        for name in parts:
+            if not isinstance(name, str):
+                raise TypeError(f"domains: expected names in a dict of domains, got {name!r}; write {str(name)!r}, say")
         kept = tuple(sorted(parts.items()))
         for name, domain in kept:
             if not isinstance(domain, Domain) or isinstance(domain, Product | Empty):

@@ -1,14 +1,16 @@
 """What an energy-based latent variable model is."""
 
 from abc import abstractmethod
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
+from vages.checks import check_kind
 from vages.distributions import Distribution
-from vages.domains import Domain
+from vages.domains import Domain, as_domain
 
 
 class EBLVM(eqx.Module):
@@ -34,6 +36,19 @@ class EBLVM(eqx.Module):
     else:
         v: eqx.AbstractVar[Domain]
         h: eqx.AbstractVar[Domain]
+
+    def __check_init__(self):
+        """Raise unless the fields v and h, where a class has them, are static domains; a dict as h is made one."""
+        for own in (own for own in fields(self) if own.name in ("v", "h")):
+            domain = getattr(self, own.name)
+            domain = as_domain(domain) if own.name == "h" else domain
+            check_kind(own.name, domain, Domain, "a domain", "write Real(2) for a vector of two real numbers")
+            if not own.metadata.get("static", False):
+                raise TypeError(
+                    f"{own.name}: expected a static field, got one among the arrays of {type(self).__name__}; write "
+                    f"{own.name}: vages.Domain = eqx.field(static=True)"
+                )
+            object.__setattr__(self, own.name, domain)
 
     @abstractmethod
     def features(self, v: Array, context: Any = None) -> Any:

@@ -9,6 +9,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
 
@@ -36,6 +38,26 @@ class Conditioned(eqx.Module):
     def __call__(self, v: Array, context: Any = None) -> Any:
         """`network` at one example."""
         return self.network(jnp.concatenate([v.reshape(-1), *(_vector(context, *one, v.dtype) for one in self.sizes)]))
+
+
+def check_labels(posterior: Any, context: Any) -> None:
+    """Raise where a label is none of the classes of a posterior's network, which would read it as no class at all.
+
+    Values are looked at only where they are already there, not inside `jit` or `vmap`.
+    """
+    if not isinstance(context, dict):
+        return
+    parts = jax.tree.leaves(posterior, is_leaf=lambda part: isinstance(part, Conditioned))
+    for name, size in (one for part in parts if isinstance(part, Conditioned) for one in part.sizes):
+        entry: Any = context.get(name)
+        if not hasattr(entry, "dtype") or isinstance(entry, Tracer) or not jnp.issubdtype(entry.dtype, jnp.integer):
+            continue
+        values = np.asarray(entry)
+        if np.any(outside := (values < 0) | (values >= size)):
+            raise ValueError(
+                f"context[{name!r}]: expected labels from 0 to {size - 1}, the {size} classes of the posterior's "
+                f"network, got {values[outside].flat[0]}; count labels from 0, or build it for more classes"
+            )
 
 
 def with_context(

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float32
 
 from vages.checks import check_context, on_shapes, with_keys
 from vages.models import EBLVM
+from vages.posteriors.conditioned import check_labels
 from vages.posteriors.learnt import check_reads_context
 from vages.posteriors.posterior import Posterior, infer
 
@@ -32,6 +33,7 @@ def posterior_means(
     check_context(context, len(images))
     if context is not None:
         check_reads_context(posterior)
+        check_labels(posterior, context)
     expected, advice = f"q(h | v) of one image{with_keys(context)}", "are model and posterior made for these?"
     on_shapes("posterior", expected, advice, infer, model, posterior, *jax.tree.map(_first, (images, context)))
     means = [jax.tree.map(np.asarray, model.h.zeros(jnp.float32, 0))]

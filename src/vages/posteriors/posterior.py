@@ -10,6 +10,7 @@ from jaxtyping import Array
 from vages.checks import check_inputs, check_kind
 from vages.distributions import Distribution
 from vages.models import EBLVM, Encoding, features_of
+from vages.posteriors.conditioned import check_labels
 
 
 class Posterior(eqx.Module):
@@ -36,6 +37,7 @@ def infer(model: EBLVM, posterior: Posterior, v: Array | Encoding, context: Any 
         features = features_of(model, v, context)
     if context is None:
         return jax.vmap(lambda features, v: posterior(model, features, v))(features, v)
+    check_labels(posterior, context)
     return jax.vmap(lambda *one: posterior(model, *one))(features, v, context)
 
 

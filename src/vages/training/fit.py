@@ -16,6 +16,7 @@ from jaxtyping import Array
 from vages.checks import check_count, check_kind
 from vages.models import EBLVM
 from vages.objectives.objective import check_metric_names
+from vages.posteriors import check_labels
 from vages.training.cluster import check_same, digest
 from vages.training.devices import any_process, auto, check_batch, everywhere, here, is_writer
 from vages.training.folder import RunFolder
@@ -139,6 +140,7 @@ def fit(
     check_batch(source.batch, mesh)
     if (problem := scale_problem(learner.objective, source.examples, whole=source.whole)) is not None:
         warnings.warn(problem, ScaleWarning, stacklevel=2)
+    check_labels(posterior if state is None else state.posterior, source.context)
     state = _strong(_start(learner, keys, many, model, posterior, source, state))
     settings = {"chunk": chunk, "evaluate_every": evaluate_every if evaluate else None, "select": select}
     kept = {"resume": resume, "checkpoints": asdict(checkpoints), "guard": asdict(guard)}

@@ -40,6 +40,7 @@ class Source(ABC):
 
     examples: Any  # v of all examples, or of the first batch of a stream, to look at
     whole = True  # whether they are all
+    context: Any = None  # of all examples, where it is in memory
 
     @property
     @abstractmethod
@@ -117,7 +118,7 @@ class _InMemory(Source):
         for name, array in (rows.context or {}).items():
             check_finite(f"context[{name!r}]", array)
         self.rows, self.batch, self.own_data, self._order, self._known = rows, order[0].batch, own_rows, order, known
-        self.examples = rows.v
+        self.examples, self.context = rows.v, rows.context
 
     @property
     def one(self) -> Batch:

@@ -1,6 +1,6 @@
 """The edges of the contract: what is unusual works, or is refused in one line."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ from fitting import fit_state
 from truth import relative_error
 from vages import (
     DSM,
+    EBLVM,
     KSD,
     Batch,
     BernoulliPosterior,
@@ -262,6 +263,24 @@ def test_a_context_that_is_not_finite_is_named(value):
         fit_state(LEARNER, state, Batch(normal(2, 20, 3), context), steps=2, batch=4)
 
 
+@pytest.mark.parametrize("wrong", [-1, 3])
+def test_a_label_that_is_no_class_is_named(wrong):
+    """Labels counted from 1 were read as no class at all, and an energy that indexes by them took its last row."""
+    shift = lambda params, v, h, context: jnp.sum((v - params["means"][context["label"]] - h) ** 2)
+    model = EnergyModel(shift, {"means": jnp.zeros((3, 2))}, v=Real(2), h=Real(2))
+    posterior = GaussianPosterior.linear(KEY, 2, 2, context={"label": 3})
+    context = {"label": (jnp.arange(20) % 3).at[7].set(wrong)}
+    examples, both = normal(2, 20, 2), JointPosterior({"z": posterior})
+    with refused("context['label']", got=wrong):
+        fit(KEY, model, posterior, Batch(examples, context), LEARNER, steps=1, batch=4)
+    for asked in (posterior, both):
+        with refused("context['label']", got=wrong):
+            infer(model, asked, examples, context)
+    with refused("context['label']", got=wrong):
+        posterior_means(model, posterior, np.asarray(examples), context=context)
+    assert infer(model, posterior, examples, {"label": jnp.arange(20) % 3}).mean.shape == (20, 2)
+
+
 # data and parameters
 
 
@@ -289,6 +308,53 @@ def test_a_model_with_nothing_to_train_is_refused(params):
     model = EnergyModel(lambda params, v, h: jnp.sum((v - jnp.sum(h)) ** 2), params, v=Real(3), h=Real(2))
     with refused("model", kind=TypeError, got="EnergyModel without any"):
         LEARNER.init(KEY, model, GaussianPosterior.linear(KEY, 3, 2), batch=4)
+
+
+# classes of one's own
+
+
+class OwnClass(EBLVM):
+    w: jax.Array
+    v: Any = eqx.field(static=True)
+    h: Any = eqx.field(static=True)
+
+    def features(self, v, context=None):
+        return v
+
+    def log_joint(self, features, h):
+        return -energy({"w": self.w}, features, h["a"] if isinstance(h, dict) else h)
+
+
+class NotStatic(EBLVM):
+    w: jax.Array
+    v: Any
+    h: Any
+
+    def features(self, v, context=None):
+        return v
+
+    def log_joint(self, features, h):
+        return -energy({"w": self.w}, features, h)
+
+
+def test_latents_of_a_class_are_a_dict_of_domains_too(float64):
+    w, v, h = (normal(seed, *shape) for seed, shape in enumerate([(3, 2), (5, 3), (5, 4, 2)]))
+    plain, named = OwnClass(w, Real(3), Real(2)), OwnClass(w, Real(3), {"a": Real(2)})
+    assert named.h == Product({"a": Real(2)})
+    np.testing.assert_array_equal(vaes(named, v, {"a": h}), vaes(plain, v, h))
+    posterior = JointPosterior({"a": GaussianPosterior.linear(KEY, 3, 2)})
+    LEARNER.init(KEY, named, posterior, batch=4)
+
+
+def test_domains_of_a_class_that_are_none():
+    with refused("v", kind=TypeError, got="tuple"):
+        OwnClass(normal(1, 3, 2), (3,), Real(2))
+    with refused("h", kind=TypeError, got="int"):
+        OwnClass(normal(1, 3, 2), Real(3), 2)
+    with refused("v", kind=TypeError, got="dict"):
+        OwnClass(normal(1, 3, 2), {"a": Real(3)}, Real(2))
+    with refused("v", kind=TypeError):  # said "'Real' object has no attribute 'dtype'"
+        NotStatic(normal(1, 3, 2), Real(3), Real(2))
 
 
 # enumeration
@@ -451,6 +517,49 @@ def test_a_loss_and_points_that_are_none():
         one_step(Own(fine, points=lambda batch: batch.v))
     with refused("perturb", got="(2,)"):
         one_step(Own(fine, points=lambda batch: Data(batch.v[:, :2])))
+
+
+def test_weights_and_a_start_of_another_shape():
+    fine = lambda value, carry: (value, {}, None)
+    weighted = lambda batch: Weighted(batch.v, None, jnp.ones(3))
+    with refused("perturb", got="(3,)"):
+        one_step(Own(fine, points=weighted))
+    objective = Own(fine)
+    objective.init = lambda key, model, size: jnp.zeros(())  # pyright: ignore[reportAttributeAccessIssue]
+    with refused("init", kind=TypeError):
+        one_step(objective)
+
+
+class Weighted(NamedTuple):
+    v: Any
+    context: Any
+    weight: Any
+
+
+def test_a_metric_has_a_name_of_its_own(as_users_have_it):
+    """One that was called "divergence" was replaced by the posterior's, and the log had no word of it."""
+    named = lambda name: Own(lambda value, carry: (value, {name: jnp.ones(())}, None))
+    with refused("metrics", got=1, kind=TypeError):
+        one_step(named(1))
+    with refused("metrics", got="'divergence'"):
+        one_step(named("divergence"))
+    learner = Learner(named("divergence"), learning_rate=1e-2, posterior_steps=0)
+    state = learner.init(KEY, own(), GaussianPosterior.linear(KEY, 3, 2), batch=4)
+    assert "divergence" in eqx.filter_eval_shape(learner.step, KEY, state, Batch(jnp.ones((4, 3))))[1]
+
+
+def test_a_step_is_on_examples(as_users_have_it):
+    state = LEARNER.init(KEY, own(), GaussianPosterior.linear(KEY, 3, 2), batch=4)
+    with refused("batch.v", got="list", kind=TypeError):
+        LEARNER.step(KEY, state, Batch([[1.0, 2.0, 3.0]]))
+    with refused("batch.v", got="int32", kind=TypeError):
+        LEARNER.step(KEY, state, Batch(jnp.ones((4, 3), jnp.int32)))
+    for rows in (jnp.ones((0, 3)), jnp.ones(())):
+        with refused("batch.v", got=f"shape {rows.shape}"):
+            LEARNER.step(KEY, state, Batch(rows))
+    for size in (0, -1):
+        with refused("batch", got=size):
+            LEARNER.init(KEY, own(), GaussianPosterior.linear(KEY, 3, 2), batch=size)
 
 
 @pytest.mark.parametrize("objective", [DSM(0.3), KSD(1.0), BiDSM(0.3)], ids=["DSM", "KSD", "BiDSM"])

@@ -136,6 +136,22 @@ def check_points(points: Any, shape: Any) -> None:
     if points.v.shape[1:] != shape:
         raise ValueError(f"perturb: expected rows of the model's shape {shape}, got {points.v.shape[1:]}; reshape them")
 
+    if points.weight is not None and np.shape(points.weight) != points.v.shape[:1]:
+        raise ValueError(
+            f"perturb: expected one weight a row, {points.v.shape[:1]}, got {np.shape(points.weight)}; None where all "
+            "count alike"
+        )
+
+
+def check_start(out: Any) -> Any:
+    """What `init` returned; raise unless it is (extras, carry)."""
+    if not (isinstance(out, tuple | list) and len(out) == 2):
+        raise TypeError(
+            f"init: expected (extras, carry), got {_called(out)}{f' of {len(out)}' if isinstance(out, tuple) else ''}; "
+            "return extras, None where nothing goes from batch to batch"
+        )
+    return out
+
 
 def check_loss(out: Any, carry: Any) -> Any:
     """What a loss returned; raise unless it is (scalar, metrics, carry), with one number a metric.
@@ -149,8 +165,9 @@ def check_loss(out: Any, carry: Any) -> Any:
         )
     check_metric_names(out[1], ("gradient_norm", "step", "seconds"))
     for name, metric in out[1].items():
-        number = isinstance(metric, int | float | np.generic) or (eqx.is_array(metric) and metric.shape == ())
-        if not isinstance(name, str) or not number:
+        if not isinstance(name, str):
+            raise TypeError(f"metrics: expected names, got {name!r}; call it {str(name)!r}, say")
+        if not (isinstance(metric, int | float | np.generic) or (eqx.is_array(metric) and metric.shape == ())):
             raise ValueError(f"metrics[{name!r}]: expected one number, got {told(_kind(metric))}; take its mean, say")
     before, after = (jax.tree.map(_kind, tree) for tree in (carry, out[2]))
     if before != after:

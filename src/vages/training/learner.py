@@ -18,12 +18,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, DTypeLike, Float, Int, Key, PRNGKeyArray, UInt32
 
-from vages.checks import check_context, check_count, check_kind, check_number
+from vages.checks import check_context, check_count, check_kind, check_number, check_numbers
 from vages.hoist import hoist
 from vages.models import EBLVM, Encoding, Mixed, encode
 from vages.models.mixed import dtype_of, is_narrow
 from vages.objectives import Batch, Given, Metrics, Objective, as_objective
-from vages.objectives.objective import check_loss, check_points
+from vages.objectives.objective import check_loss, check_metric_names, check_points, check_start
 from vages.optimizers import Rate, apply, as_optimizer, check_differentiable, start, trainable
 from vages.posteriors import Divergence, MixedPosterior, Posterior, check_contract, has_parameters, kl
 
@@ -117,7 +117,7 @@ class Learner:
     ) -> LearnerState:
         """The state before the first iteration on batches of this size."""
         self._check(key, model, posterior, batch, context)
-        extras, carry = self._own.init(key, self._low_model(model), int(batch))
+        extras, carry = check_start(self._own.init(key, self._low_model(model), int(batch)))
         return LearnerState(
             model,
             posterior,
@@ -134,6 +134,11 @@ class Learner:
     def step(self, key: PRNGKeyArray, state: LearnerState, batch: Batch) -> tuple[LearnerState, Metrics]:
         """One iteration on one batch."""
         check_kind("batch", batch, Batch, "a Batch", "write step(key, state, Batch(v))")
+        check_numbers("batch.v", batch.v)
+        if not batch.v.shape or not len(batch.v):
+            raise ValueError(
+                f"batch.v: expected at least one example, a row each, got shape {batch.v.shape}; leave the step out"
+            )
         check_context(batch.context, len(batch.v))
         own, batch = self._own, _widened(batch, dtype_of(state.model))
         for_posterior, for_points, for_loss = jax.random.split(key, 3)
@@ -155,6 +160,7 @@ class Learner:
                     q = self._unroll(for_unrolled, model, posterior, posterior_state, points, state)
             given = Given(batch, points, encoding, trained[1], state.carry)
             value, found, carry = check_loss(own.loss(key, model, self._low_posterior(q), given), state.carry)
+            check_metric_names(found, tuple(metrics))
             check_number("objective", value, "take the mean over the batch, say", "whose gradient is followed")
             return value, ({"loss": value} | found, carry)
 
@@ -234,6 +240,7 @@ class Learner:
         check_kind("model", model, EBLVM, "an EBLVM", order)
         check_kind("posterior", posterior, Posterior, "a Posterior", order)
         check_kind("batch", batch, int | np.integer, "a number of examples", order)
+        check_count("batch", batch, 1, "give the size of the batches that step will be given")
         check_context(context, None)
         if model.h.size:  # without latents, nothing is asked of the posterior
             self._check_dtype(posterior)

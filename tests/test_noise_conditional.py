@@ -29,6 +29,7 @@ from vages import (
     NoiseConditionalEBLVM,
     Real,
     encode,
+    fit,
     measure_sigma_data,
     sample,
     surrogate,
@@ -521,3 +522,13 @@ def test_the_sampler_refuses_what_it_cannot_do():
         sample(key, model, 2, chains=3, sampler=Heun())
     with refused("h"):
         sample(key, latent, 2, h=jnp.zeros(3), sampler=Heun())
+
+
+@pytest.mark.parametrize("of", ["array", "function"])
+def test_labels_that_the_network_does_not_know_are_refused_in_training(of):
+    """A label beyond the classes would be trained as none."""
+    model, v, label = network_model(Empty(), classes=2), normal(0, 6, 3), np.asarray([0, 1, 0, 7, 0, 1], np.int32)
+    learner = Learner(NoiseConditionalDSM(SIGMA_DATA, label_dropout=0.1), learning_rate=1e-3)
+    data: Any = Batch(v, {"label": label}) if of == "array" else lambda step: Batch(v, {"label": label})
+    with refused("label", 7):
+        fit(jax.random.key(0), model, ExactPosterior(), data, learner, steps=1, batch=6)

@@ -14,7 +14,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from vages.checks import check_context, check_count, check_finite, check_numbers, finite_entries, told
+from vages.checks import (
+    check_context,
+    check_count,
+    check_finite,
+    check_numbers,
+    check_own_context,
+    finite_entries,
+    told,
+)
 from vages.data import Batches
 from vages.objectives import Batch
 from vages.training.digests import fingerprint, sampled_fingerprint
@@ -67,20 +75,27 @@ class Source(ABC):
 
 
 def source_of(
-    data: Any, batch: int | None, seeds: Sequence[int], many: bool, v_shape: tuple[int, ...], known: Any = None
+    data: Any,
+    batch: int | None,
+    seeds: Sequence[int],
+    many: bool,
+    v_shape: tuple[int, ...],
+    known: Any = None,
+    model: Any = None,
 ) -> Source:
     """The source of what a user gives as data: raise where they are none, or do not fit the model's v.
 
     `seeds` decide the order of an array's rows. With `many` there is an axis of seeds, which an array may have too.
-    `known` is the fingerprint of an array's v, where that was computed already.
+    `known` is the fingerprint of an array's v, where that was computed already. A `model` that has a check of its
+    contexts is asked about those of the data, labels say.
     """
     if batch is not None:
         check_count("batch", batch, 1, "give more")
     if not isinstance(data, Batch | Mapping | Sequence) and not hasattr(data, "shape"):
         if callable(data) and not isinstance(data, Iterator):
-            return _Stream(_Function(data), batch, len(seeds), v_shape)
+            return _Stream(_Function(data), batch, len(seeds), v_shape, model)
         if isinstance(data, Iterable):
-            return _Stream(_Iterated(iter(data)), batch, len(seeds), v_shape)
+            return _Stream(_Iterated(iter(data)), batch, len(seeds), v_shape, model)
     rows = as_batch(data)
     check_numbers("data", rows.v)
     own_rows = many and rows.v.ndim == len(v_shape) + 2
@@ -90,6 +105,7 @@ def source_of(
         raise ValueError(f"data: expected rows of the model's shape {v_shape}, got {found}; reshape them")
     size = rows.v.shape[int(own_rows)]
     check_context(rows.context, size, seeds=len(seeds) if own_rows else None)
+    check_own_context(model, rows.context)
     order = [Batches(size, DEFAULT_BATCH if batch is None else batch, seed) for seed in seeds]
     if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(rows)):
         return _Mapped(rows, order, own_rows, many)
@@ -165,8 +181,10 @@ class _Stream(Source):
 
     whole = False
 
-    def __init__(self, reader: "_Function | _Iterated", batch: int | None, seeds: int, v_shape: tuple[int, ...]):
-        self._reader, self._seeds = reader, seeds
+    def __init__(
+        self, reader: "_Function | _Iterated", batch: int | None, seeds: int, v_shape: tuple[int, ...], model: Any
+    ):
+        self._reader, self._seeds, self._model = reader, seeds, model
         first = self._checked(reader.first(), 0)
         self.batch = len(first.v)
         if tuple(first.v.shape[1:]) != v_shape:
@@ -216,6 +234,7 @@ class _Stream(Source):
                 f"data: expected every batch to be as the first, {_told(self._one)}, got {_told(rows)} at step {step}; "
                 "make them alike, and leave a smaller last batch out"
             )
+        check_own_context(self._model, rows.context)
         _check_numbers(rows, lambda row: f"example {row} of the batch at step {step}")
         return rows
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -22,14 +23,18 @@ from vages import (
     Enumerated,
     ExactPosterior,
     FeaturePosterior,
+    GaussianPosterior,
     Held,
     Heun,
     Learner,
     NoiseConditionalDSM,
     NoiseConditionalEBLVM,
     Real,
+    bits_per_dim,
     encode,
     fit,
+    flow_likelihood,
+    interpolate,
     measure_sigma_data,
     sample,
     surrogate,
@@ -532,3 +537,52 @@ def test_labels_that_the_network_does_not_know_are_refused_in_training(of):
     data: Any = Batch(v, {"label": label}) if of == "array" else lambda step: Batch(v, {"label": label})
     with refused("label", 7):
         fit(jax.random.key(0), model, ExactPosterior(), data, learner, steps=1, batch=6)
+
+
+def test_the_sampler_refuses_a_posterior_that_is_not_the_models():
+    key, v = jax.random.key(0), jnp.zeros((2, 3))
+    latent, binary = network_model(Real(2)), network_model(Binary(2))
+    other = FeaturePosterior.init(key, network_model(Real(3)), width=4)
+    constant = GaussianPosterior(lambda v, context: (jnp.zeros(2), jnp.zeros(2)))
+    for model, posterior, kind in (
+        (latent, "q", TypeError),
+        (latent, other, ValueError),
+        (binary, constant, ValueError),
+    ):
+        with refused("posterior", kind=kind):
+            sample(key, model, 2, sampler=Heun(posterior))
+        with refused("posterior", kind=kind):
+            interpolate(key, model, v, 3, sampler=Heun(posterior))
+        with refused("posterior", kind=kind):
+            Heun(posterior).invert(key, model, v)
+    with refused("posterior"):
+        flow_likelihood(key, latent, other, v, steps=2)
+
+
+def test_rows_of_examples_that_are_inverted_are_checked():
+    key, v, heun = jax.random.key(0), jnp.zeros((5, 3)), Heun(steps=2)
+    labelled, latent = network_model(Empty(), classes=4), network_model(Real(2))
+    assert heun.invert(key, labelled, v, context={"label": 1}).shape == v.shape
+    with refused("context['label']", "shape (3,)"):
+        heun.invert(key, labelled, v, context={"label": jnp.zeros(3, int)})
+    with refused("context['label']", "shape (2,)"):
+        interpolate(key, labelled, v[:2], 3, sampler=heun, context={"label": jnp.zeros(2, int)})
+    for shape in ((2,), (3, 2), (1, 3), (2, 2, 2)):
+        with refused("h", shape):
+            heun.invert(key, latent, v, h=jnp.zeros(shape))
+        with refused("h", shape):
+            interpolate(key, latent, v[:2], 4, sampler=heun, h=jnp.zeros(shape))
+    with refused("h", math.nan):
+        interpolate(key, latent, v[:2], 3, sampler=heun, h=jnp.full((2, 2), math.nan))
+    with refused("key", kind=TypeError):
+        jax.jit(lambda key: heun.invert(key, labelled, v))(key)
+
+
+def test_numbers_of_64_bits_are_taken_without_a_warning():
+    """NumPy's are, where JAX computes in 32 bits. Warnings are errors here."""
+    key, v, heun = jax.random.key(0), np.random.default_rng(0).normal(size=(2, 3)), Heun(steps=2)
+    model = network_model(Real(2))
+    posterior = FeaturePosterior.init(key, model, width=4)
+    assert interpolate(key, model, v, 3, sampler=replace(heun, posterior=posterior)).v.shape == (3, 3)
+    narrow = bits_per_dim(key, model, posterior, v.astype(np.float32), width=0.1, steps=2)
+    assert bits_per_dim(key, model, posterior, v, width=0.1, steps=2) == narrow

@@ -43,7 +43,7 @@ def bits_per_dim(
     key: PRNGKeyArray,
     model: EBLVM,
     posterior: Posterior | None,
-    v: Array,
+    v: Array | np.ndarray,
     *,
     width: float,
     noise: Literal["uniform", "gaussian"] = "uniform",
@@ -79,6 +79,7 @@ def bits_per_dim(
         raise TypeError(f"{name}: expected no option of the ODE with one_pass, got {told(value)}; leave it out")
     sigma = check_level(model, "sigma_min", sigma_min)
     for_noise, for_density = jax.random.split(key)
+    v = jnp.asarray(v)
     size = math.prod(model.v.shape)
     if noise == "uniform":
         v = v + width * jax.random.uniform(for_noise, v.shape, v.dtype, minval=-0.5, maxval=0.5)

@@ -56,7 +56,7 @@ def level_normalizers(
     key: PRNGKeyArray,
     model: NoiseConditionalEBLVM,
     posterior: Posterior | None,
-    v: Array,
+    v: Array | np.ndarray,
     *,
     sigmas: Sequence[float] | None = None,
     draws: int = 2000,
@@ -83,7 +83,7 @@ def level_normalizers(
     if levels.ndim != 1 or not len(levels):
         raise ValueError(f"sigmas: expected one level or more in a sequence, got {told(sigmas)}; give (0.1, 1.0), say")
     model.check_context({"sigma": levels})
-    found = []
+    v, found = jnp.asarray(v), []
     for i, sigma in enumerate(levels.tolist()):
         for_draws, for_density = jax.random.split(jax.random.fold_in(key, i))
         at = _On(model, posterior, for_density, float(sigma), samples)

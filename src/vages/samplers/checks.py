@@ -9,7 +9,16 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
-from vages.checks import check_context, check_count, check_finite, check_inputs, check_kind, check_states
+from vages.checks import (
+    check_context,
+    check_count,
+    check_finite,
+    check_inputs,
+    check_kind,
+    check_numbers,
+    check_states,
+    named_parts,
+)
 from vages.domains import Categorical, Domain
 from vages.models import EBLVM
 from vages.samplers.langevin import Held
@@ -48,6 +57,18 @@ def broadcast_context(context: Any, n: int) -> Any:
     if context:
         check_context(context, 1 if one else n)
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), context)
+
+
+def check_rows(model: EBLVM, h: Any, n: int) -> None:
+    """Raise unless h are finite values of the model's latents, in one row or in n."""
+    for name, value, domain in named_parts("h", h, model.h):
+        check_numbers(name, value, floating=False)
+        if value.shape[1:] != domain.shape or value.ndim != len(domain.shape) + 1 or len(value) not in (1, n):
+            raise ValueError(
+                f"{name}: expected shape {(n, *domain.shape)}, or one row, got {value.shape}; {domain!r} is its domain"
+            )
+        check_finite(name, value)
+        check_states(name, value, domain)
 
 
 def check_run(count: int, run: Run) -> None:

@@ -16,8 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_own_context, check_positive
+from vages.checks import check_features, check_kind, check_own_context, check_positive, on_shapes, with_keys
+from vages.distributions import Distribution
 from vages.models import EBLVM
+from vages.samplers.langevin import chain_dtype
 
 NO_LABEL = -1  # the label of examples without one
 
@@ -69,13 +71,37 @@ def check_flow(flow: Flow, h: Any, context: Any) -> None:
     if "sigma" in context:
         raise ValueError("context: expected no level, as the ODE goes through all of them, got 'sigma'; leave it out")
     check_own_context(model, context)
-    if flow.posterior is None and h is None and model.h.size:
-        raise TypeError(f"posterior: expected one to draw {model.h!r} from, got None; give it, or hold h")
+    if h is None and model.h.size:
+        _check_posterior(flow, context)
     if flow.guidance is not None:
         labels = context.get("label")
         if labels is None or np.any(np.asarray(labels) == NO_LABEL):
             got = "none" if labels is None else f"{NO_LABEL}, which is none"
             raise ValueError(f'guidance: expected a label to guide to, got {got}; give context={{"label": 3}}, say')
+
+
+def _check_posterior(flow: Flow, context: Any) -> None:
+    """Raise unless there is a posterior that gives h of the model, at one example and a level: seen from shapes."""
+    model, posterior = flow.model, flow.posterior
+    if posterior is None:
+        raise TypeError(f"posterior: expected one to draw {model.h!r} from, got None; give it, or hold h")
+    name = type(posterior).__name__
+    if not callable(posterior):
+        raise TypeError(f"posterior: expected one to draw {model.h!r} from, got {name}; give a Posterior, or hold h")
+    v = jax.ShapeDtypeStruct(model.v.shape, chain_dtype(model))
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x)[1:], jnp.result_type(x)), context)
+    one = {**one, "sigma": jax.ShapeDtypeStruct((), v.dtype)}
+    expected = f"{name} to take one v of shape {v.shape}{with_keys(one)}"
+    features = check_features(model, v, one)
+    q = on_shapes("posterior", expected, "build it for this model", posterior, model, features, v, one)
+    check_kind("posterior", q, Distribution, f"a Distribution from {name}", "return vages.Gaussian(mean, log_std), say")
+    shape = jax.tree.map(lambda x: x.shape, on_shapes("posterior", "a mean of h", "mend it", lambda q: q.mean, q))
+    if shape != model.h.shape or q.continuous != model.h.continuous:
+        kind = "continuous" if q.continuous else "discrete"
+        raise ValueError(
+            f"posterior: expected h of {model.h!r}, of shape {model.h.shape}, got {kind} h of shape {shape} from "
+            f"{name}; build it for this model"
+        )
 
 
 def check_level(model: EBLVM, name: str, level: float | None) -> float:

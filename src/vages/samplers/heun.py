@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.bounds import MAYBE_SCALE, SCALE, check_number
 from vages.checks import check_count, check_has_score, check_inputs
 from vages.models import EBLVM
+from vages.samplers.checks import as_rows, broadcast_context, check_call, check_rows, check_untraced
 from vages.samplers.flow import Flow, check_flow, noise_levels
 from vages.samplers.langevin import Held, chain_dtype
 from vages.samplers.samples import Samples, SamplingWarning
@@ -107,8 +108,14 @@ class Heun:
         h is held in both directions (h and context have one row, or n) or there are no latents. Where h is drawn at
         each gradient, it comes back only roughly. `churn` plays no part.
         """
+        check_call(key, model)
+        check_untraced(key, model)
         check_inputs(model, v)
-        n = len(v)
+        n, context = len(v), as_rows(context)
+        if h is not None:
+            check_rows(model, h, n)
+        if context:
+            broadcast_context(context, n)
         flow, levels, h, context = self._prepare(model, h, context)
         rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), (h, context))
         rise = lambda key, _, block: _rise(key, flow, levels[::-1], *block)

@@ -4,12 +4,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.checks import check_count, check_inputs, check_kind
 from vages.domains import Real
 from vages.models import EBLVM
-from vages.samplers.checks import as_rows, check_call, check_untraced
+from vages.samplers.checks import as_rows, check_call, check_rows, check_untraced
+from vages.samplers.flow import Flow, check_flow
 from vages.samplers.heun import Heun
 from vages.samplers.samples import Samples
 
@@ -17,7 +19,7 @@ from vages.samplers.samples import Samples
 def interpolate(
     key: PRNGKeyArray,
     model: EBLVM,
-    ends: Array,
+    ends: Array | np.ndarray,
     n: int,
     *,
     sampler: Heun,
@@ -42,8 +44,17 @@ def interpolate(
         raise ValueError(f"ends: expected two examples, got {len(ends)}; give jnp.stack([first, second])")
     check_count("n", n, 2, "both ends are counted")
     for_h, for_noise, for_draws = jax.random.split(key, 3)
-    context = as_rows(context)
-    if h is None and model.h.size:
+    ends, context = jnp.asarray(ends), as_rows(context)
+    for name, value in (context if isinstance(context, dict) else {}).items():
+        if jnp.shape(value)[:1] != (1,):
+            raise ValueError(
+                f"context[{name!r}]: expected one row, which all share, got shape {jnp.shape(value)}; give a number"
+            )
+    if h is not None:
+        check_rows(model, h, 2)
+        h = jax.tree.map(lambda x: jnp.broadcast_to(x, (2, *x.shape[1:])), h)
+    elif model.h.size:
+        check_flow(Flow(model, sampler.posterior), None, {} if context is None else context)
         h = _latents(for_h, model, sampler, ends, context)
     noise = sampler.invert(for_noise, model, ends, h=h, context=context)
     shares = jnp.linspace(0, 1, n, dtype=noise.dtype)
@@ -71,8 +82,6 @@ def slerp(first: Array, second: Array, share: Float[Array, ""] | float) -> Array
 
 def _latents(key: PRNGKeyArray, model: EBLVM, sampler: Heun, ends: Array, context: Any) -> Any:
     """h of each end, from the posterior at the lowest level."""
-    if sampler.posterior is None:
-        raise TypeError(f"posterior: expected one to draw {model.h!r} from, got None; give Heun(posterior), or hold h")
     sigma = jnp.full((len(ends),), sampler.levels(model)[-1], ends.dtype)
     shared = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(ends), *x.shape[1:])), context or {})
     given = {**shared, "sigma": sigma}

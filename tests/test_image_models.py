@@ -364,6 +364,23 @@ def test_labels_are_refused_where_there_are_none(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("classes", [0, 5])
+def test_fewer_classes_than_labels_are_refused_before_anything_is_written(tmp_path, classes):
+    with refused("classes", classes):
+        run_command("train", "digits", *TINY, "--labels", "--classes", classes, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_guidance_is_refused_where_no_label_was_ever_left_out(tmp_path):
+    """The score without a label, from which it leads away, is not trained."""
+    run = tmp_path / "run"
+    assert run_command("train", "digits", *TINY, "--labels", "--label-dropout", 0, "--out", run) == 0
+    with refused("guidance", 1.5):
+        run_command("sample", run, "--count", 2, "--label", 3, "--guidance", 1.5)
+    assert not (run / "samples-1").exists()
+    assert run_command("sample", run, "--count", 2, "--label", 3, "--guidance", 1) == 0
+
+
 def test_the_papers_models_have_their_own_names():
     assert {name for name in ALL if name.endswith("-paper")} == {
         f"{name}-paper" for name in ("cifar10", "mnist", "celeba", "digits")

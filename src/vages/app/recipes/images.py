@@ -76,6 +76,11 @@ def settle(settings: ImageSettings, data: Examples) -> ImageSettings:
     if settings.labels and settings.classes is None and labels is None:
         raise ValueError(f"labels: expected images with labels, got none in {settings.data}; leave --labels out")
     counted = 0 if not settings.labels or labels is None else int(max(part.max(initial=-1) for part in labels)) + 1
+    if settings.classes is not None and settings.classes < counted:
+        raise ValueError(
+            f"classes: expected {counted} or more, as labels go to {counted - 1}, got {settings.classes}; leave "
+            "--classes out"
+        )
     return replace(
         settings,
         network=network,

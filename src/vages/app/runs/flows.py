@@ -37,6 +37,11 @@ def draw_images(
 ) -> Kept:
     """Draw images, of all classes or of one; with `guidance`, further from the others than the data are."""
     check_bounds(count=(count, IMAGES))
+    if guidance not in (None, 1) and getattr(run.settings, "label_dropout", None) == 0:
+        raise ValueError(
+            f"guidance: expected none for a run without label dropout, which knows no images without a label, got "
+            f"{guidance:g}; train with --label-dropout 0.1, say"
+        )
     key, heun = _prepared(run, "samples", seed, count)
     context = None if label is None else {"label": jnp.full(count, label, jnp.int32)}
     heun = replace(heun, guidance=guidance)

@@ -586,3 +586,22 @@ def test_numbers_of_64_bits_are_taken_without_a_warning():
     assert interpolate(key, model, v, 3, sampler=replace(heun, posterior=posterior)).v.shape == (3, 3)
     narrow = bits_per_dim(key, model, posterior, v.astype(np.float32), width=0.1, steps=2)
     assert bits_per_dim(key, model, posterior, v, width=0.1, steps=2) == narrow
+
+
+def test_how_much_too_wide_samples_of_a_gaussian_are(float64):
+    """The numbers of the documentation: Heun's method is linear for a Gaussian, and so its error is one factor."""
+    for width, steps, excess in ((1, 18, 0.055), (0.1, 18, 0.111), (1, 40, 0.010), (0.1, 40, 0.018)):
+        ratios = np.linspace(160 ** (1 / 7), 0.004 ** (1 / 7), steps) ** 7
+        factor, slope = ratios[0], lambda v, ratio, w=width: ratio * v / (w**2 + ratio**2)
+        for high, low in itertools.pairwise(ratios):
+            first = slope(factor, high)
+            factor += (low - high) / 2 * (first + slope(factor + (low - high) * first, low))
+        factor -= ratios[-1] * slope(factor, ratios[-1])
+        assert abs(factor / width - 1 - excess) < 5e-4
+        if width == 1:  # at its initial parameters, a model is N(0, σ_d² I)
+            model = NoiseConditionalEBLVM.vectors(
+                jax.random.key(0), 3, sigma_data=SIGMA_DATA, h=Empty(), width=4, depth=1, features=2
+            )
+            start = model.sigma_max * normal(0, 1, 3)
+            drawn = sample(jax.random.key(0), model, 1, start=start, sampler=Heun(steps=steps))
+            np.testing.assert_allclose(drawn.v, factor * SIGMA_DATA * normal(0, 1, 3), rtol=1e-5)

@@ -381,6 +381,14 @@ def test_guidance_is_refused_where_no_label_was_ever_left_out(tmp_path):
     assert run_command("sample", run, "--count", 2, "--label", 3, "--guidance", 1) == 0
 
 
+def test_a_label_is_refused_where_the_run_has_none(tmp_path):
+    run = tmp_path / "run"
+    assert run_command("train", "digits", *TINY, "--out", run) == 0
+    with refused("label", 3):
+        run_command("sample", run, "--label", 3)
+    assert not (run / "samples-1").exists()
+
+
 def test_the_papers_models_have_their_own_names():
     assert {name for name in ALL if name.endswith("-paper")} == {
         f"{name}-paper" for name in ("cifar10", "mnist", "celeba", "digits")

@@ -37,6 +37,8 @@ def draw_images(
 ) -> Kept:
     """Draw images, of all classes or of one; with `guidance`, further from the others than the data are."""
     check_bounds(count=(count, IMAGES))
+    if label is not None and not getattr(run.settings, "labels", True):
+        raise ValueError(f"label: expected none for a run without labels, got {label}; train one with --labels")
     if guidance not in (None, 1) and getattr(run.settings, "label_dropout", None) == 0:
         raise ValueError(
             f"guidance: expected none for a run without label dropout, which knows no images without a label, got "

@@ -371,14 +371,11 @@ def test_fewer_classes_than_labels_are_refused_before_anything_is_written(tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_guidance_is_refused_where_no_label_was_ever_left_out(tmp_path):
-    """The score without a label, from which it leads away, is not trained."""
-    run = tmp_path / "run"
-    assert run_command("train", "digits", *TINY, "--labels", "--label-dropout", 0, "--out", run) == 0
-    with refused("guidance", 1.5):
-        run_command("sample", run, "--count", 2, "--label", 3, "--guidance", 1.5)
-    assert not (run / "samples-1").exists()
-    assert run_command("sample", run, "--count", 2, "--label", 3, "--guidance", 1) == 0
+def test_labels_without_dropout_are_refused(tmp_path):
+    """Pictures without a label, completions and guidance take the score without one, which would not be trained."""
+    with refused("label_dropout", 0):
+        run_command("train", "digits", *TINY, "--labels", "--label-dropout", 0, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_label_is_refused_where_the_run_has_none(tmp_path):

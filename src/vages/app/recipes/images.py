@@ -165,6 +165,11 @@ def load(settings: ImageSettings, check: bool = True) -> Examples:
     train = images.splits.train
     if check:
         Batches(len(train), settings.batch, settings.seed)
+        if settings.labels and not settings.label_dropout:
+            raise ValueError(
+                "label_dropout: expected more than 0 with --labels, as a run's pictures, completions and guidance take "
+                "images without a label too, got 0; give 0.1, say"
+            )
     context = None
     if settings.labels and images.labels is not None:
         context = {"label": Splits(*(np.asarray(part, np.int32) for part in images.labels))}

@@ -39,11 +39,6 @@ def draw_images(
     check_bounds(count=(count, IMAGES))
     if label is not None and not getattr(run.settings, "labels", True):
         raise ValueError(f"label: expected none for a run without labels, got {label}; train one with --labels")
-    if guidance not in (None, 1) and getattr(run.settings, "label_dropout", None) == 0:
-        raise ValueError(
-            f"guidance: expected none for a run without label dropout, which knows no images without a label, got "
-            f"{guidance:g}; train with --label-dropout 0.1, say"
-        )
     key, heun = _prepared(run, "samples", seed, count)
     context = None if label is None else {"label": jnp.full(count, label, jnp.int32)}
     heun = replace(heun, guidance=guidance)

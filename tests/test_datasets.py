@@ -425,9 +425,10 @@ def test_an_array_for_each_set(tmp_path):
         (np.zeros((10, 4)), r"got \[10, 4\]"),
         (np.zeros((10, 2, 4, 4), np.uint8), r"got \[10, 2, 4, 4\]"),
         (np.zeros((0, 4, 4), np.uint8), r"got \[0, 1, 4, 4\]"),
-        (np.full((10, 4, 4), 1.5), "got float64"),
-        (np.full((10, 4, 4), -0.1), "numbers from 0 to 1"),
-        (np.full((10, 4, 4), np.nan), "numbers from 0 to 1"),
+        (np.full((10, 4, 4), 1.5), "got 1.5 to 1.5; rescale"),
+        (np.full((10, 4, 4), -0.1), "got -0.1 to -0.1; rescale"),
+        (np.where(np.arange(16).reshape(1, 4, 4) == 3, np.nan, 0.5), "got nan; clean"),
+        (np.where(np.arange(16).reshape(1, 4, 4) == 3, np.inf, 0.5), "got 0.5 to inf"),
         (np.zeros((10, 4, 4), int), "got int64"),
     ],
 )

@@ -134,8 +134,13 @@ def as_images(name: str, array: np.ndarray) -> np.ndarray:
         )
     if array.dtype == np.uint8:
         return np.ascontiguousarray(scaled(array))
-    if array.dtype.kind not in "bf" or not (np.all(array >= 0) and np.all(array <= 1)):
-        raise BadFile(f"{name}: expected uint8, or numbers from 0 to 1, got {array.dtype} beyond; rescale it")
+    if array.dtype.kind not in "bf":
+        raise BadFile(f"{name}: expected uint8, or floats from 0 to 1, got {array.dtype}; cast or rescale it")
+    least, most = np.min(array), np.max(array)
+    if np.isnan(least):
+        raise BadFile(f"{name}: expected numbers from 0 to 1, got nan; clean the data")
+    if least < 0 or most > 1:
+        raise BadFile(f"{name}: expected numbers from 0 to 1, got {least:.6g} to {most:.6g}; rescale it, or save uint8")
     return array.astype(np.float32, order="C")
 
 

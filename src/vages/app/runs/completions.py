@@ -84,10 +84,7 @@ def hidden_pixels(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "channe
         raise ValueError(
             f"{mask}: expected a mask of {height} rows and {width} columns, got the shape {hidden.shape}; resize it"
         )
-    if hidden.all() or not hidden.any():
-        raise ValueError(
-            f"{mask}: expected both hidden and known pixels, got {'no known' if hidden.all() else 'no hidden'} ones"
-        )
+    check_hidden(mask, hidden)
     return np.broadcast_to(hidden, shape)
 
 
@@ -112,9 +109,15 @@ def hidden_entries(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."]
         hidden = array.reshape(-1)
     else:
         raise ValueError(f"mask: expected half, numbers of entries (0,3,5), or a .npy file, got {mask!r}; choose one")
-    if hidden.all() or not hidden.any():
-        raise ValueError(f"mask: expected hidden and known entries, got only {'hidden' if hidden.all() else 'known'}")
+    check_hidden("mask", hidden)
     return hidden.reshape(shape)
+
+
+def check_hidden(name: str, hidden: np.ndarray) -> None:
+    """Raise unless something is hidden, and something is not."""
+    if hidden.all() or not hidden.any():
+        got = "no known" if hidden.all() else "no hidden"
+        raise ValueError(f"{name}: expected both hidden and known entries, got {got} ones; hide a part")
 
 
 def _is_list(mask: str) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Float32, PRNGKeyArray
 
 from vages.app.recipes.chains import chains_of
+from vages.app.runs.completions import check_hidden
 from vages.app.runs.loaded import Run
 from vages.app.runs.watching import Chain, Flowed
 from vages.models import EBLVM
@@ -73,10 +74,7 @@ class Playground:
         self, image: np.ndarray, hidden: Bool[np.ndarray, "height width"], seed: int, length: Length, frames: int = 60
     ) -> Chain | Flowed:
         """Draws of the hidden pixels, and h, given the others. They have not seen a hidden pixel."""
-        if hidden.all() or not hidden.any():
-            raise ValueError(
-                f"mask: expected hidden and known pixels, got only {'hidden' if hidden.all() else 'known'}"
-            )
+        check_hidden("mask", hidden)
         hidden = np.broadcast_to(hidden, image.shape)
         known = np.where(hidden, np.float32(0.5), image)
         return self._chain(seed, length, TOGETHER, frames, mask=~hidden, known=known)

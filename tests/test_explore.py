@@ -160,7 +160,7 @@ def test_known_pixels_stay_and_hidden_ones_are_not_seen(ground, plain):
         other = np.where(hidden, 1 - image, image)
         np.testing.assert_array_equal(list(one.completed(other, hidden, 0, "quick"))[-1].v, seen[-1].v)
     for wrong in (np.zeros((8, 8), bool), np.ones((8, 8), bool)):
-        with refused("mask", got="only"):
+        with refused("mask", got="no"):
             ground.completed(image, wrong, 0, "quick")
 
 

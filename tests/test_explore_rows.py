@@ -204,7 +204,9 @@ def test_a_model_of_noise_levels_is_shown_at_the_lowest(monkeypatch):
     np.testing.assert_allclose(shown, there.value, atol=0.1)
     *_, last = ready.drawn(1)
     assert last.summary == "20 independent draws"
-    np.testing.assert_array_equal(last.drawn, sample(play_key(1), run.model, 20, sampler=vages.Heun(run.posterior)).v)
+    np.testing.assert_array_equal(
+        last.drawn, sample(play_key(1), run.model, 20, sampler=vages.Heun(run.posterior, steps=40)).v
+    )
 
 
 def test_places_on_the_plane(table):

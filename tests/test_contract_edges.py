@@ -14,6 +14,7 @@ from truth import relative_error
 from vages import (
     DSM,
     EBLVM,
+    GRBM,
     KSD,
     Batch,
     BernoulliPosterior,
@@ -593,10 +594,10 @@ def test_a_key_is_kept_in_a_checkpoint():
 
 
 def test_a_context_is_told_from_another_where_the_fingerprint_of_v_is_given():
-    v, known = normal(1, 4, 3), {"sha256": "known"}
+    model, v, known = GRBM.init(KEY, 3, 2), normal(1, 4, 3), {"sha256": "known"}
     keys = jax.random.split(KEY, 4)
     contexts = [None, {"label": jnp.zeros(4)}, {"label": jnp.ones(4)}, {"key": keys}, {"key": keys[::-1]}]
-    found = [source_of(Batch(v, context), 4, (0,), False, (3,), known).fingerprint() for context in contexts]
+    found = [source_of(Batch(v, context), 4, (0,), False, model, known).fingerprint() for context in contexts]
     assert all(one != other for i, one in enumerate(found) for other in found[:i])
     assert {one["sha256"] for one in found} == {"known"}
 

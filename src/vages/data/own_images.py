@@ -13,6 +13,7 @@ from vages.data.decoding import decode_all
 from vages.data.images import Images, Labels, scaled
 from vages.data.splits import Splits, split_rows
 from vages.files import (
+    ARCHIVES,
     BadFile,
     archive_members,
     declared_arrays,
@@ -70,11 +71,15 @@ def load_image_array(path: Path, seed: int) -> Images:
 
 
 def holds_images(path: Path) -> bool:
-    """Whether the arrays of a .npy or .npz file are images by their headers.
+    """Whether a path leads to images: a folder, an archive, or a .npy or .npz file of arrays that look like them.
 
-    They have four axes, of which one counts 1 or 3 channels, or are bytes with three. Floats with three axes may be
+    These have four axes, of which one counts 1 or 3 channels, or are bytes with three. Floats with three axes may be
     anything, such as time series.
     """
+    if path.is_dir() or path.name.lower().endswith(ARCHIVES):
+        return True
+    if path.suffix.lower() not in (".npy", ".npz"):
+        return False
     try:
         arrays = without_labels(declared_arrays(path))
     except (ValueError, OSError):

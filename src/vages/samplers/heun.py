@@ -111,12 +111,10 @@ class Heun:
         check_call(key, model)
         check_untraced(key, model)
         check_inputs(model, v)
-        n, context = len(v), as_rows(context)
+        n = len(v)
         if h is not None:
             check_rows(model, h, n)
-        if context:
-            broadcast_context(context, n)
-        flow, levels, h, context = self._prepare(model, h, context)
+        flow, levels, h, context = self._prepare(model, h, broadcast_context(as_rows(context), n))
         rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), (h, context))
         rise = lambda key, _, block: _rise(key, flow, levels[::-1], *block)
         noise = self._in_blocks(rise, key, n, (*rows, jnp.asarray(v, levels.dtype)))

@@ -229,7 +229,7 @@ def _end_of_chunk(step: int, chunk: int, cuts: Sequence[int]) -> int:
 def _source(data: Any, batch: int | None, seeds: tuple[int, ...], many: bool, model: Any, known: Any) -> Source:
     if not hasattr(getattr(model, "v", None), "shape"):
         check_kind("model", model, EBLVM, "an EBLVM", _ORDER)
-    return source_of(data, batch, seeds, many, tuple(model.v.shape), known, model)
+    return source_of(data, batch, seeds, many, model, known)
 
 
 def _start(

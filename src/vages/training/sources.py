@@ -74,29 +74,20 @@ class Source(ABC):
         """Go on after `step` iterations, with the `state` that was kept there, or None."""
 
 
-def source_of(
-    data: Any,
-    batch: int | None,
-    seeds: Sequence[int],
-    many: bool,
-    v_shape: tuple[int, ...],
-    known: Any = None,
-    model: Any = None,
-) -> Source:
-    """The source of what a user gives as data: raise where they are none, or do not fit the model's v.
+def source_of(data: Any, batch: int | None, seeds: Sequence[int], many: bool, model: Any, known: Any = None) -> Source:
+    """The source of what a user gives as data: raise where they are none, or do not fit the model's v and context.
 
     `seeds` decide the order of an array's rows. With `many` there is an axis of seeds, which an array may have too.
-    `known` is the fingerprint of an array's v, where that was computed already. A `model` that has a check of its
-    contexts is asked about those of the data, labels say.
+    `known` is the fingerprint of an array's v, where that was computed already.
     """
     if batch is not None:
         check_count("batch", batch, 1, "give more")
     if not isinstance(data, Batch | Mapping | Sequence) and not hasattr(data, "shape"):
         if callable(data) and not isinstance(data, Iterator):
-            return _Stream(_Function(data), batch, len(seeds), v_shape, model)
+            return _Stream(_Function(data), batch, len(seeds), model)
         if isinstance(data, Iterable):
-            return _Stream(_Iterated(iter(data)), batch, len(seeds), v_shape, model)
-    rows = as_batch(data)
+            return _Stream(_Iterated(iter(data)), batch, len(seeds), model)
+    rows, v_shape = as_batch(data), tuple(model.v.shape)
     check_numbers("data", rows.v)
     own_rows = many and rows.v.ndim == len(v_shape) + 2
     if own_rows and len(rows.v) != len(seeds):
@@ -181,9 +172,8 @@ class _Stream(Source):
 
     whole = False
 
-    def __init__(
-        self, reader: "_Function | _Iterated", batch: int | None, seeds: int, v_shape: tuple[int, ...], model: Any
-    ):
+    def __init__(self, reader: "_Function | _Iterated", batch: int | None, seeds: int, model: Any):
+        v_shape = tuple(model.v.shape)
         self._reader, self._seeds, self._model = reader, seeds, model
         first = self._checked(reader.first(), 0)
         self.batch = len(first.v)

@@ -175,13 +175,9 @@ def _preset_for(data: str | None) -> str | None:
     """The preset for data that are given without one: images have theirs."""
     if data is None or data in _NAMES:
         return data
-    path, name = Path(data), data.lower()
-    images = path.is_dir() or name.endswith((".zip", ".tar", ".tgz", ".tar.gz"))
-    if not images and name.endswith((".npy", ".npz")):
-        from vages.data.own_images import holds_images
+    from vages.data.own_images import holds_images
 
-        images = holds_images(path)
-    return "images" if images else None
+    return "images" if holds_images(Path(data)) else None
 
 
 def _booleans() -> set[str]:

@@ -487,7 +487,7 @@ def test_the_gaussian_that_a_loss_is_held_against_is_that_of_all_examples():
     trained = Trained(recipe, Examples(Splits(rows, rows[:1], rows[:1])), model, ExactPosterior(), {}, fitted)
     found = runs_health._baseline(trained)
     assert found is not None
-    assert abs(found.loss - 1) < 6 * found.error < 0.5
+    assert abs(found.loss - 1) < 6 * found.error < 0.1
     assert found.of == "a Gaussian as wide as the data"
 
 

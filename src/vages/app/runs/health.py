@@ -38,6 +38,7 @@ from vages.training.health import (
 from vages.training.scale import ScaleWarning, scale_problem, spread_rows
 
 _ROWS = 1000  # examples that a baseline is computed of, and that samples are held against
+_BATCHES = 50  # of so many, for the loss of a Gaussian: a few noisy examples decide that of one
 _LATENTS = {16: 2000, 1000: 250}  # examples whose latents are looked at, by the size of v up to which so many are
 _GROUP = 50  # examples whose latents are exchanged with each other
 _RARELY = 10  # chunks between two looks
@@ -126,13 +127,18 @@ def _baseline(trained: Trained) -> Baseline | None:
     if data.stream is not None:
         return None
     key = seed_keys(trained.recipe.seeds[:1], "baseline")[0]
-    rows = np.random.default_rng(0).permutation(spread_rows(len(data.splits.train), _ROWS))  # levels go by the place
-    context = data.context and {name: jnp.asarray(part.train[rows]) for name, part in data.context.items()}
-    objective, batch = trained.recipe.objective, Batch(jnp.asarray(data.splits.train[rows]), context)
+    train, objective = data.splits.train, trained.recipe.objective
+
+    def batch(rows: np.ndarray) -> Batch:
+        context = data.context and {name: jnp.asarray(part.train[rows]) for name, part in data.context.items()}
+        return Batch(jnp.asarray(train[rows]), context)
+
     if isinstance(objective, NoiseConditionalDSM):
-        losses = np.asarray(objective.gaussian_losses(key, batch, getattr(trained.model, "center", 0.0)), np.float64)
-        found = Baseline(AS_WIDE, float(losses.mean()), float(losses.std() / math.sqrt(len(rows))))
-    elif (loss := zero_score_loss(key, objective, batch)) is not None:
+        rng, center = np.random.default_rng(0), getattr(trained.model, "center", 0.0)
+        some = ((one, batch(rng.integers(len(train), size=_ROWS))) for one in jax.random.split(key, _BATCHES))
+        means = [float(jnp.mean(objective.gaussian_losses(*one, center))) for one in some]
+        found = Baseline(AS_WIDE, float(np.mean(means)), float(np.std(means) / math.sqrt(_BATCHES)))
+    elif (loss := zero_score_loss(key, objective, batch(spread_rows(len(train), _ROWS)))) is not None:
         found = Baseline(ZERO_SCORE, loss)
     else:
         return None

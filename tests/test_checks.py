@@ -23,7 +23,7 @@ from vages import (
     vaes,
     vages_dsm,
 )
-from vages.checks import check_inputs
+from vages.checks import check_inputs, struct_of
 from vages.domains import Binary, Real
 from vages.objectives import Noised
 
@@ -142,3 +142,24 @@ def test_the_score_at_float64_of_numpy_is_a_direction_there(as_users_have_it):
     narrow = jnp.asarray(v.astype(np.float32))
     found, wanted = (surrogate(MODEL, x, H, vaes(MODEL, x, H)) for x in (v, narrow))
     assert jnp.array_equal(found, wanted)
+
+
+def test_shapes_have_axes_taken_off_and_others_put_before():
+    rows = np.zeros((5, 3, 2))
+    assert struct_of(rows).shape == (5, 3, 2)
+    assert struct_of(rows, drop=2).shape == (2,)
+    assert struct_of(rows, 7, 8, drop=1).shape == (7, 8, 3, 2)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "float32", "bfloat16", "uint8", "bool"])
+def test_shapes_have_the_dtype_of_the_array_on_the_device(dtype):
+    """JAX 0.11 warns of others: the score at float64 rows of NumPy was refused where warnings are errors."""
+    rows = np.zeros(4, jnp.dtype(dtype))
+    for wide in (False, True):
+        with jax.enable_x64(wide):
+            assert struct_of(rows).dtype == jnp.asarray(rows).dtype
+
+
+def test_the_shape_of_a_random_key_is_that_of_a_key():
+    keys = jax.random.split(jax.random.key(0), 3)
+    assert struct_of(keys, drop=1).dtype == keys.dtype

@@ -46,9 +46,9 @@ def check_inputs(
         if (count := counts.pop()) < samples:
             why = " (a covariance needs two)" if samples == 2 else ""
             raise ValueError(f"h: expected at least {samples} samples of h for each v{why}, got {count}; draw more")
-        one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) if hasattr(x, "dtype") else x
+        one = lambda x: struct_of(x, drop=1) if hasattr(x, "dtype") else x
         of_one = check_features(model, *shapes_of_one(v, context)) if features is None else jax.tree.map(one, features)
-        check_log_joint(model, of_one, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), h), context)
+        check_log_joint(model, of_one, jax.tree.map(lambda x: struct_of(x, drop=2), h), context)
         if weights is not None:
             _check_array("weights", weights, (v.shape[0], count), floating=True)
             _check_sums(weights)
@@ -97,9 +97,19 @@ def check_own_context(model: Any, context: Any) -> None:
         model.check_context(context)
 
 
+def struct_of(x: Any, *lead: int, drop: int = 0) -> jax.ShapeDtypeStruct:
+    """An array's shape, `lead` in the place of its first `drop` axes, and the dtype that JAX computes with.
+
+    Without 64 bits, a float64 of NumPy is a float32 there, and JAX warns of shapes that say otherwise.
+    """
+    extended = jnp.issubdtype(x.dtype, jax.dtypes.extended)  # that of a random key
+    dtype = x.dtype if extended else jax.dtypes.canonicalize_dtype(x.dtype)
+    return jax.ShapeDtypeStruct((*lead, *x.shape[drop:]), dtype)
+
+
 def shapes_of_one(v: Any, context: Any) -> tuple[Any, ...]:
     """One example (v,) or (v, context) of a batch, as shapes and dtypes."""
-    one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+    one = lambda x: struct_of(x, drop=1)
     return (one(v),) if context is None else (one(v), jax.tree.map(one, context))
 
 
@@ -213,7 +223,7 @@ def check_log_joint(model: Any, features: Any, h: Any, context: Any = None) -> N
 def check_energy(model: Any, dtype: Any, context: Any = None) -> None:
     """Raise unless log p̃(v, h) of one example of the model's domains is one floating number; a context has rows."""
     v = jax.ShapeDtypeStruct(model.v.shape, jax.dtypes.canonicalize_dtype(dtype))
-    of_one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), context)
+    of_one = jax.tree.map(lambda x: struct_of(x, drop=1), context)
     check_log_joint(model, check_features(model, v, of_one), model.h.struct(v.dtype), context)
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vages.blocks import scan_in_blocks
-from vages.checks import check_count
+from vages.checks import check_count, struct_of
 from vages.distributions import flat_noise
 from vages.evaluation.critic import LatentCritic
 from vages.evaluation.scores import NUMBERS, FunctionScore, VariationalScore
@@ -92,7 +92,7 @@ def advance_critic(
     def step(key, params, rows):
         return eqx.filter(_step(key, eqx.combine(params, static), score, how, *rows), eqx.is_array)
 
-    batch = tuple(jax.ShapeDtypeStruct((indices.shape[1], *x.shape[1:]), x.dtype) for x in known)
+    batch = tuple(struct_of(x, indices.shape[1], drop=1) for x in known)
     draw, update = hoist(step, key, params, batch)
     iterate = lambda noise, params, rows: (update(noise, params, tuple(x[rows] for x in known)), None)
     params, _ = scan_in_blocks(draw, iterate, params, indices, key, start)

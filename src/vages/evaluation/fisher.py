@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from vages.checks import struct_of
 from vages.data import Batches
 from vages.evaluation.critic import MLPCritic
 from vages.evaluation.critic_training import (
@@ -175,9 +176,7 @@ def with_settings(how: CriticTraining | None, settings: dict[str, Any]) -> Criti
 
 
 def _check_critic(critic: Any, score: VariationalScore | FunctionScore, train: Array) -> None:
-    shape = eqx.filter_eval_shape(
-        function_of_v(critic, score), jax.ShapeDtypeStruct(train.shape[1:], train.dtype)
-    ).shape
+    shape = eqx.filter_eval_shape(function_of_v(critic, score), struct_of(train, drop=1)).shape
     if shape != train.shape[1:]:
         raise ValueError(f"critic: expected an array like an example, of shape {train.shape[1:]}, got {shape}")
 

@@ -17,7 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.checks import check_count, check_energy, check_finite, check_has_score, check_inputs, check_numbers
+from vages.checks import (
+    check_count,
+    check_energy,
+    check_finite,
+    check_has_score,
+    check_inputs,
+    check_numbers,
+    struct_of,
+)
 from vages.estimators import vaes
 from vages.evaluation.densities import exact_log_density, has_exact_density
 from vages.models import EBLVM, Encoding, encode
@@ -147,7 +155,7 @@ def check_score(score: VariationalScore | FunctionScore, v: Array) -> None:
     if isinstance(score, VariationalScore):
         check_inputs(score.model, v)
         return
-    one = jax.ShapeDtypeStruct(v.shape[1:], v.dtype)
+    one = struct_of(v, drop=1)
     try:
         shape = eqx.filter_eval_shape(score.function, one).shape
     except (TypeError, ValueError, AttributeError) as error:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32
 
-from vages.checks import check_context, on_shapes, with_keys
+from vages.checks import check_context, on_shapes, struct_of, with_keys
 from vages.models import EBLVM
 from vages.posteriors.conditioned import check_labels
 from vages.posteriors.learnt import check_reads_context
@@ -35,7 +35,8 @@ def posterior_means(
         check_reads_context(posterior)
         check_labels(posterior, context)
     expected, advice = f"q(h | v) of one image{with_keys(context)}", "are model and posterior made for these?"
-    on_shapes("posterior", expected, advice, infer, model, posterior, *jax.tree.map(_first, (images, context)))
+    first = jax.tree.map(lambda x: struct_of(x, 1, drop=1), (images, context))
+    on_shapes("posterior", expected, advice, infer, model, posterior, *first)
     means = [jax.tree.map(np.asarray, model.h.zeros(jnp.float32, 0))]
     for i in range(0, len(images), batch):
         some = slice(i, i + batch)
@@ -44,11 +45,6 @@ def posterior_means(
         if progress is not None:
             progress(min(i + batch, len(images)), len(images))
     return jax.tree.map(lambda *parts: np.concatenate(parts), *means)
-
-
-def _first(x: Array | np.ndarray) -> jax.ShapeDtypeStruct:
-    """A batch of one, as its shape."""
-    return jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)
 
 
 @eqx.filter_jit

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_features, check_kind, check_own_context, check_positive, on_shapes, with_keys
+from vages.checks import check_features, check_kind, check_own_context, check_positive, on_shapes, struct_of, with_keys
 from vages.distributions import Distribution
 from vages.models import EBLVM
 from vages.samplers.langevin import chain_dtype
@@ -89,7 +89,7 @@ def _check_posterior(flow: Flow, context: Any) -> None:
     if not callable(posterior):
         raise TypeError(f"posterior: expected one to draw {model.h!r} from, got {name}; give a Posterior, or hold h")
     v = jax.ShapeDtypeStruct(model.v.shape, chain_dtype(model))
-    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x)[1:], jnp.result_type(x)), context)
+    one = jax.tree.map(lambda x: struct_of(jnp.asarray(x), drop=1), context)
     one = {**one, "sigma": jax.ShapeDtypeStruct((), v.dtype)}
     expected = f"{name} to take one v of shape {v.shape}{with_keys(one)}"
     features = check_features(model, v, one)

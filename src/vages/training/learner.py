@@ -18,7 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, DTypeLike, Float, Int, Key, PRNGKeyArray, UInt32
 
-from vages.checks import check_context, check_count, check_kind, check_number, check_numbers
+from vages.checks import check_context, check_count, check_kind, check_number, check_numbers, struct_of
 from vages.hoist import hoist
 from vages.models import EBLVM, Encoding, Mixed, encode
 from vages.models.mixed import dtype_of, is_narrow
@@ -244,8 +244,7 @@ class Learner:
         check_context(context, None)
         if model.h.size:  # without latents, nothing is asked of the posterior
             self._check_dtype(posterior)
-        one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-        q = check_contract(model, posterior, jax.tree.map(one, context))
+        q = check_contract(model, posterior, jax.tree.map(lambda x: struct_of(x, drop=1), context))
         if (self.posterior_steps or self._own.unrolled) and has_parameters(posterior):
             self.divergence.check(posterior, q)
         self._own.check(model, q)

@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from vages.blocks import in_one, scan_in_blocks
+from vages.checks import struct_of
 from vages.hoist import hoist
 from vages.objectives import Batch, Metrics
 from vages.posteriors import check_contract
@@ -63,7 +64,7 @@ def compile_chunk(
         alone = len(indices) == 1
         indices = jnp.concatenate([indices, indices]) if alone else indices
         size = indices.shape[1]
-        batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype), data)
+        batch = jax.tree.map(lambda x: struct_of(x, size, drop=1), data)
         draw, update = split_step(learner, state, batch, key)
         if jax.default_backend() == "gpu" and mesh is None:
             draw, update = in_one(draw, update, key)
@@ -96,7 +97,7 @@ def check_step(learner: Learner, state: LearnerState, batch: Batch, *, many: boo
     With `whole`, raise all that a step on the batch would raise: it is traced. That is worth it where a folder is about
     to be written.
     """
-    cut = lambda drop: lambda x: jax.ShapeDtypeStruct(x.shape[drop:], x.dtype) if hasattr(x, "shape") else x
+    cut = lambda drop: lambda x: struct_of(x, drop=drop) if hasattr(x, "shape") else x
     state = jax.tree.map(cut(int(many)), state)
     if batch.context is not None:
         check_contract(state.model, state.posterior, jax.tree.map(cut(1), batch.context))

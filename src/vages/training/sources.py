@@ -21,6 +21,7 @@ from vages.checks import (
     check_numbers,
     check_own_context,
     finite_entries,
+    struct_of,
     told,
 )
 from vages.data import Batches
@@ -181,7 +182,7 @@ class _Stream(Source):
             raise ValueError(f"data: expected batches (n, *{v_shape}), as the model's v, got {first.v.shape}; reshape")
         if batch not in (None, self.batch):
             raise ValueError(f"batch: expected {self.batch}, which the data's batches hold, got {batch}; leave it out")
-        self._one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), first)
+        self._one, self._first = jax.tree.map(struct_of, first), (_shapes(first), _told(first))
         self._fingerprint = with_context(fingerprint(first.v), first.context, fingerprint)
         self.most, self.examples = _most(self._one, 1), first.v
 
@@ -218,10 +219,9 @@ class _Stream(Source):
         if rows.v.ndim == 0 or not len(rows.v):
             raise ValueError(f"data: expected batches of examples, got shape {rows.v.shape} at step {step}; add them")
         check_context(rows.context, len(rows.v))
-        shapes = lambda tree: jax.tree.map(lambda x: (tuple(x.shape), np.dtype(x.dtype).name), tree)
-        if step and shapes(rows) != shapes(self._one):
+        if step and _shapes(rows) != self._first[0]:
             raise ValueError(
-                f"data: expected every batch to be as the first, {_told(self._one)}, got {_told(rows)} at step {step}; "
+                f"data: expected every batch to be as the first, {self._first[1]}, got {_told(rows)} at step {step}; "
                 "make them alike, and leave a smaller last batch out"
             )
         check_own_context(self._model, rows.context)
@@ -310,8 +310,12 @@ class _Iterated:
         self._made = 0
 
 
+def _shapes(rows: Batch) -> Any:
+    return jax.tree.map(lambda x: (tuple(x.shape), np.dtype(x.dtype).name), rows)
+
+
 def _one(rows: Batch, batch: int, drop: int) -> Batch:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape[drop:]), x.dtype), rows)
+    return jax.tree.map(lambda x: struct_of(x, batch, drop=drop), rows)
 
 
 def _most(one: Batch, seeds: int) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from vages.app.recipes import as_recipe, job_on_noise
 from vages.app.recipes.chains import chains_of
 from vages.app.settings import CIFAR10, MNIST, DeepSettings
+from vages.checks import struct_of
 from vages.samplers import sample_v
 from vages.timing import ratio
 from vages.training import Cost, Job, iteration_costs
@@ -66,7 +67,7 @@ def features_flops(job: Job) -> float:
         return jax.vmap(model.features)(v)
 
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
-        counted = jax.jit(features).lower(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arrays))
+        counted = jax.jit(features).lower(jax.tree.map(struct_of, arrays))
     return (counted.cost_analysis() or {}).get("flops", float("nan"))
 
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from vages.app.recipes.units import Units, in_units
+from vages.checks import struct_of
 from vages.data import Images, Labels, Splits, load_labels, load_splits
 from vages.data.splits import split_rows
 from vages.objectives import Batch
@@ -134,7 +135,7 @@ def of_stream(make: Callable[[], Any]) -> Examples:
     rows = jax.tree.map(lambda *x: np.concatenate([np.asarray(part) for part in x])[:_FROM_STREAM], *some)
     alone = lambda x: Splits(x, x[:0], x[:0])
     context = rows.context and {name: alone(x) for name, x in rows.context.items()}
-    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), first)
+    one = jax.tree.map(lambda x: struct_of(np.asarray(x)), first)
     return Examples(alone(rows.v), context=context, stream=stream, stream_batch=one)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from vages.app.recipes.examples import Examples
 from vages.app.recipes.recipe import Recipe
+from vages.checks import struct_of
 from vages.data import Batches
 from vages.memory import check_memory, shape_bytes
 from vages.objectives import Batch
@@ -51,9 +52,9 @@ def _batch(data: Examples, size: int) -> Batch:
     """A batch as shapes; a stream says itself how large its batches are."""
     if data.stream_batch is not None:
         return data.stream_batch
-    like = lambda x: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype)
     v: Any = jax.ShapeDtypeStruct((size, *data.shape), jnp.float32)
-    return Batch(v, data.context and {name: like(parts.train) for name, parts in data.context.items()})
+    like = lambda parts: struct_of(parts.train, size, drop=1)
+    return Batch(v, data.context and {name: like(parts) for name, parts in data.context.items()})
 
 
 def check_training_memory(sizes: Sizes) -> None:

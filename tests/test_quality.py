@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 import scipy.linalg
 from PIL import Image
 
@@ -571,6 +573,113 @@ def test_diverged_chains_are_left_out(run, reference, network):
     broken = replace(run, model=jax.tree.map(lambda x: x * 1e6 if x.ndim else x, run.model))
     with pytest.raises(ValueError, match="^count: .*got 0: 20 chains"):
         evaluate_run(broken, reference, count=20, grey="replicate", network=network)
+
+
+class Stopped(Exception):
+    """In the place of a signal."""
+
+
+@pytest.fixture
+def blocks(run, reference, network, monkeypatch):
+    """`judge(stop_at)` evaluates 20 samples in blocks of 8, stopped before a block; which blocks were drawn."""
+    for other in kept_folders(run):
+        shutil.rmtree(other)
+    monkeypatch.setattr(drawing, "_BLOCK", 8)
+    drawn, draw = [], drawing.Samples._drawn
+
+    def judge(stop_at=None, run=run, count=20, **how):
+        def counted(self, begin, size):
+            if begin == stop_at:
+                raise Stopped
+            drawn.append(begin)
+            return draw(self, begin, size)
+
+        drawn.clear()
+        monkeypatch.setattr(drawing.Samples, "_drawn", counted)
+        return evaluate_run(run, reference, count=count, grey="replicate", network=network, **how)[0]
+
+    return judge, drawn
+
+
+def kept_folders(run):
+    return sorted(run.path.glob("drawn-*"))
+
+
+def test_an_evaluation_that_was_stopped_goes_on(run, blocks):
+    judge, drawn = blocks
+    whole = judge()
+    assert drawn == [0, 8, 16]
+    assert not kept_folders(run)
+    with pytest.raises(Stopped):
+        judge(stop_at=16)
+    (folder,) = kept_folders(run)
+    with pytest.raises(Stopped):  # samples of another seed or sampler, or of other weights, are others
+        judge(stop_at=8, seed=1)
+    with pytest.raises(Stopped):
+        judge(stop_at=8, sampling=0.02)
+    with pytest.raises(Stopped):
+        judge(stop_at=8, protocol="unconditional")
+    with pytest.raises(Stopped):
+        judge(stop_at=8, run=replace(run, model=jax.tree.map(lambda x: x * 0.9 if x.ndim else x, run.model)))
+    assert drawn == [0]
+    assert len(kept_folders(run)) == 5
+    again = judge()
+    assert drawn == [16]
+    assert (again.fid, again.kid, again.source) == (whole.fid, whole.kid, whole.source)
+    assert again.sampling == whole.sampling
+    assert not folder.exists()
+
+
+def test_more_samples_begin_with_those_that_are_there(run, blocks):
+    """Blocks are equally long: 12 of them are the first of 20."""
+    judge, drawn = blocks
+    with pytest.raises(Stopped):
+        judge(stop_at=8, count=12)
+    more = judge(count=20)
+    assert drawn == [8, 16]
+    assert more.source["sha256"] == judge(count=20).source["sha256"]
+
+
+def test_lost_chains_are_counted_again(run, blocks, monkeypatch):
+    judge, drawn = blocks
+    v = jnp.full((8, 1, SIDE, SIDE), 0.5).at[1].set(jnp.nan)
+    ends = LangevinSamples(v, jnp.zeros((8, 3)), None, jnp.arange(8) == 1)
+    monkeypatch.setattr(drawing, "sample_v", lambda *_, batch: ends)
+    with pytest.raises(Stopped):
+        judge(stop_at=16)
+    quality = judge()
+    assert drawn == [16]
+    assert (quality.n, quality.sampling.diverged, quality.sampling.of) == (17, 3, 20)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, "another"], ids=["empty", "zeros", "another"])
+def test_a_damaged_block_is_drawn_anew(run, blocks, content):
+    judge, drawn = blocks
+    with pytest.raises(Stopped):
+        judge(stop_at=8)
+    (folder,) = kept_folders(run)
+    (file,) = folder.iterdir()
+    if content == "another":  # of another size
+        arrays = {"pixels": np.zeros((8, 3, 4, 4), np.uint8), "lost": np.zeros(8, bool)}
+        content = safetensors.numpy.save(arrays)
+    file.write_bytes(content)
+    damaged = judge()
+    assert drawn == [0, 8, 16]
+    assert damaged.fid == judge().fid
+
+
+def test_where_nothing_can_be_kept_samples_are_judged_all_the_same(run, blocks):
+    judge, drawn = blocks
+    with pytest.raises(Stopped):
+        judge(stop_at=8)
+    (folder,) = kept_folders(run)
+    shutil.rmtree(folder)
+    folder.symlink_to(run.path)  # what lies there is not touched
+    before = sorted(run.path.iterdir())
+    assert judge().n == 20
+    assert drawn == [0, 8, 16]
+    folder.unlink(missing_ok=True)
+    assert sorted({*run.path.iterdir(), folder}) == before
 
 
 def test_selection_by_fid(trained, run):

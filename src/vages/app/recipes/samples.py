@@ -3,12 +3,13 @@
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Bool, PRNGKeyArray
 
 from vages.app.recipes.sources import Pixels
 from vages.bounds import shown
@@ -26,6 +27,11 @@ PROTOCOLS = {
 _BLOCK = 500  # chains that run together
 
 
+def block_size(count: int) -> int:
+    """How many of so many images are drawn together."""
+    return min(count, _BLOCK)
+
+
 def check_seed(seed: int) -> None:
     """Raise unless a seed is one for JAX and NumPy alike."""
     if not 0 <= seed < 2**32:
@@ -34,6 +40,13 @@ def check_seed(seed: int) -> None:
 
 # of a key, the number of the first image and how many: v, and which are lost
 Block = Callable[[PRNGKeyArray, int, int], tuple[Any, Any]]
+Drawn = tuple[Pixels, Bool[np.ndarray, "block"]]  # the images of a block, but for those that are lost, and which are
+Remember = Callable[[int, Callable[[], Drawn]], Drawn]  # a block as it was drawn before, or as it is drawn now
+
+
+def draw_now(begin: int, draw: Callable[[], Drawn]) -> Drawn:
+    """Remember nothing."""
+    return draw()
 
 
 class Samples:
@@ -61,20 +74,29 @@ class Samples:
         self.grey: Grey = grey
         self.key, self.diverged = seed_keys((seed,), use)[0], 0
 
-    def draw(self, count: int, progress: Callable[[int, int], object] | None = None) -> Iterator[Pixels]:
+    def draw(
+        self,
+        count: int,
+        progress: Callable[[int, int], object] | None = None,
+        remember: Remember = draw_now,
+    ) -> Iterator[Pixels]:
         """So many images, but for those that are lost. Pixels that are a little out of [0, 1] are clipped.
 
         Every block has as many, so that they share a program.
         """
-        size, self.diverged = min(count, _BLOCK), 0
+        size, self.diverged = block_size(count), 0
         for begin in range(0, count, size):
-            drawn = self.block(jax.random.fold_in(self.key, begin), begin, size)
-            v, diverged = (np.asarray(x)[: count - begin] for x in drawn)
-            self.diverged += int(diverged.sum())
+            pixels, lost = remember(begin, partial(self._drawn, begin, size))
+            lost = lost[: count - begin]
+            self.diverged += int(lost.sum())
             if progress is not None:
                 progress(min(begin + size, count), count)
-            if not diverged.all():
-                yield as_pixels(np.clip(v[~diverged], 0, 1), "samples", self.grey)
+            if not lost.all():
+                yield pixels[: int((~lost).sum())]
+
+    def _drawn(self, begin: int, size: int) -> Drawn:
+        v, lost = map(np.asarray, self.block(jax.random.fold_in(self.key, begin), begin, size))
+        return as_pixels(np.clip(v[~lost], 0, 1), "samples", self.grey), lost
 
 
 def chain_samples(

@@ -8,8 +8,18 @@ import numpy as np
 
 from vages.app.recipes.chains import chains_of
 from vages.app.recipes.reference import check_count, statistics_of
-from vages.app.recipes.samples import PROTOCOLS, Protocol, Samples, chain_samples, check_seed, heun_samples
+from vages.app.recipes.samples import (
+    PROTOCOLS,
+    Protocol,
+    Remember,
+    Samples,
+    chain_samples,
+    check_seed,
+    draw_now,
+    heun_samples,
+)
 from vages.app.recipes.sources import ImageSet, pieces, random_rows, split_of
+from vages.app.runs.kept_blocks import kept_blocks
 from vages.app.runs.loaded import Run
 from vages.app.runs.quality import Quality, Real, Sampling
 from vages.environment import environment
@@ -53,14 +63,15 @@ def evaluate_run(
     reference = reference if train is None else train
     assert reference is not None
     against = statistics_of(reference, network, progress=_part(progress, f"features of {reference.name}"))
-    moments, how = sample_moments(run, network, count, protocol, sampling, seed, grey, progress)
-    beside = reference
-    if train is not None:  # rather images that the model has not seen, unless they are few
-        test = split_of(run.data, run.data_name, "test", grey)
-        beside = test if test.count >= min(moments.n, train.count // 5) else train
-    statistics = replace(moments.statistics(), name=f"samples of {printable(run.path)}")
-    quality = _quality(statistics, against, grey, seed, began, moments=moments, sampling=how)
-    return _with_real(quality, beside, against, network, seed, began, progress), statistics
+    with kept_blocks(run, count, sampling, protocol=protocol, seed=seed, grey=grey) as remember:
+        moments, how = sample_moments(run, network, count, protocol, sampling, seed, grey, progress, remember)
+        beside = reference
+        if train is not None:  # rather images that the model has not seen, unless they are few
+            test = split_of(run.data, run.data_name, "test", grey)
+            beside = test if test.count >= min(moments.n, train.count // 5) else train
+        statistics = replace(moments.statistics(), name=f"samples of {printable(run.path)}")
+        quality = _quality(statistics, against, grey, seed, began, moments=moments, sampling=how)
+        return _with_real(quality, beside, against, network, seed, began, progress), statistics
 
 
 def evaluate_images(
@@ -99,10 +110,11 @@ def sample_moments(
     seed: int = 0,
     grey: Grey = "refuse",
     progress: Progress | None = None,
+    remember: Remember = draw_now,
 ) -> tuple[Moments, Sampling]:
     """The features of a run's samples, and how these came about."""
     drawn = samples_of(run, count, protocol, sampling, seed, grey)
-    moments = feature_moments(network, drawn.draw(count, _part(progress, "samples")), count)
+    moments = feature_moments(network, drawn.draw(count, _part(progress, "samples"), remember), count)
     if moments.n < 2:
         raise ValueError(f"count: expected two images or more, got {moments.n}: {drawn.diverged} chains diverged")
     how = Sampling(

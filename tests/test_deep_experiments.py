@@ -221,12 +221,16 @@ def test_a_quality_that_was_computed_is_found_again(tmp_path):
     (tmp_path / "run").mkdir()
     model, posterior = parts_of(TINY, (1, 8, 8))(jax.random.key(0))
     run = Run(tmp_path / "run", as_recipe(TINY), model, posterior, 300, "averages")
-    quality = {"fid": 30.0, "sampling": {"checkpoint": 300, "weights": "averages", "seed": 0, "of": 10_000}}
-    quality["sampling"]["protocol"] = protocol_of(run, "paper")
+    vars(run)["data"] = run.recipe.load()
+    sampling = {"checkpoint": 300, "weights": "averages", "seed": 0, "of": 10_000}
+    sampling |= {"protocol": protocol_of(run, "paper"), "sampler": "annealed Langevin dynamics, 11 steps"}
+    quality = {"fid": 30.0, "sampling": sampling, "reference": {"name": "digits:train"}}
     how = {"count": 10_000, "protocol": "paper", "seed": 0}
     assert table1.find_quality(run, **how) is None
-    table1.keep_quality(run, {**quality, "sampling": {**quality["sampling"], "checkpoint": 200}})
-    (tmp_path / "run" / "quality-2").mkdir()
+    for other in ({"checkpoint": 200}, {"sampler": "annealed Langevin dynamics, 9 steps"}):
+        table1.keep_quality(run, {**quality, "sampling": {**sampling, **other}})
+    table1.keep_quality(run, {**quality, "reference": {"name": "digits:test"}})
+    (tmp_path / "run" / "quality-4").mkdir()
     assert table1.find_quality(run, **how) is None
     table1.keep_quality(run, quality)
     assert table1.find_quality(run, **how) == quality

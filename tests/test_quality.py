@@ -708,6 +708,8 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     assert told["metric"] == "FID-20"
     assert told["reference"]["name"] == "twenty digits"
     fid_of_run = told["fid"]
+    kept = max(run.path.glob("quality-*"), key=lambda path: path.stat().st_mtime_ns)
+    assert json.loads((kept / "result.json").read_text())["fid"] == fid_of_run
     with pytest.raises(ValueError, match="^save: .*own.safetensors"):
         cli.evaluate(str(run.path), measure="images", against=str(saved), **common, save=own)
     assert cli.evaluate(str(own), against=str(saved)) == 0

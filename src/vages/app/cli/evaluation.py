@@ -59,7 +59,8 @@ def evaluate(
 
     Of a run: log-likelihood where it can be had, score matching loss, Fisher divergence, a Stein test with its p-value,
     the gap of the posterior and what it means for the gradients; written to RUN/evaluation-NUMBER with a figure. Of the
-    samples of a deep run: FID and KID, if the network for it is there (vages inception). With --ood, how well log p(v)
+    samples of a deep run: FID and KID, if the network for it is there (vages inception), written to RUN/quality-NUMBER.
+    Samples are kept until they are judged: after a stop, the same command goes on. With --ood, how well log p(v)
     tells other data from the run's own: AUROC of log p(v) and of typicality.
 
     Images are a run (its samples), a set or a split of one (cifar10, cifar10:test), a folder of images, a .npy or .npz
@@ -145,6 +146,8 @@ def evaluate(
             if save is not None:
                 statistics.save(save)
             sections["images"] = Section(quality.as_json(), quality.rows())
+            if run:
+                sections["images"] = _kept_quality(loaded, sections["images"], json=json)
         elif measure == "both":
             sections["images"] = Section({"not measured": left_out}, [("FID and KID", f"not measured: {left_out}")])
         if json:
@@ -200,23 +203,37 @@ def _out_of_distribution(
 
 
 def _assessed(run: Any, *stages: Stage, json: bool) -> Section:
-    """The rows of all stages, kept in one folder; where that cannot be written, they are printed all the same."""
+    """The rows of all stages, kept in one folder."""
     from vages.app.runs import keep_assessment
 
     with stage_bar() as shown:
         found = [stage(shown) for stage in stages]
     rows, minutes = [row for one in found for row in one.rows], sum(one.minutes for one in found)
     assessment = replace(found[0], rows=rows, minutes=minutes)
+    section = Section(assessment.record(), assessment.table())
+    folder = _kept("model", section, lambda: keep_assessment(run, assessment), json=json)
+    shown = f"vages report {shlex.quote(str(run.path))}"
+    return Section(section.record, [*section.rows, ("kept in", "", str(folder)), ("on its page", "", shown)])
+
+
+def _kept_quality(run: Any, section: Section, *, json: bool) -> Section:
+    """FID and KID of a run's samples, kept in its folder."""
+    from vages.app.runs.kept_quality import keep_quality
+
+    folder = _kept("images", section, lambda: keep_quality(run, section.record), json=json)
+    return Section(section.record, [*section.rows, ("kept in", str(folder))])
+
+
+def _kept(name: str, section: Section, keep: Callable[[], Path], *, json: bool) -> Path:
+    """Where a section is kept; where that cannot be written, it is printed all the same."""
     try:
-        folder = keep_assessment(run, assessment)
+        return keep()
     except OSError:
         if json:
-            print_json({"model": assessment.record()})
+            print_json({name: section.record})
         else:
-            print_table(assessment.table())
+            print_table(section.rows)
         raise
-    shown = f"vages report {shlex.quote(str(run.path))}"
-    return Section(assessment.record(), [*assessment.table(), ("kept in", "", str(folder)), ("on its page", "", shown)])
 
 
 def _check_new(path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from vages.app.recipes.samples import Protocol
-from vages.app.runs.image_quality import protocol_of
+from vages.app.runs.image_quality import protocol_of, samples_of
 from vages.app.runs.kept import new_folder
 from vages.app.runs.loaded import Run
 from vages.files import BadFile, parse_json
@@ -21,9 +21,13 @@ def keep_quality(run: Run, quality: dict[str, Any]) -> Path:
 
 
 def find_quality(run: Run, *, count: int, protocol: Protocol, seed: int) -> dict[str, Any] | None:
-    """The kept quality of so many samples of this checkpoint, drawn in this way; None where there is none."""
+    """The kept quality of so many samples of this checkpoint, drawn in this way and by the recipe's own sampler.
+
+    Against the run's training images; None where there is none.
+    """
     wanted = {"checkpoint": run.step, "weights": run.weights, "protocol": protocol_of(run, protocol)}
     wanted |= {"seed": seed, "of": count}
+    wanted |= {"sampler": samples_of(run, count, protocol, None, seed, "replicate").sampler}
     with Directory(run.path) as directory:
         for name in directory.names():
             if not name.startswith(f"{_NAME}-") or directory.kind(name) != FOLDER:
@@ -33,7 +37,9 @@ def find_quality(run: Run, *, count: int, protocol: Protocol, seed: int) -> dict
                 found = parse_json(content, str(run.path / name / "result.json"))
             except (BadFile, FileNotFoundError):
                 continue
-            sampling = found.get("sampling")
-            if isinstance(sampling, dict) and all(sampling.get(key) == value for key, value in wanted.items()):
+            sampling, reference = found.get("sampling"), found.get("reference")
+            if not (isinstance(sampling, dict) and isinstance(reference, dict)):
+                continue
+            if sampling.items() >= wanted.items() and reference.get("name") == f"{run.data_name}:train":
                 return found
     return None

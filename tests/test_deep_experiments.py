@@ -217,6 +217,15 @@ def test_verdicts_on_table_1():
     assert hold({ours: row(30.0), plain: row(40.0, steps=7)}) == [True, False], "runs of other lengths do not compare"
 
 
+def test_table_1_says_where_the_guard_stepped_in():
+    row = {"metric": "FID-10k", "fid": 30.0, "iterations": 300_000, "training images": 50_000}
+    recovery = {"problem": "…", "to": 50_000, "rate": 0.5}
+    guarded = {**row, "recoveries": [recovery]}
+    said = lambda row: table1.verdicts({("cifar10", "mdsm"): row}, "inception")[0].claim
+    assert "after 300,000 iterations on" in said(row)
+    assert "after 300,000 (with 0.5 of the rates from 50,000 on) iterations on" in said(guarded)
+
+
 def test_a_quality_that_was_computed_is_found_again(tmp_path):
     (tmp_path / "run").mkdir()
     model, posterior = parts_of(TINY, (1, 8, 8))(jax.random.key(0))

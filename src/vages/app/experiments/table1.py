@@ -18,6 +18,7 @@ from vages.app.runs.image_quality import evaluate_run, samples_of
 from vages.app.runs.kept_quality import find_quality, keep_quality
 from vages.app.settings import CELEBA, CIFAR10, DIGITS, DeepSettings
 from vages.evaluation import Statistics, fid, metric_name
+from vages.training import RunFolder
 
 
 class Published(NamedTuple):
@@ -71,7 +72,7 @@ def verdicts(table: dict[tuple[str, str], dict[str, Any]], features: str) -> lis
             told = f"{paper.fid} ± {paper.deviation}" if paper.deviation else f"{paper.fid}"
             claims.append(
                 Claim.at_most(
-                    f"{data}: the {row['metric']} of {TITLES[method]} after {row['iterations']:,} iterations on "
+                    f"{data}: the {row['metric']} of {TITLES[method]} after {_told(row)} iterations on "
                     f"{row['training images']:,} images reaches the paper's FID, {told}",
                     row["fid"],
                     paper.fid + paper.deviation,
@@ -85,9 +86,17 @@ def verdicts(table: dict[tuple[str, str], dict[str, Any]], features: str) -> lis
     return claims
 
 
+def _told(row: dict[str, Any]) -> str:
+    """How many iterations a run had, and from when on with smaller learning rates, if the guard had to step in."""
+    since = [f"with {event['rate']:g} of the rates from {event['to']:,} on" for event in row.get("recoveries", ())]
+    return f"{row['iterations']:,}" + (f" ({', '.join(since)})" if since else "")
+
+
 def measure(run: Run, settings: Settings, seed: int) -> dict[str, Any]:
     """The FID of a run's samples with what it depends on; what was computed before is found in the run's folder."""
+    recoveries = [event for event in RunFolder.events(run.path) if event.get("event") == "recovered"]
     about = {"iterations": run.step, "training images": len(run.data.splits.train), "weights": run.weights}
+    about |= {"recoveries": [{name: event[name] for name in ("problem", "to", "rate")} for event in recoveries]}
     if settings.features == "pixels":
         return {**about, **pixel_distance(run, settings.count, seed)}
     quality = find_quality(run, count=settings.count, protocol="paper", seed=seed)

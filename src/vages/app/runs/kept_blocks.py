@@ -38,8 +38,7 @@ def kept_blocks(run: Run, count: int, sampling: float | None, **how: Any) -> Ite
         **how,
     }
     name = f"drawn-{hashlib.sha256(json.dumps(about, sort_keys=True, default=repr).encode()).hexdigest()[:16]}"
-    with Directory(run.path) as directory:
-        folder = directory / name
+    with Directory(run.path) as directory, directory / name as folder:
 
         def remember(begin: int, draw: Callable[[], Drawn]) -> Drawn:
             file = f"{begin:08}.safetensors"

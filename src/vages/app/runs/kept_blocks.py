@@ -33,7 +33,6 @@ def kept_blocks(run: Run, count: int, sampling: float | None, **how: Any) -> Ite
         "arrays": digest((run.model, run.posterior)),
         "config": config_of(run.recipe.with_sampling(sampling)),
         "data": run.fingerprint if run.other is None else run.about_data,
-        "size": size,
         "version": __version__,
         **how,
     }

@@ -19,6 +19,7 @@ from vages.app.runs.image_quality import protocol_of
 from vages.app.settings import DIGITS
 from vages.data import Splits
 from vages.data.images import Labels
+from vages.evaluation.nearest import nearest_distances
 from vages.training import Cost, Diverged, Fitted
 from vages.training.learner import LearnerState
 
@@ -123,13 +124,15 @@ def test_good_samples_are_told_from_bad_ones():
     assert not hold(images[:200])[copies]
     assert not hold(good.mean(0) + 0.03 * (good - good.mean(0)))[recognisable]
     assert not hold(draw(rng.integers(5, size=200)))[classes]
+    data = replace(data, splits=Splits(images[:400], images[:0], images[:200]))  # all of the test images are trained on
+    assert hold(good) == [True] * 4  # nothing is said of copies
 
 
 def test_nearest_and_classes_against_what_they_mean():
     rng = np.random.default_rng(1)
     these, those = rng.normal(size=(5, 2, 3)), rng.normal(size=(7, 2, 3))
     expected = [min(np.linalg.norm(a - b) for b in those) for a in these]
-    np.testing.assert_allclose(fig_samples.nearest(these, those), expected, rtol=1e-10)
+    np.testing.assert_allclose(nearest_distances(these, those), expected, rtol=1e-10)
     eye = np.eye(4).repeat(20, 0)
     sure, classes = fig_samples.confidence(eye[:40], eye, eye, np.arange(4).repeat(20))
     assert sure == pytest.approx(1, abs=1e-6)

@@ -40,6 +40,7 @@ from vages.app.runs.likelihoods import gaussian_rows, likelihood_rows
 from vages.app.settings import ALL, ImageSettings
 from vages.data.splits import split_rows
 from vages.evaluation import gaussian_log_density, nearness
+from vages.evaluation.nearest import nearest_distances
 from vages.nets import Mixer
 from vages.storage.directory import Directory
 from vages.training.checkpoint import newest_checkpoint
@@ -202,6 +203,32 @@ def test_copies_are_nearer_than_training_examples_are_to_each_other():
     assert nearness(lost, train).ratio < 1e-6
     with refused("samples", "0 and 50"):
         nearness(lost[5:], train)
+
+
+def test_distances_in_blocks_are_those_of_all(monkeypatch):
+    rng = np.random.default_rng(1)
+    rows = (100 + rng.normal(size=(7, 3, 2))).astype(np.float32)
+    apart = np.linalg.norm((rows[:, None].astype(float) - rows).reshape(7, 7, -1), axis=2) + np.diag([np.inf] * 7)
+    monkeypatch.setattr("vages.evaluation.nearest._BLOCK", 15)  # two rows
+    np.testing.assert_allclose(nearest_distances(rows[:5], rows, apart=True), apart.min(1)[:5], rtol=1e-9)
+    assert not nearest_distances(rows[3:], rows).any()
+
+
+def test_copies_of_duplicates_cannot_be_told():
+    train = np.random.default_rng(2).random((20, 3, 8, 8), np.float32).repeat([1] * 8 + [2] * 12, axis=0)
+    assert nearness(train[:5] + 0.1, train) == (pytest.approx(0.1 * 192**0.5, rel=1e-6), 0)
+    assert nearness(train[:5] + 0.1, train).ratio is None
+
+
+def test_training_on_duplicates_ends_with_a_notice(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(images_pictures, "GRID", 3)
+    np.save(tmp_path / "x.npy", np.random.default_rng(3).random((20, 3, 16, 16), np.float32).repeat(4, axis=0))
+    assert run_command("train", "--data", tmp_path / "x.npy", *TINY, "--out", tmp_path / "run") == 0
+    assert "notice: most training images have an exact duplicate" in capsys.readouterr().out
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["distance to the nearest training image"]["ratio"] is None
+    assert any("duplicate" in line for line in result["health"]["notices"])
+    assert "exact duplicate" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_a_model_in_a_context_is_that_of_the_level(float64):

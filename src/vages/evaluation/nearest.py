@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-_BLOCK = 2**24  # distances at once, at most
+_BLOCK = 2**24  # distances, or numbers of examples, at once
 
 
 class Nearness(NamedTuple):
@@ -20,34 +20,42 @@ class Nearness(NamedTuple):
     """Of a training example to the nearest other one."""
 
     @property
-    def ratio(self) -> float:
-        """The first over the second."""
-        return self.of_samples / self.of_training if self.of_training else float("nan")
+    def ratio(self) -> float | None:
+        """The first over the second; None where most training examples have a duplicate, and copies cannot be told."""
+        return self.of_samples / self.of_training if self.of_training else None
 
 
 def nearness(samples: np.ndarray, train: np.ndarray, *, most: int = 10_000) -> Nearness:
     """The nearness of samples that are finite to training examples, of which the first `most` are looked at."""
-    rows, others = (np.asarray(x, np.float64).reshape(len(x), -1) for x in (samples, train[:most]))
+    rows, others = (np.asarray(x).reshape(len(x), -1) for x in (samples, train[:most]))
     rows = rows[np.isfinite(rows).all(axis=1)]
     if not len(rows) or len(others) < 2:
         raise ValueError(
             f"samples: expected one or more, and two training examples, got {len(rows)} and {len(others)}; give more"
         )
-    return Nearness(
-        float(np.median(_nearest(rows, others))), float(np.median(_nearest(others[:1000], others, apart=True)))
-    )
+    between = nearest_distances(others[:1000], others, apart=True)
+    return Nearness(float(np.median(nearest_distances(rows, others))), float(np.median(between)))
 
 
-def _nearest(
-    rows: Float[np.ndarray, "n d"], others: Float[np.ndarray, "m d"], *, apart: bool = False
+def nearest_distances(
+    rows: Float[np.ndarray, "n ..."], others: Float[np.ndarray, "m ..."], *, apart: bool = False
 ) -> Float[np.ndarray, "n"]:
-    """The distance of each row to the nearest of the others; rows `apart` are the first of these themselves."""
-    squares, found = np.sum(others**2, axis=1), []
-    block = max(1, _BLOCK // len(others))
-    for begin in range(0, len(rows), block):
-        some = rows[begin : begin + block]
-        distance = np.sum(some**2, axis=1)[:, None] + squares - 2 * some @ others.T
+    """The distance of each row to the nearest of the others, in float64; 0 where it is within the rounding of squares.
+
+    Rows `apart` are the first of the others themselves.
+    """
+    center = others.mean(axis=0, dtype=np.float64)
+    rows = (rows - center).reshape(len(rows), -1)
+    own, found = np.sum(rows**2, axis=1)[:, None], np.full(len(rows), np.inf)
+    rounding = (10 + rows.shape[1]) * np.finfo(np.float64).eps
+    block = max(1, _BLOCK // max(rows.shape))
+    for begin in range(0, len(others), block):
+        some = (others[begin : begin + block] - center).reshape(-1, rows.shape[1])
+        sums = own + np.sum(some**2, axis=1)
+        distances = sums - 2 * rows @ some.T
+        distances[distances < rounding * sums] = 0
         if apart:
-            distance[np.arange(len(some)), np.arange(begin, begin + len(some))] = np.inf
-        found.append(np.sqrt(np.maximum(distance.min(axis=1), 0)))
-    return np.concatenate(found)
+            both = np.arange(begin, min(begin + block, len(rows)))
+            distances[both, both - begin] = np.inf
+        found = np.minimum(found, distances.min(axis=1))
+    return np.sqrt(found)

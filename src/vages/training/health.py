@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.linalg
 
+from vages.evaluation.nearest import nearest_distances
 from vages.training.dependence import lost_dependence
 
 FEWEST = 12  # points of a curve that are judged
@@ -217,24 +218,16 @@ def _spread(rows: np.ndarray) -> float:
 def _duplicates(samples: np.ndarray, data: np.ndarray) -> str | None:
     """That most samples are near to another, as few of the data are: these may be sorted, and have duplicates too."""
     count = min(len(samples), len(data), _PAIRS)
-    near, usual = (_nearest(rows[:count]) for rows in (samples, np.random.default_rng(0).permutation(data)))
+    near, usual = (
+        nearest_distances(rows[:count], rows[:count], apart=True)
+        for rows in (samples, np.random.default_rng(0).permutation(data))
+    )
     own, theirs = float(np.median(near)), float(np.median(usual))
     share, right = (float(np.mean(distances < 0.05 * theirs)) for distances in (near, usual))
     error = math.sqrt((share * (1 - share) + right * (1 - right)) / count)
     if not (own < 0.05 * theirs and share - right > _SURE * error):
         return None
     return f"the nearest of another is {own:.2g} away, of the data {theirs:.2g}"
-
-
-def _nearest(rows: np.ndarray) -> np.ndarray:
-    """The distance of each row to the nearest other; 0 where it is within the rounding of squares."""
-    rows = rows - rows.mean(axis=0)
-    squares = np.sum(rows**2, axis=1)
-    sums = squares[:, None] + squares
-    distances = sums - 2 * rows @ rows.T
-    distances[distances < (10 + rows.shape[1]) * np.finfo(np.float64).eps * sums] = 0
-    np.fill_diagonal(distances, np.inf)
-    return np.sqrt(distances.min(axis=1))
 
 
 def look_at_averages(raw: Sequence[np.ndarray], averages: Sequence[np.ndarray]) -> list[Finding]:

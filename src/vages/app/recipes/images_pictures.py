@@ -13,8 +13,10 @@ from vages.app.report import curves_figure, sheet_png
 from vages.evaluation import nearness
 from vages.samplers import SamplingWarning, sample
 from vages.training import seed_keys
+from vages.training.health import Finding
 
 GRID = 100  # images in a first look
+DUPLICATES = "most training images have an exact duplicate, so that copies among the samples cannot be told"
 SKETCHED = 8  # images of a model that is being trained
 
 
@@ -28,11 +30,14 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
     steps, loss = trained.fitted.curve("loss")
     if len(steps):  # a finished run that goes on without its log has none
         pictures["curve"] = curves_figure({"training": (steps, np.log10(loss)[:, None])}, "loss, log10")
+    findings: tuple[Finding, ...] = ()
     told: dict = {"lost samples": {"count": drawn.diverged, "of": GRID}}
     if drawn.diverged < GRID:
         near = nearness(np.asarray(drawn.v), trained.data.splits.train)
         told["distance to the nearest training image"] = {**near._asdict(), "ratio": near.ratio}
-    return Drawn(pictures, told, np.asarray(drawn.v))
+        if near.ratio is None:
+            findings = (Finding("data", "notice", DUPLICATES),)
+    return Drawn(pictures, told, np.asarray(drawn.v), findings)
 
 
 def sketch(key: PRNGKeyArray, recipe: Recipe, model: Any, posterior: Any, data: Examples) -> bytes:

@@ -1,5 +1,6 @@
 """`vages train`, new or resumed: a folder with checkpoints, numbers, pictures and a page."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def run_recipe(
         for name, picture in drawn.pictures.items():
             content = picture if isinstance(picture, bytes) else figure_png(picture)
             folder.directory.write_bytes(f"{name}.png", content)
-        folder.save("result", _result(trained) | drawn.result | {"health": health_of(trained, drawn)})
+        folder.save("result", _plain(_result(trained) | drawn.result | {"health": health_of(trained, drawn)}))
         return trained
 
 
@@ -115,6 +116,14 @@ def _result(trained: Trained) -> dict[str, Any]:
 
 
 def _told(value: np.ndarray) -> Any:
-    """A number, or one for each seed with their mean; what is not finite is None, as JSON has no such numbers."""
-    plain = lambda x: float(x) if np.isfinite(x) else None
-    return plain(value) if value.ndim == 0 else {"mean": plain(value.mean()), "each seed": [plain(x) for x in value]}
+    """A number, or one for each seed with their mean."""
+    return float(value) if value.ndim == 0 else {"mean": float(value.mean()), "each seed": value.tolist()}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: None in the place of numbers that are not finite."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

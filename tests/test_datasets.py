@@ -37,6 +37,8 @@ from vages.data import (
     load_freyface,
     load_images,
     load_mnist,
+    load_splits,
+    load_test_rows,
     mnist,
 )
 from vages.data.checksums import Known
@@ -376,12 +378,12 @@ def test_labels_of_arrays_of_images(tmp_path):
     ("shape", "dtype", "expected"),
     [
         ((9, 6, 5), np.uint8, True),
-        ((9, 6, 5), np.float32, False),  # as likely a time series
+        ((9, 6, 5), np.float32, True),
         ((9, 3, 6, 5), np.float32, True),
         ((9, 6, 5, 1), np.uint8, True),
-        ((9, 6, 5, 2), np.uint8, False),
+        ((9, 6, 5, 2), np.uint8, True),
         ((9, 30), np.uint8, False),
-        ((9, 2, 3, 6, 5), np.uint8, False),
+        ((9, 2, 3, 6, 5), np.uint8, True),
     ],
 )
 def test_what_is_taken_for_images(tmp_path, shape, dtype, expected):
@@ -413,7 +415,7 @@ def test_an_array_for_each_set(tmp_path):
     with pytest.raises(BadFile, match="got 'test', 'train'") as error:
         load_images(str(tmp_path / "x.npz"))
     one_line(error)
-    np.savez(tmp_path / "x.npz", test=test, train=train, validation=np.zeros((3, 5, 4), np.uint8))
+    np.savez(tmp_path / "x.npz", test=test, train=train, validation=np.full((3, 5, 4), 255, np.uint8))
     with pytest.raises(BadFile, match=r"got \(1, 4, 4\), \(1, 5, 4\)") as error:
         load_images(str(tmp_path / "x.npz"))
     one_line(error)
@@ -424,7 +426,16 @@ def test_an_array_for_each_set(tmp_path):
     [
         (np.zeros((10, 4)), r"got \[10, 4\]"),
         (np.zeros((10, 2, 4, 4), np.uint8), r"got \[10, 2, 4, 4\]"),
-        (np.zeros((0, 4, 4), np.uint8), r"got \[0, 1, 4, 4\]"),
+        (np.zeros((0, 4, 4), np.uint8), r"got \[0, 4, 4\]"),
+        (np.zeros((30, 8, 8, 4), np.uint8), r"1 or 3 channels, got \[30, 8, 8, 4\]; leave the alpha channel out"),
+        (np.zeros((30, 4, 8, 8), np.uint8), r"got \[30, 4, 8, 8\]; leave the alpha channel out"),
+        (np.zeros((8, 8, 3, 30), np.uint8), r"got \[8, 8, 3, 30\]; move the axis of images to the front"),
+        (np.zeros((3, 8, 8, 30), np.uint8), r"got \[3, 8, 8, 30\]; move the axis"),
+        (np.zeros((3, 30, 8, 8), np.uint8), r"got \[3, 30, 8, 8\]; move the axis"),
+        (np.zeros((8, 8, 3), np.uint8), r"got \[8, 8, 3\]; stack images, or give images of 8 × 3 as \(n, 8, 3, 1\)"),
+        (np.zeros((8, 8, 300), np.uint8), r"got \[8, 8, 300\]; move the axis .* as \(n, 8, 300, 1\)"),
+        (np.zeros((9, 2, 3, 6, 5)), r"got \[9, 2, 3, 6, 5\]; .*reshape it"),
+        (np.eye(4, dtype=np.uint8)[None].repeat(9, 0), "got 1 as the largest, .*; save bool, or multiply by 255"),
         (np.full((10, 4, 4), 1.5), "got 1.5 to 1.5; rescale"),
         (np.full((10, 4, 4), -0.1), "got -0.1 to -0.1; rescale"),
         (np.where(np.arange(16).reshape(1, 4, 4) == 3, np.nan, 0.5), "got nan; clean"),
@@ -437,6 +448,20 @@ def test_arrays_that_are_no_images(tmp_path, array, message):
     with pytest.raises(BadFile, match=message) as error:
         load_images(str(tmp_path / "x.npy"))
     one_line(error, str(tmp_path / "x.npy"))
+
+
+@pytest.mark.parametrize("shape", [(20, 8, 300), (8, 8, 3, 1), (9, 3, 3), (9, 4, 4)])
+def test_images_of_unusual_shapes(tmp_path, shape):
+    np.save(tmp_path / "x.npy", np.zeros(shape, np.float32))
+    assert load_images(tmp_path / "x.npy").splits.train.shape[1:] == (1, *shape[1:3])
+
+
+def test_labels_of_another_name_are_told(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros((9, 4, 4), np.uint8), y=np.arange(9))
+    for load in (load_images, lambda path: load_splits(path, 0), load_test_rows):
+        with pytest.raises(BadFile, match="beside 'labels', .*got 'x', 'y'; rename 'y' to 'labels'") as error:
+            load(tmp_path / "x.npz")
+        one_line(error)
 
 
 def known_mat(path, monkeypatch, **arrays):
@@ -484,7 +509,7 @@ def test_images_by_name(data, monkeypatch):
     with pytest.raises(BadFile, match=f"{path}: .*{len(content)} bytes"):
         load_freyface()
     for name in ("celebs", "x.csv"):
-        with refused("images", got=f"'{name}'") as error:
+        with refused("data", got=f"no file or folder '{name}'") as error:
             load_images(name)
         one_line(error)
     for name, size in (("mnist", 8), ("x.npy", 8), ("celeba", 0)):

@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 
 from vages.data.images import Labels
 from vages.data.splits import Splits, split_rows
-from vages.files import read_csv, read_npy, read_npz
+from vages.files import BadFile, read_csv, read_npy, read_npz
 from vages.files.limits import MAX_ARRAY_BYTES, MAX_TABLE_BYTES
 
 Item = TypeVar("Item")
@@ -41,7 +41,7 @@ def load_splits(
     standardized before they are rounded.
     """
     path = Path(path)
-    arrays = without_labels(read_arrays(path))
+    arrays = one_or_splits(path, read_arrays(path))
     if len(arrays) == 1:
         array = _checked(str(path), next(iter(arrays.values())), dtype)
         try:
@@ -49,11 +49,6 @@ def load_splits(
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         return Splits(*(array[rows].astype(dtype, order="C", copy=False) for rows in parts))
-    if set(arrays) != set(Splits._fields):
-        raise ValueError(
-            f"{path}: expected one array, or the three {list_of(Splits._fields)}, got {list_of(arrays)}; "
-            "rename or remove"
-        )
     splits = Splits(*(as_examples(f"{path}, array {name!r}", arrays[name], dtype) for name in Splits._fields))
     shapes = [list(examples.shape[1:]) for examples in splits]
     if shapes.count(shapes[0]) != 3:
@@ -67,12 +62,7 @@ def load_splits(
 def load_test_rows(path: str | Path, *, dtype: DTypeLike = np.float32) -> Float[np.ndarray, "rows _ ..."]:
     """All rows of a file's one array, or those of `test` where it holds three sets; labels are left alone."""
     path = Path(path)
-    arrays = without_labels(read_arrays(path))
-    if len(arrays) != 1 and set(arrays) != set(Splits._fields):
-        raise ValueError(
-            f"{path}: expected one array, or the three {list_of(Splits._fields)}, got {list_of(arrays)}; "
-            "rename or remove"
-        )
+    arrays = one_or_splits(path, read_arrays(path))
     name = "test" if len(arrays) == 3 else next(iter(arrays))
     return as_examples(f"{path}, array {name!r}" if name else str(path), arrays[name], dtype)
 
@@ -109,6 +99,19 @@ def labels_among(
         return Labels(*(found[f"{name}_labels"].astype(np.int32) for name in Splits._fields))
     return Labels(
         *(found["labels"].astype(np.int32)[part] for part in split_rows(wanted["labels"], seed, validation, test))
+    )
+
+
+def one_or_splits(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What a file holds beside labels, which is one array, or the three sets; `path` is for errors."""
+    found = without_labels(arrays)
+    if len(found) == 1 or set(found) == set(Splits._fields):
+        return found
+    classes = [name for name, array in found.items() if array.ndim == 1 and array.dtype.kind in "iu"]
+    hint = f"rename {classes[0]!r} to 'labels'" if len(found) == 2 and len(classes) == 1 else "rename or remove"
+    raise BadFile(
+        f"{path}: expected one array beside 'labels', or the three {list_of(Splits._fields)}, got {list_of(arrays)}; "
+        f"{hint}"
     )
 
 

@@ -42,7 +42,8 @@ def load_images(name: str | Path, resize: int | None = None, seed: int = 0) -> I
         return load_image_archive(path, seed, resize)
     if path.suffix.lower() in (".npy", ".npz"):
         return load_image_array(path, seed)
+    got, hint = (repr(name), "choose one") if path.exists() else (f"no file or folder {name!r}", "check the path")
     raise ValueError(
-        f"images: expected one of {', '.join(IMAGE_SETS)}, a folder, or a file that ends in "
-        f"{', '.join((*ARCHIVES, '.npy', '.npz'))}, got {name!r}; choose one"
+        f"data: expected one of {', '.join(IMAGE_SETS)}, a folder, or a file that ends in "
+        f"{', '.join((*ARCHIVES, '.npy', '.npz'))}, got {got}; {hint}"
     )

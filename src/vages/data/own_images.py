@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float32, Int32
 from PIL import Image
 
-from vages.data.arrays import labels_among, list_of, read_arrays, without_labels
+from vages.data.arrays import labels_among, one_or_splits, read_arrays, without_labels
 from vages.data.decoding import decode_all
 from vages.data.images import Images, Labels, scaled
 from vages.data.splits import Splits, split_rows
@@ -24,6 +24,8 @@ from vages.files import (
     read_bytes,
 )
 from vages.files.limits import MAX_ARCHIVE_BYTES, MAX_IMAGE_BYTES, MAX_MEMBERS
+
+_CHANNELS = (1, 3)
 
 
 def load_image_folder(folder: Path, seed: int, resize: int | None = None) -> Images:
@@ -73,8 +75,7 @@ def load_image_array(path: Path, seed: int) -> Images:
 def holds_images(path: Path) -> bool:
     """Whether a path leads to images: a folder, an archive, or a .npy or .npz file of arrays that look like them.
 
-    These have four axes, of which one counts 1 or 3 channels, or are bytes with three. Floats with three axes may be
-    anything, such as time series.
+    These have three axes or more; whoever reads them refuses those that are none.
     """
     if path.is_dir() or path.name.lower().endswith(ARCHIVES):
         return True
@@ -84,10 +85,7 @@ def holds_images(path: Path) -> bool:
         arrays = without_labels(declared_arrays(path))
     except (ValueError, OSError):
         return False  # whoever reads the file says what is wrong
-    return bool(arrays) and all(
-        len(shape) == 4 and (shape[1] in (1, 3) or shape[3] in (1, 3)) if len(shape) != 3 else dtype == np.uint8
-        for shape, dtype in arrays.values()
-    )
+    return any(len(shape) > 2 for shape, _ in arrays.values())
 
 
 def read_image_arrays(path: Path) -> dict[str, Float32[np.ndarray, "n channels height width"]]:
@@ -96,12 +94,42 @@ def read_image_arrays(path: Path) -> dict[str, Float32[np.ndarray, "n channels h
 
 
 def _image_arrays(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    arrays = without_labels(arrays)
+    arrays = one_or_splits(path, arrays)
+    found = arrays.values()
+    if all(array.dtype == np.uint8 for array in found) and max(array.max(initial=0) for array in found) == 1:
+        raise BadFile(
+            f"{path}: expected uint8 from 0 to 255, got 1 as the largest, nearly black; save bool, or multiply by 255"
+        )
     if len(arrays) == 1:
         return {name: as_images(str(path), array) for name, array in arrays.items()}
-    if set(arrays) != set(Splits._fields):
-        raise BadFile(f"{path}: expected one array, or {list_of(Splits._fields)}, got {list_of(arrays)}; rename them")
     return {name: as_images(f"{path}, array {name!r}", arrays[name]) for name in Splits._fields}
+
+
+def check_image_shape(name: str, shape: tuple[int, ...]) -> None:
+    """Raise unless an array of this shape holds images; `name` is for errors.
+
+    Three axes that are rather those of one image with channels, or of (height, width, n), are refused.
+    """
+    first, height, width = shape if len(shape) == 3 else (0, 0, 0)
+    explicit = f"or give images of {height} × {width} as (n, {height}, {width}, 1)"
+    if 0 in shape:
+        hint = "save it again"
+    elif len(shape) == 2:
+        hint = "reshape it, or train on rows: vages train board"
+    elif width in (1, 3, 4) and height >= 2 * width:
+        hint = f"stack images, {explicit}"
+    elif first and first == height and width >= 4 * height:
+        hint = f"move the axis of images to the front, {explicit}"
+    elif len(shape) == 3 or (len(shape) == 4 and (shape[1] in _CHANNELS or shape[3] in _CHANNELS)):
+        return
+    elif len(shape) == 4 and 4 in (shape[1], shape[3]):
+        hint = "leave the alpha channel out"
+    else:
+        hint = "move the axis of images to the front, or reshape it"
+    raise BadFile(
+        f"{name}: expected images, (n, height, width), (n, height, width, channels) or (n, channels, height, width) "
+        f"with 1 or 3 channels, got {list(shape)}; {hint}"
+    )
 
 
 def in_the_middle(image: Image.Image, width: int, height: int) -> Image.Image:
@@ -128,15 +156,11 @@ def _pixels(content: bytes, name: str, resize: int | None) -> np.ndarray:
 
 def as_images(name: str, array: np.ndarray) -> np.ndarray:
     """The array as float32 images from 0 to 1, the channels first; `name` is for errors."""
+    check_image_shape(name, array.shape)
     if array.ndim == 3:
         array = array[:, None]
-    elif array.ndim == 4 and array.shape[1] not in (1, 3) and array.shape[3] in (1, 3):
+    elif array.shape[1] not in _CHANNELS:
         array = np.moveaxis(array, 3, 1)
-    if array.ndim != 4 or array.shape[1] not in (1, 3) or array.size == 0:
-        raise BadFile(
-            f"{name}: expected images of shape (n, height, width), with 1 or 3 channels before or behind, got "
-            f"{list(array.shape)}; reshape it"
-        )
     if array.dtype == np.uint8:
         return np.ascontiguousarray(scaled(array))
     if array.dtype.kind not in "bf":

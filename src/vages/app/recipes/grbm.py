@@ -15,9 +15,11 @@ from vages.app.recipes.recipe import Parts, Recipe
 from vages.app.recipes.trained import Trained
 from vages.app.settings import GRBMSettings, PointSettings
 from vages.data import TOYS, Splits, load_freyface, load_splits, load_toy
-from vages.data.arrays import ENDINGS
+from vages.data.arrays import ENDINGS, without_labels
 from vages.data.freyface import SHAPE
+from vages.data.own_images import check_image_shape
 from vages.evaluation import Estimate, ais, log_density
+from vages.files import declared_arrays
 from vages.memory import check_memory
 from vages.models import GRBM
 from vages.models.grbm import MAX_ENUMERATED
@@ -133,11 +135,14 @@ def load_rows(settings: GRBMSettings | PointSettings) -> Examples:
     if settings.data == "freyface":
         return Examples(load_freyface(), image=(1, *SHAPE))
     if Path(settings.data).suffix.lower() not in ENDINGS:
-        names = ", ".join((*TOYS, "freyface"))
-        raise ValueError(
-            f"data: expected one of {names}, or a .npy, .npz or .csv file, got {settings.data!r}; choose one, or "
-            "name a folder of images that exists"
-        )
+        names, there = ", ".join((*TOYS, "freyface")), Path(settings.data).exists()
+        got = repr(settings.data) if there else f"no file or folder {settings.data!r}"
+        hint = "choose one" if there else "check the path"
+        raise ValueError(f"data: expected one of {names}, or a .npy, .npz or .csv file, got {got}; {hint}")
+    if Path(settings.data).suffix.lower() != ".csv":
+        for shape, _ in without_labels(declared_arrays(Path(settings.data))).values():
+            if len(shape) > 3:  # rows of two axes may be anything, such as time series
+                check_image_shape(settings.data, shape)
     dtype = np.float64 if settings.standardize else np.float32  # numbers are rounded where they are standardized
     splits = load_splits(Path(settings.data), settings.seed, dtype=dtype)
     rows = Splits(*(part.reshape(len(part), -1) for part in splits))

@@ -13,7 +13,7 @@ from errors import refused
 from small_recipes import edit_config, first_config
 from vages.app import cli
 from vages.app.cli.training import parse_train
-from vages.app.recipes import Drawn, as_recipe
+from vages.app.recipes import Drawn, as_recipe, preset
 from vages.app.runs import build_report, config_of, load_run, recipe_of, run_recipe
 from vages.app.runs.config import reopened
 from vages.app.settings import CHECKERBOARD, DEEP_PRESETS, check_choices, check_place
@@ -212,6 +212,22 @@ def test_a_preset_that_is_always_normalized_says_so(words):
     with refused("normalized") as caught:
         parse_train(words)
     assert "always normalized" in str(caught.value)
+
+
+@pytest.mark.parametrize("preset_name", ["images", "board"])
+def test_data_that_are_not_there_are_told(tmp_path, monkeypatch, preset_name):
+    monkeypatch.chdir(tmp_path)
+    with refused("data", got="no file or folder 'nofolder'"):
+        preset(preset_name).with_(data="nofolder").load()
+    with refused("data", got="none"):
+        preset("images").load()
+
+
+def test_a_setting_of_other_presets_names_them():
+    with refused("labels", got="one") as caught:
+        parse_train(["--labels"])
+    told = "as a normalized model of points has none, got one; leave it out, or choose a preset that has it: "
+    assert told + "cifar10, mnist, celeba, digits, images" in str(caught.value)
 
 
 def test_a_run_without_a_checkpoint_is_resumed_unless_it_diverged(tmp_path):

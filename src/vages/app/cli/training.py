@@ -156,7 +156,9 @@ def _another_kind(name: str, kind: str) -> str:
     """What is said of a setting that a recipe does not have."""
     if name == "normalized" and kind == PointSettings.kind:
         return f"expected no such setting, as {kind} is always normalized, got one; leave it out"
-    return f"expected a setting of {kind}, got one of another kind of model; leave it out or choose another preset"
+    having = ", ".join(preset for preset, one in ALL.items() if hasattr(one, name))
+    choose = f", or choose a preset that has it: {having}" if having else ""
+    return f"expected no such setting, as {kind} has none, got one; leave it out{choose}"
 
 
 def _first_word(words: list[str]) -> str | None:

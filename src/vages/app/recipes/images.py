@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from vages.app.recipes.images_pictures import draw, sketch
 from vages.app.recipes.rates import rates, same_until
 from vages.app.recipes.recipe import Parts, Recipe
 from vages.app.recipes.trained import last_loss
-from vages.app.settings import ImageSettings
+from vages.app.settings import IMAGE_PRESETS, ImageSettings
 from vages.data import IMAGE_SETS, Batches, Splits, load_images
 from vages.domains import Empty, Real
 from vages.models import NoiseConditionalEBLVM, measure_sigma_data
@@ -161,6 +162,8 @@ def learner(settings: ImageSettings) -> Learner:
 
 def load(settings: ImageSettings, check: bool = True) -> Examples:
     """The images; with flips, their mirror images are trained on too, and with labels, their classes are a context."""
+    if settings.data == IMAGE_PRESETS["images"].data and not Path(settings.data).exists():
+        raise ValueError("data: expected a folder, an archive or a file of images, got none; give --data FOLDER, say")
     images = load_images(settings.data, seed=settings.seed)
     train = images.splits.train
     if check:

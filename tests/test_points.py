@@ -10,13 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vages.app.recipes import as_recipe, points, points_pictures
+from errors import refused
+from vages.app.recipes import as_recipe, check_recipe, points, points_pictures
 from vages.app.recipes.examples import Examples
 from vages.app.recipes.trained import Trained
 from vages.app.recipes.training import _dividing, train
 from vages.app.recipes.units import Units
 from vages.app.report import density_png, figure_png
-from vages.app.runs import likelihoods, load_run, run_recipe, sketches
+from vages.app.runs import likelihoods, load_run, recipe_of, run_recipe, sketches
 from vages.app.runs.assessment import subject_of
 from vages.app.runs.assessment_rows import Sizes
 from vages.app.runs.draws import walk
@@ -50,6 +51,35 @@ def test_the_run_says_its_likelihood_beside_the_data_s_own_and_a_grbm_s(run):
     assert np.isfinite(result["test log-likelihood of the paper's GRBM"])
     assert result["lost samples"] == {"count": 0, "of": 20}
     assert {path.stem for path in run.glob("*.png")} == {"curve", "density", "samples"}
+
+
+@pytest.mark.parametrize(("rows", "batch", "expected"), [(50, 256, 40), (1000, 256, 256), (50, 16, 16), (50, 41, 41)])
+def test_the_default_batch_takes_all_rows_at_most(tmp_path, rows, batch, expected):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(rows, 3)))
+    recipe = as_recipe(PointSettings(data=str(tmp_path / "x.npy"), batch=batch))
+    data = recipe.load()
+    settled = recipe.settled(data)
+    assert settled.settings.batch == settled.settled(data).settings.batch == expected
+    if expected == 41:
+        with refused("batch", got=41):
+            check_recipe(recipe, data)
+    else:
+        check_recipe(recipe, data)
+
+
+def test_a_small_table_is_trained_on_and_gone_on_with(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(50, 3)))
+    small = replace(SMALL, data=str(tmp_path / "x.npy"), batch=PointSettings.batch, steps=2, decay="constant", warmup=0)
+    run_recipe(as_recipe(small), tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["batch"] == 40
+    assert run_recipe(recipe_of(tmp_path / "run").with_(steps=4), tmp_path / "run", resume=True).fitted.step == 4
+
+
+@pytest.mark.parametrize("shape", [(30, 8, 8, 4), (3, 8, 8, 30)])
+def test_four_axes_that_are_no_images_are_no_rows(tmp_path, shape):
+    np.save(tmp_path / "x.npy", np.zeros(shape))
+    with refused(str(tmp_path / "x.npy"), got=list(shape)):
+        as_recipe(PointSettings(data=str(tmp_path / "x.npy"))).load()
 
 
 @pytest.mark.parametrize("steps", [300, 3000, 4500])

@@ -28,6 +28,7 @@ from vages.samplers import Heun
 from vages.training import Learner
 
 LOOKED_AT = 1000  # test points in the curve of a run
+NAMED = (*TOYS, "freyface")
 CHUNK = 100  # iterations between two looks at the numbers
 STEPS = 40  # of Heun's method draw a Gaussian as wide as the data 1 % too wide, where the 18 of images draw it 5.5 %
 TEST = "test_log_likelihood"
@@ -48,7 +49,7 @@ def recipe(settings: PointSettings) -> Recipe:
             of=recipe,
             rank=1,
             load=lambda settings, check=True: load_rows(settings),
-            named=(*TOYS, "freyface"),
+            named=NAMED,
             same_until=same_until(settings),
             activations=lambda shape: 40 * settings.batch * settings.width * settings.depth,
             draw=draw,
@@ -62,13 +63,14 @@ def recipe(settings: PointSettings) -> Recipe:
 
 
 def settle(settings: PointSettings, data: Examples) -> PointSettings:
-    """The settings with what the data decide in the place of None."""
-    train = data.splits.train
+    """The settings with what the data decide in the place of None; the default batch takes all rows at most."""
+    train, own = data.splits.train, settings.data not in NAMED
     center = float(np.mean(train, dtype=np.float64)) if settings.center is None else settings.center
     return replace(
         settings,
         center=center,
         sigma_data=measure_sigma_data(train, center) if settings.sigma_data is None else settings.sigma_data,
+        batch=min(settings.batch, data.rows) if own and settings.batch == PointSettings.batch else settings.batch,
         detail=(8.0 if data.shape == (2,) else 0.0) if settings.detail is None else settings.detail,
     )
 

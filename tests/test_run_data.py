@@ -307,7 +307,7 @@ def test_evaluating_on_other_data_says_so(project, monkeypatch, capsys):
     np.save("wide.npy", np.zeros((50, 3)))
     with pytest.raises(ValueError, match=r"^data: .*\(2,\) .*got \(3,\) in wide.npy"):
         cli.evaluate(str(run), measure="model", data="wide.npy")
-    with refused("data", got="'nothing'"):
+    with refused("data", got="no file or folder 'nothing'"):
         cli.evaluate(str(run), measure="model", data="nothing")
     with pytest.raises(ValueError, match=r"^data: .*got mine.npy, .*\brun"):
         cli.evaluate("mine.npy", against="mine.npy", data="mine.npy")

@@ -301,7 +301,7 @@ def test_a_run_folder_describes_itself(tmp_path):
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"data": "nosuch"}, "data: .*got 'nosuch'"),
+        ({"data": "nosuch"}, "data: .*got no file or folder 'nosuch'"),
         ({"batch": 10**6}, "batch: .*got 1000000"),
     ],
 )

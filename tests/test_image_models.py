@@ -301,7 +301,7 @@ def test_the_preset_of_digits(tmp_path):
     np.testing.assert_allclose(completed["v"][0][:, shown], completed["originals"][:, shown], atol=1e-6)
     with refused("label", 10):
         run_command("sample", run, "--label", 10)
-    with refused("guidance", "none; give --label 3, say"):
+    with refused("guidance", "none; give --label 0, say"):
         run_command("sample", run, "--guidance", 2)
     with refused("sampling", 11.0):
         run_command("sample", run, "--sampling", 11)
@@ -410,6 +410,8 @@ def test_a_label_is_refused_where_the_run_has_none(tmp_path):
     assert run_command("train", "digits", *TINY, "--out", run) == 0
     with refused("label", 3):
         run_command("sample", run, "--label", 3)
+    with refused("guidance", "2.0; train one with --labels"):
+        run_command("sample", run, "--guidance", 2)
     assert not (run / "samples-1").exists()
 
 

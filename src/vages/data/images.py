@@ -8,12 +8,23 @@ from jaxtyping import Float32, Int32, UInt8
 from vages.data.splits import Splits
 
 
-class Labels(NamedTuple):
-    """The classes of three sets of images, from 0."""
-
+class _ThreeSets(NamedTuple):
     train: Int32[np.ndarray, "train"]
     validation: Int32[np.ndarray, "validation"]
     test: Int32[np.ndarray, "test"]
+
+
+class Labels(_ThreeSets):
+    """The classes of three sets of images, from 0; `names` are those of their folders, or none."""
+
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def named(cls, names: tuple[str, ...], *sets: Int32[np.ndarray, "_"]) -> "Labels":
+        """The labels `train`, `validation` and `test` of classes that have names."""
+        labels = cls(*sets)
+        labels.names = names
+        return labels
 
 
 class Images(NamedTuple):

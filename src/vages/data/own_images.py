@@ -1,8 +1,10 @@
 """Your own images: a folder, an archive or an array of them."""
 
+import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int32
@@ -26,6 +28,7 @@ from vages.files import (
 from vages.files.limits import MAX_ARCHIVE_BYTES, MAX_IMAGE_BYTES, MAX_MEMBERS
 
 _CHANNELS = (1, 3)
+_SETS = ("train", "training", "val", "valid", "validation", "test", "testing")  # folders of these names are no classes
 
 
 def load_image_folder(folder: Path, seed: int, resize: int | None = None) -> Images:
@@ -33,11 +36,12 @@ def load_image_folder(folder: Path, seed: int, resize: int | None = None) -> Ima
 
     With `resize`, the largest square in the middle is scaled to this size; without it, all must have one size. Images
     that lie in two or more folders below it, and none beside these, have labels: the place of the folder's name among
-    the sorted names.
+    the sorted names, which are `labels.names`. Folders train, val, test and the like are refused.
     """
     files = image_files(folder, MAX_MEMBERS)
+    classes = _classes((path.relative_to(folder).as_posix() for path in files), folder)
     pixels = decode_all(files, partial(_of_path, resize=resize, folder=folder), str(folder))
-    return _divided(pixels, seed, folder, _classes(path.relative_to(folder).as_posix() for path in files))
+    return _divided(pixels, seed, folder, classes)
 
 
 def load_image_archive(path: Path, seed: int, resize: int | None = None) -> Images:
@@ -50,7 +54,7 @@ def load_image_archive(path: Path, seed: int, resize: int | None = None) -> Imag
             yield name, content
 
     pixels = decode_all(members(), partial(_of_member, resize=resize, archive=path), str(path))
-    return _divided(pixels, seed, path, _classes(names))
+    return _divided(pixels, seed, path, _classes(names, path))
 
 
 def load_image_array(path: Path, seed: int) -> Images:
@@ -173,14 +177,31 @@ def as_images(name: str, array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32, order="C")
 
 
-def _classes(names: Iterable[str]) -> Int32[np.ndarray, "n"] | None:
-    """The classes of images by their folders, in the order of their names; none of images that are not in folders."""
-    folders = [PurePosixPath(name).parent.as_posix() for name in sorted(names)]
-    classes, labels = np.unique(folders, return_inverse=True)
-    return None if len(classes) < 2 or "." in classes else labels.astype(np.int32)
+class _Classes(NamedTuple):
+    names: tuple[str, ...]
+    labels: Int32[np.ndarray, "n"]
 
 
-def _divided(images: np.ndarray, seed: int, path: Path, labels: np.ndarray | None = None) -> Images:
+def _classes(names: Iterable[str], path: Path) -> _Classes | None:
+    """The classes of images by their folders, in the order of their names; none of images that are not in folders.
+
+    Folders that are named as sets are refused: each would be a class, and all would be trained on. `path` is for this
+    error.
+    """
+    folders = [PurePosixPath(name).parent for name in sorted(names)]
+    outer = PurePosixPath(os.path.commonpath(folders))
+    tops = {folder.relative_to(outer).parts[:1] for folder in folders}
+    if len(tops) > 1 and all(top and top[0].lower() in _SETS for top in tops):
+        raise BadFile(
+            f"{path}: expected a folder for each class, got the sets {', '.join(sorted(top[0] for top in tops))}; give "
+            "the training folder alone, or save a .npz file with train, validation, test and train_labels, "
+            "validation_labels, test_labels"
+        )
+    classes, labels = np.unique([folder.as_posix() for folder in folders], return_inverse=True)
+    return None if len(classes) < 2 or "." in classes else _Classes(tuple(map(str, classes)), labels.astype(np.int32))
+
+
+def _divided(images: np.ndarray, seed: int, path: Path, classes: _Classes | None = None) -> Images:
     """The sets of images that are float32, or bytes to be scaled, which take less memory until then."""
     try:
         parts = split_rows(len(images), seed)
@@ -188,4 +209,6 @@ def _divided(images: np.ndarray, seed: int, path: Path, labels: np.ndarray | Non
         raise ValueError(f"{path}: {error}") from None
     divided = (np.ascontiguousarray(images[rows]) for rows in parts)
     splits = Splits(*(scaled(part) if part.dtype == np.uint8 else part for part in divided))
-    return Images(splits, None if labels is None else Labels(*(labels[rows] for rows in parts)))
+    if classes is None:
+        return Images(splits, None)
+    return Images(splits, Labels.named(classes.names, *(classes.labels[rows] for rows in parts)))

@@ -15,6 +15,7 @@ from vages.app.output.console import say, waiting
 from vages.app.recipes import Examples, Recipe, example_of
 from vages.app.recipes.sizes import check_training_memory, training_sizes
 from vages.app.runs import config_of, recipe_of
+from vages.app.runs.classes import classes_of, told_classes, untrained_problem
 from vages.app.runs.config import check_resumable, settings_of
 from vages.app.runs.training_data import data_to_train_on
 from vages.app.settings import DeepSettings, GRBMSettings
@@ -128,7 +129,13 @@ def _data(
     except (ValueError, OSError) as error:
         there = recipe.is_named or (place is not None and lexists(place))
         return about | {"state": "unusable" if there else "missing"}, None, str(error)
-    return about | {"state": "present", "examples": examples.rows}, examples, None
+    about |= {"state": "present", "examples": examples.rows}
+    if classes := classes_of(examples):
+        learnt = examples.context is not None or not hasattr(recipe.settings, "labels")
+        about["classes"] = told_classes(classes) + ("" if learnt else "; learnt only with --labels")
+    if warning := untrained_problem(examples, recipe.settings):
+        about["warning"] = warning
+    return about, examples, None
 
 
 def _missing(row: Dataset) -> str | None:

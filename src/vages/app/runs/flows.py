@@ -14,6 +14,7 @@ import numpy as np
 
 from vages.app.recipes.samples import check_seed
 from vages.app.report import sheet_png
+from vages.app.runs.classes import class_of, label_of, recorded_classes, told_class, untrained_label
 from vages.app.runs.completions import SHOWN, chosen_examples, completions_png, hidden_pixels, masked
 from vages.app.runs.draws import walk_png, watched
 from vages.app.runs.kept import Kept, keep, new_folder
@@ -31,22 +32,29 @@ def draw_images(
     out: Path | None = None,
     *,
     count: int = 100,
-    label: int | None = None,
+    label: int | str | None = None,
     guidance: float | None = None,
     seed: int = 0,
 ) -> Kept:
-    """Draw images, of all classes or of one; with `guidance`, further from the others than the data are."""
+    """Draw images, of all classes or of one, by its number or name; with `guidance`, further from the others."""
     check_bounds(count=(count, IMAGES))
-    if label is not None and not getattr(run.settings, "labels", True):
-        raise ValueError(f"label: expected none for a run without labels, got {label}; train one with --labels")
+    if (label is not None or guidance is not None) and not getattr(run.settings, "labels", True):
+        name, got = ("guidance", guidance) if label is None else ("label", label)
+        raise ValueError(f"{name}: expected none for a run without labels, got {got}; train one with --labels")
+    classes = recorded_classes(run.dataset)
+    if guidance is not None and label is None:
+        some = next((one["label"] for one in classes if one["images"]), 0)
+        raise ValueError(f"guidance: expected a label to guide to, got none; give --label {some}, say")
+    label = label_of(label, classes)
     key, heun = _prepared(run, "samples", seed, count)
     context = None if label is None else {"label": jnp.full(count, label, jnp.int32)}
     heun = replace(heun, guidance=guidance)
     with new_folder(run, "samples", out) as folder:
         began = time.perf_counter()
         drawn, warned = watched(lambda: sample(key, run.model, count, sampler=heun, context=context))
+        warned += untrained_label(label, classes)
         told = {"label": label, "guidance": guidance} if label is not None else {}
-        given = "" if label is None else f", given the label {label}"
+        given = "" if label is None else f", given the label {told_class(class_of(label, classes))}"
         given += "" if guidance is None else f" with guidance {guidance:g}"
         protocol = f"Heun's method, {heun.steps} steps{given}{_latents(run)}"
         about = told | _about(protocol, seed, drawn, warned, began)

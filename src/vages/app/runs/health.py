@@ -16,6 +16,7 @@ from jaxtyping import Array, PRNGKeyArray
 from vages.app.recipes import Examples, Recipe, Trained
 from vages.app.recipes.trained import Drawn
 from vages.app.report.page.summaries import AS_WIDE, ZERO_SCORE
+from vages.app.runs.classes import untrained_problem
 from vages.domains import Real
 from vages.models import EBLVM, InContext, NoiseConditionalEBLVM, features_of
 from vages.objectives import Batch, Enumerated, as_objective
@@ -62,6 +63,12 @@ class Watch:
                 self._folder.tell("warning", step=record["step"], problem=finding.told)
 
 
+def tell_warning(folder: RunFolder, problem: str) -> None:
+    """An event of the run, and a line on standard error."""
+    folder.tell("warning", problem=problem)
+    print(f"vages: warning: {printable(problem)}", file=sys.stderr)
+
+
 @contextmanager
 def telling_scale(folder: RunFolder) -> Iterator[None]:
     """What `fit` warns of the scale of the data is an event, and a line on standard error, when training has begun."""
@@ -70,9 +77,7 @@ def telling_scale(folder: RunFolder) -> Iterator[None]:
     def told(message: Any, category: Any, *rest: Any) -> None:
         if not issubclass(category, ScaleWarning):
             return show(message, category, *rest)
-        folder.tell("warning", problem=str(message))
-        print(f"vages: warning: {printable(str(message))}", file=sys.stderr)
-        return None
+        return tell_warning(folder, str(message))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", ScaleWarning)
@@ -90,7 +95,8 @@ def health_of(trained: Trained, drawn: Drawn) -> dict[str, Any]:
     found = [] if state.averages is None else look_at_averages(_leaves(state.model), _leaves(state.averages.model))
     if trained.data.stream is None:
         data, problem = examples_of(trained.data), scale_problem(recipe.objective, trained.data.of_seed(0).splits.train)
-        found += [Finding("data", "warning", problem)] if problem else []
+        problems = problem, untrained_problem(trained.data, recipe.settings)
+        found += [Finding("data", "warning", one) for one in problems if one]
         found += look_at_data(data) or [
             *([] if samples is None else look_at_samples(samples, data, noise_of_samples(recipe, trained.model))),
             *([] if trained.data.context is not None else _of_model(trained)),

@@ -15,9 +15,10 @@ from vages.app.recipes.own_pictures import draw_own
 from vages.app.recipes.training import check_evaluation
 from vages.app.report import figure_png
 from vages.app.runs.beginning import begin_again, told_begin
+from vages.app.runs.classes import classes_of, told_classes, untrained_problem
 from vages.app.runs.config import config_of, reopened
 from vages.app.runs.dataset import data_digests
-from vages.app.runs.health import Watch, health_of, telling_scale
+from vages.app.runs.health import Watch, health_of, tell_warning, telling_scale
 from vages.app.runs.loaded import Run
 from vages.app.runs.reports import reported
 from vages.app.runs.saved import saved_step
@@ -67,6 +68,10 @@ def run_recipe(
         return in_memory(recipe, data, **how)
     with reported(folder, steps):
         done = saved_step(path) if resume else 0
+        if progress and data.context is not None and (classes := classes_of(data)):
+            say_error(told_classes(classes))
+        if problem := untrained_problem(data, recipe.settings):
+            tell_warning(folder, problem)
         with ProgressBar(steps, visible=progress, done=done, lines=True) as bar:
             watch, sketches = Watch(folder, recipe), Sketches(folder, recipe, data, done)
             with telling_scale(folder):

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from vages.app.recipes import Examples, Recipe
+from vages.app.runs.classes import class_record
 from vages.app.runs.config import check_resumable
 from vages.app.runs.dataset import dataset_record, expected_fingerprints, own_data, read
 from vages.storage.directory import Directory
@@ -28,12 +29,12 @@ def data_to_train_on(
     # a new run, or an early one that was killed before its first checkpoint
     if not expected_fingerprints(about) and not (with_folder and where is not None):
         value, fingerprints = read(here)
-        return value, dataset_record(here, path, fingerprints)
+        return value, dataset_record(here, path, fingerprints) | class_record(value)
     found = own_data(path, recipe, about, where)
     record = about.get("dataset")
     if where is not None or not isinstance(record, dict):
         record = dataset_record(here, path, found.fingerprints)
-    return found.value, {**record, **found.fingerprints}
+    return found.value, {**record, **found.fingerprints, **class_record(found.value)}
 
 
 def _started(path: Path) -> dict[str, Any]:

@@ -1,0 +1,90 @@
+"""The classes of a run's images: which number is which, and how many training images each has."""
+
+from typing import Any
+
+import numpy as np
+
+from vages.app.recipes import Examples
+
+_RECORDED = 1000  # classes at most that a run records
+_TOLD = 10  # of these, how many a line names
+
+Classes = list[dict[str, Any]]  # of each class its label, its name if it has one, and how many training images
+
+
+def classes_of(data: Examples) -> Classes:
+    """The classes that occur in any of the three sets; none where the examples have no labels."""
+    if data.labels is None:
+        return []
+    train, found = data.labels.train, np.unique(np.concatenate(data.labels))
+    counts = dict(zip(*(x.tolist() for x in np.unique(train, return_counts=True)), strict=True))
+    name = lambda label: {"name": data.labels.names[label]} if data.labels and data.labels.names else {}
+    return [{"label": label, **name(label), "images": counts.get(label, 0)} for label in found.tolist()]
+
+
+def class_record(data: Examples) -> dict[str, Classes]:
+    """What a run records of its classes, unless there are very many."""
+    classes = classes_of(data)
+    return {"classes": classes} if 0 < len(classes) <= _RECORDED else {}
+
+
+def recorded_classes(dataset: dict[str, Any] | None) -> Classes:
+    """The classes in what a run records of its data; none of early runs, or where these cannot be read."""
+    found = (dataset or {}).get("classes")
+    known = lambda one: isinstance(one, dict) and type(one.get("label")) is int and type(one.get("images")) is int
+    return found if isinstance(found, list) and all(map(known, found)) else []
+
+
+def told_classes(classes: Classes) -> str:
+    """One line: the first classes with their numbers of training images, and how many more there are."""
+    told = [f"{told_class(one)}: {one['images']}" for one in classes]
+    return f"training images of {len(classes)} classes: {_listed(told)}"
+
+
+def _listed(told: list[str]) -> str:
+    return ", ".join(told[:_TOLD]) + (f" and {len(told) - _TOLD} more" if len(told) > _TOLD else "")
+
+
+def told_class(one: dict[str, Any]) -> str:
+    """The number of a class, and its name if it has one."""
+    return f"{one['label']} ({one['name']})" if "name" in one else str(one["label"])
+
+
+def untrained_problem(data: Examples, settings: Any) -> str | None:
+    """One line on the classes that a model can be asked for, and that no training image has; None without any."""
+    if "label" not in (data.context or {}) or not (classes := classes_of(data)):
+        return None
+    by_label = {one["label"]: one for one in classes}
+    count = max(max(by_label) + 1, getattr(settings, "classes", None) or 0)
+    each = (by_label.get(label, {"label": label, "images": 0}) for label in range(count))
+    empty = [one for one in each if not one["images"]]
+    if not empty:
+        return None
+    told = _listed(list(map(told_class, empty)))
+    return (
+        f"{len(empty)} of {count} classes have no training image: {told}; what is drawn with their labels is not "
+        "learnt; number the classes from 0 without gaps, or add images"
+    )
+
+
+def class_of(label: int, classes: Classes) -> dict[str, Any]:
+    """The class with this number; one that is not among them has no images."""
+    return next((one for one in classes if one["label"] == label), {"label": label, "images": 0})
+
+
+def label_of(given: int | str | None, classes: Classes) -> int | None:
+    """The number of a class that is given by number or by name."""
+    if not isinstance(given, str):
+        return given
+    found = [one["label"] for one in classes if one.get("name") == given]
+    if not found:
+        known = f"choose one of {_listed(list(map(told_class, classes)))}" if classes else "give its number"
+        raise ValueError(f"label: expected the number or name of a class, got {given!r}; {known}")
+    return found[0]
+
+
+def untrained_label(label: int | None, classes: Classes) -> list[str]:
+    """A warning where a run is known to have had no training image of a class; -1 is that of no label."""
+    if label is None or label < 0 or not classes or class_of(label, classes)["images"]:
+        return []
+    return [f"no training image had the label {told_class(class_of(label, classes))}: what is drawn was not learnt"]

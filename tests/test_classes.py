@@ -1,0 +1,115 @@
+"""The classes of own images: which number is which, how many training images each has, and those that have none."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from errors import refused
+from vages.app import cli
+from vages.app.cli.parsing import parse
+from vages.app.runs import load_run
+from vages.app.runs.classes import recorded_classes, told_classes
+from vages.data import Labels, load_images
+from vages.data.splits import split_rows
+from vages.training import RunFolder
+
+TINY = ("--width", "8", "--depth", "1", "--latents", "0", "--steps", "2", "--batch", "8", "--sampling-steps", "3")
+
+
+def command(*words):
+    name, *rest = map(str, words)
+    args, options = parse(name, rest)
+    return getattr(cli, name)(*args, **options)
+
+
+def save(path, value=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((4, 4), value, np.uint8)).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """40 images: 0 is apple, 1 is lonely, whose one image is for testing, and 2 is pear."""
+    parts = split_rows(40, 0)
+    alone = int(parts[2][0])
+    names = ["apple"] * alone + ["lonely"] + ["pear"] * (39 - alone)
+    for i, name in enumerate(names):
+        save(tmp_path / "own" / name / f"{i:02}.png", 6 * i)
+    counts = [sum(names[row] == name for row in parts[0]) for name in ("apple", "lonely", "pear")]
+    assert counts[1] == 0
+    return tmp_path / "own", counts
+
+
+def test_a_run_says_and_records_which_number_is_which_class(folder, tmp_path, capsys):
+    own, (apples, _, pears) = folder
+    run = tmp_path / "run"
+    line = f"training images of 3 classes: 0 (apple): {apples}, 1 (lonely): 0, 2 (pear): {pears}"
+    problem = "1 of 3 classes have no training image: 1 (lonely); "
+    assert command("train", "--data", own, *TINY, "--labels", "--dry-run") == 0
+    planned = capsys.readouterr().out
+    assert f"  classes: {line}\n" in planned
+    assert problem in planned
+    assert command("train", "--data", own, *TINY, "--labels", "--out", run) == 0
+    said = capsys.readouterr()
+    assert f"{line}\n" in said.err
+    assert f"vages: warning: {problem}" in said.err
+    assert f"warning: {problem}" in said.out
+    events = RunFolder.events(run)
+    assert any(event["event"] == "warning" and problem in event["problem"] for event in events)
+    expected = [
+        {"label": 0, "name": "apple", "images": apples},
+        {"label": 1, "name": "lonely", "images": 0},
+        {"label": 2, "name": "pear", "images": pears},
+    ]
+    assert events[0]["dataset"]["classes"] == expected
+    assert recorded_classes(load_run(run).dataset) == expected
+    assert command("train", "--resume", run, "--steps", "2") == 0
+    capsys.readouterr()
+
+    result = lambda number: json.loads((run / f"samples-{number}" / "result.json").read_text())
+    assert command("sample", run, "--count", 1, "--label", "pear") == 0
+    assert (result(1)["label"], result(1)["warnings"]) == (2, [])
+    assert ", given the label 2 (pear)" in capsys.readouterr().out
+    assert command("sample", run, "--count", 1, "--label", 1) == 0
+    assert "warning: no training image had the label 1 (lonely)" in capsys.readouterr().out
+    with refused("label", "'plum'; choose one of 0 (apple), 1 (lonely), 2 (pear)"):
+        command("sample", run, "--label", "plum")
+
+
+def test_advice_names_a_label_that_was_learnt(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "x.npz", x=rng.integers(0, 256, (40, 4, 4), np.uint8), labels=np.arange(40) % 2 + 1)
+    run = tmp_path / "run"
+    assert command("train", "--data", tmp_path / "x.npz", *TINY, "--labels", "--out", run) == 0
+    with refused("guidance", "none; give --label 1, say"):  # as no image has 0
+        command("sample", run, "--guidance", 2)
+
+
+def test_many_classes_are_told_in_one_line():
+    classes = [{"label": i, "images": i + 1} for i in range(12)]
+    assert told_classes(classes).endswith(": 0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 7, 7: 8, 8: 9, 9: 10 and 2 more")
+
+
+def test_a_strange_record_has_no_classes():
+    for strange in (None, {}, {"classes": 3}, {"classes": [3]}, {"classes": [{"label": "0", "images": 1}]}):
+        assert recorded_classes(strange) == []
+
+
+@pytest.mark.parametrize("sets", [("train", "val"), ("Train", "test", "valid"), ("training", "validation")])
+@pytest.mark.parametrize("outer", ["", "all/"])
+def test_folders_that_are_sets_are_no_classes(tmp_path, sets, outer):
+    for i in range(12):
+        save(tmp_path / "own" / f"{outer}{sets[i % len(sets)]}" / "ab"[i // 6] / f"{i}.png")
+    with pytest.raises(ValueError, match=f"expected a folder for each class, got the sets {', '.join(sorted(sets))}; "):
+        load_images(tmp_path / "own")
+
+
+def test_a_class_may_have_the_name_of_a_set(tmp_path):
+    for i in range(12):
+        save(tmp_path / "own" / ("train", "plane")[i % 2] / f"{i}.png")
+    labels = load_images(tmp_path / "own").labels
+    assert labels is not None
+    assert labels.names == ("plane", "train")
+    assert isinstance(labels, Labels)

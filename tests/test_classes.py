@@ -1,6 +1,7 @@
 """The classes of own images: which number is which, how many training images each has, and those that have none."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from vages.app import cli
 from vages.app.cli.parsing import parse
 from vages.app.runs import load_run
 from vages.app.runs.classes import recorded_classes, told_classes
-from vages.data import Labels, load_images
+from vages.data import Labels, load_images, load_labels
 from vages.data.splits import split_rows
 from vages.training import RunFolder
 
@@ -77,6 +78,11 @@ def test_a_run_says_and_records_which_number_is_which_class(folder, tmp_path, ca
     with refused("label", "'plum'; choose one of 0 (apple), 1 (lonely), 2 (pear)"):
         command("sample", run, "--label", "plum")
 
+    (own / "apple").rename(own / "zebra")  # whose images are the last now
+    renamed = "got others without the class 'apple' and with the class 'zebra', "
+    with pytest.raises(ValueError, match=f"{renamed}.*; put them back as they were, or say where they are now with "):
+        command("train", "--resume", run, "--data", own)
+
 
 def test_advice_names_a_label_that_was_learnt(tmp_path):
     rng = np.random.default_rng(0)
@@ -113,3 +119,43 @@ def test_a_class_may_have_the_name_of_a_set(tmp_path):
     assert labels is not None
     assert labels.names == ("plane", "train")
     assert isinstance(labels, Labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (np.arange(19), "19; save one label for each example"),
+        (np.arange(20)[:, None], "the shape (20, 1); save labels.ravel()"),
+        (np.eye(20, dtype=int), "the shape (20, 20); save one number for each example"),
+        (np.int64(3), "the shape (); save one number for each example"),
+        (np.arange(20.0), "float64; save them as integers, labels.astype(int) say"),
+        (np.arange(20) - 5 * (np.arange(20) == 3), "-2 in row 3; number the classes from 0, and leave out what has no"),
+    ],
+)
+def test_each_fault_of_labels_has_its_own_advice(tmp_path, labels, says):
+    np.savez(tmp_path / "x.npz", images=np.zeros((20, 4, 4), np.uint8), labels=labels)
+    with pytest.raises(ValueError, match=re.escape(f"array 'labels': expected 20 whole numbers from 0, got {says}")):
+        load_images(tmp_path / "x.npz")
+
+
+def test_labels_of_a_folder_are_those_of_its_images(tmp_path):
+    with refused(str(tmp_path), f"a folder; load_images({str(tmp_path)!r}).labels has its classes"):
+        load_labels(tmp_path, seed=0)
+
+
+def test_images_outside_of_the_folders_of_classes_are_named(tmp_path):
+    own, array = tmp_path / "own", tmp_path / "x.npy"
+    for i in range(20):
+        save(own / "ab"[i % 2] / f"{i}.png", i)
+
+    def advised(path, advice):
+        with refused("labels", f"none in {path}; {advice}, or leave --labels out"):
+            command("train", "--data", path, *TINY, "--labels", "--out", tmp_path / "run")
+
+    save(own / "stray.png")
+    advised(own, "move stray.png into the folder of a class")
+    save(own / "astray.png")
+    advised(own, "move astray.png and 1 more into the folder of a class")
+    advised(own / "a", "put the images of each class into a folder of their own")
+    np.save(array, np.random.default_rng(0).integers(0, 256, (20, 4, 4), np.uint8))
+    advised(array, "save a .npz file with an array 'labels' beside the images")

@@ -73,7 +73,12 @@ def load_labels(path: str | Path, seed: int, validation: float = 0.1, test: floa
     They are whole numbers from 0, in an array `labels` with one for each example; in a file with three sets, in
     `train_labels`, `validation_labels` and `test_labels`.
     """
-    return labels_among(read_arrays(Path(path)), path, seed, validation, test)
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(
+            f"{path}: expected a .npz file, got a folder; load_images({str(path)!r}).labels has its classes"
+        )
+    return labels_among(read_arrays(path), path, seed, validation, test)
 
 
 def labels_among(
@@ -90,11 +95,8 @@ def labels_among(
             f"{path}: expected labels in {list_of(wanted)}, got {list_of(found)}; save them beside the data"
         )
     for name, array in found.items():
-        if array.shape != (wanted[name],) or array.dtype.kind not in "iu" or array.min(initial=0) < 0:
-            raise ValueError(
-                f"{path}, array {name!r}: expected {wanted[name]} whole numbers from 0, got {array.dtype}"
-                f"{list(array.shape)}; number the classes from 0"
-            )
+        if fault := _fault(array, wanted[name]):
+            raise ValueError(f"{path}, array {name!r}: expected {wanted[name]} whole numbers from 0, got {fault}")
     if len(found) == 3:
         return Labels(*(found[f"{name}_labels"].astype(np.int32) for name in Splits._fields))
     return Labels(
@@ -113,6 +115,20 @@ def one_or_splits(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.nda
         f"{path}: expected one array beside 'labels', or the three {list_of(Splits._fields)}, got {list_of(arrays)}; "
         f"{hint}"
     )
+
+
+def _fault(labels: np.ndarray, count: int) -> str | None:
+    """What is wrong with labels, and what to do."""
+    if labels.ndim != 1:
+        column = labels.size == len(labels) if labels.ndim else False
+        return f"the shape {labels.shape}; save {'labels.ravel()' if column else 'one number for each example'}"
+    if len(labels) != count:
+        return f"{len(labels)}; save one label for each example"
+    if labels.dtype.kind not in "iu":
+        return f"{labels.dtype}; save them as integers, labels.astype(int) say"
+    if labels.min(initial=0) < 0:
+        return f"{labels.min()} in row {labels.argmin()}; number the classes from 0, and leave out what has no class"
+    return None
 
 
 def without_labels(arrays: dict[str, Item]) -> dict[str, Item]:

@@ -76,6 +76,18 @@ def load_image_array(path: Path, seed: int) -> Images:
     return Images(splits, labels)
 
 
+def advice_on_labels(path: Path) -> str:
+    """What to do where the images of a path have no labels; images outside of the folders of classes are named."""
+    if path.suffix.lower() in (".npy", ".npz"):
+        return "save a .npz file with an array 'labels' beside the images"
+    files = image_files(path, MAX_MEMBERS) if path.is_dir() else []
+    stray = [file.name for file in files if file.parent == path]
+    if 0 < len(stray) < len(files):
+        more = f" and {len(stray) - 1} more" if len(stray) > 1 else ""
+        return f"move {stray[0]}{more} into the folder of a class"
+    return "put the images of each class into a folder of their own"
+
+
 def holds_images(path: Path) -> bool:
     """Whether a path leads to images: a folder, an archive, or a .npy or .npz file of arrays that look like them.
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from vages.app.recipes import Examples, Recipe
+from vages.app.runs.classes import classes_of, recorded_classes
 from vages.data import Splits
 from vages.terminal import printable
 from vages.training.digests import fingerprint, sampled_fingerprint
@@ -76,11 +77,12 @@ def own_data(
             f"{run}: expected a fingerprint of the data in its checkpoint, got none; 'vages evaluate {run} --data "
             "FILE' takes any data"
         )
-    problem, advice = None, f"say where they are now with --data ('vages evaluate {run} --data FILE' takes others)"
+    problem, moved = None, f"say where they are now with --data ('vages evaluate {run} --data FILE' takes others)"
+    advice = f"put them back as they were, or {moved}"
     for place in places(run, recipe, about) if where is None else [where]:
         here, said = recipe if place is None else recipe.at(place), told_place(place, recipe)
         if place is not None and not here.is_named and not os.path.exists(place):
-            raise ValueError(f"{place}: expected the data that {run} was trained on, got nothing there; {advice}")
+            raise ValueError(f"{place}: expected the data that {run} was trained on, got nothing there; {moved}")
         try:
             value, got = read(here, check=check)
         except (ValueError, OSError) as error:
@@ -94,6 +96,7 @@ def own_data(
             return RunData(value, said, True, got)
         before, now = (_told(found[wrong[0]]) for found in (expected, got))
         others = "others" if before != now else "the same with other labels"
+        others += _other_classes(about.get("dataset"), value)
         problem = problem or (
             f"{said}: expected the data that {run} was trained on, {before} for {wrong[0]}, got {others}, {now}; "
             f"{advice}"
@@ -166,6 +169,15 @@ def fingerprints(data: Examples) -> Fingerprints:
         return found
     context = lambda name: {key: getattr(splits, name) for key, splits in known.items()}
     return {name: with_context(about, context(name), one) for name, about in found.items()}
+
+
+def _other_classes(record: Any, data: Examples) -> str:
+    """The first class, that is folder, of the recorded data that the data do not have, and the other way round."""
+    found = recorded_classes(record if isinstance(record, dict) else None), classes_of(data)
+    before, now = (sorted({str(one["name"]) for one in classes if "name" in one}) for classes in found)
+    gone, new = ([name for name in ours if name not in theirs][:1] for ours, theirs in ((before, now), (now, before)))
+    told = [*(f"without the class {name!r:.80}" for name in gone), *(f"with the class {name!r:.80}" for name in new)]
+    return f" {' and '.join(told)}" if before and told else ""
 
 
 def _same(got: dict[str, Any], expected: dict[str, Any]) -> bool:

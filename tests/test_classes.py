@@ -108,8 +108,12 @@ def test_a_strange_record_has_no_classes():
 def test_folders_that_are_sets_are_no_classes(tmp_path, sets, outer):
     for i in range(12):
         save(tmp_path / "own" / f"{outer}{sets[i % len(sets)]}" / "ab"[i // 6] / f"{i}.png")
-    with pytest.raises(ValueError, match=f"expected a folder for each class, got the sets {', '.join(sorted(sets))}; "):
-        load_images(tmp_path / "own")
+    told = f"expected a folder for each class, got the sets {', '.join(sorted(sets))}; "
+    for labels in ((), ("--labels",)):  # without labels, too, all would be trained on
+        with pytest.raises(ValueError, match=told):
+            command("train", "--data", tmp_path / "own", *TINY, *labels, "--out", tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+    assert load_images(tmp_path / "own").labels is not None  # a run that was trained on them can still read them
 
 
 def test_a_class_may_have_the_name_of_a_set(tmp_path):

@@ -36,12 +36,11 @@ def load_image_folder(folder: Path, seed: int, resize: int | None = None) -> Ima
 
     With `resize`, the largest square in the middle is scaled to this size; without it, all must have one size. Images
     that lie in two or more folders below it, and none beside these, have labels: the place of the folder's name among
-    the sorted names, which are `labels.names`. Folders train, val, test and the like are refused.
+    the sorted names, which are `labels.names`.
     """
     files = image_files(folder, MAX_MEMBERS)
-    classes = _classes((path.relative_to(folder).as_posix() for path in files), folder)
     pixels = decode_all(files, partial(_of_path, resize=resize, folder=folder), str(folder))
-    return _divided(pixels, seed, folder, classes)
+    return _divided(pixels, seed, folder, _classes(path.relative_to(folder).as_posix() for path in files))
 
 
 def load_image_archive(path: Path, seed: int, resize: int | None = None) -> Images:
@@ -54,7 +53,7 @@ def load_image_archive(path: Path, seed: int, resize: int | None = None) -> Imag
             yield name, content
 
     pixels = decode_all(members(), partial(_of_member, resize=resize, archive=path), str(path))
-    return _divided(pixels, seed, path, _classes(names, path))
+    return _divided(pixels, seed, path, _classes(names))
 
 
 def load_image_array(path: Path, seed: int) -> Images:
@@ -194,22 +193,26 @@ class _Classes(NamedTuple):
     labels: Int32[np.ndarray, "n"]
 
 
-def _classes(names: Iterable[str], path: Path) -> _Classes | None:
-    """The classes of images by their folders, in the order of their names; none of images that are not in folders.
+def check_classes(name: str, folders: tuple[str, ...]) -> None:
+    """Raise where the folders of classes are those of sets: each would be a class, and all would be trained on.
 
-    Folders that are named as sets are refused: each would be a class, and all would be trained on. `path` is for this
-    error.
+    `name` is for the error.
     """
-    folders = [PurePosixPath(name).parent for name in sorted(names)]
-    outer = PurePosixPath(os.path.commonpath(folders))
-    tops = {folder.relative_to(outer).parts[:1] for folder in folders}
+    paths = [PurePosixPath(folder) for folder in folders]
+    outer = PurePosixPath(os.path.commonpath(paths)) if paths else None
+    tops = {path.relative_to(outer).parts[:1] for path in paths if outer is not None}
     if len(tops) > 1 and all(top and top[0].lower() in _SETS for top in tops):
         raise BadFile(
-            f"{path}: expected a folder for each class, got the sets {', '.join(sorted(top[0] for top in tops))}; give "
+            f"{name}: expected a folder for each class, got the sets {', '.join(sorted(top[0] for top in tops))}; give "
             "the training folder alone, or save a .npz file with train, validation, test and train_labels, "
             "validation_labels, test_labels"
         )
-    classes, labels = np.unique([folder.as_posix() for folder in folders], return_inverse=True)
+
+
+def _classes(names: Iterable[str]) -> _Classes | None:
+    """The classes of images by their folders, in the order of their names; none of images that are not in folders."""
+    folders = [PurePosixPath(name).parent.as_posix() for name in sorted(names)]
+    classes, labels = np.unique(folders, return_inverse=True)
     return None if len(classes) < 2 or "." in classes else _Classes(tuple(map(str, classes)), labels.astype(np.int32))
 
 

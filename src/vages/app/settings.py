@@ -141,6 +141,8 @@ class DeepSettings:
     precision: Precision = "bfloat16"  # of the networks; parameters and energies are float32
     seed: Annotated[int, SEED] = 0  # of initial parameters and all noise
     sampling: float = 1.0  # length of the sampler's schedule, 1 is the paper's 2,700 steps
+    # where the sampler begins; the noise in its chains is sigma_base times the root of it
+    top_temperature: Annotated[float, Bounds(1, 1e8)] = 100.0
     fid_every: Annotated[int, MAYBE_ITERATIONS] = 0  # between two looks at FID-1k, whose best is kept; 0: the last is
 
     def __post_init__(self):

@@ -16,6 +16,7 @@ Experiment = Literal[
     "table-time-memory",
     "table1",
     "sensitivity",
+    "annealing",
     "fig-samples",
     "fig-interpolation",
     "all",

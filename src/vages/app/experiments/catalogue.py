@@ -89,6 +89,12 @@ EXPERIMENTS = {
         needs_gpu=True,
         trains=True,
     ),
+    "annealing": Entry(
+        module="vages.app.experiments.annealing",
+        shows="How far the paper's annealed Langevin dynamics come from their start, where the score is exact.",
+        minutes=1.0,
+        quick_minutes=0.1,
+    ),
     "fig-samples": Entry(
         module="vages.app.experiments.fig_samples",
         shows="Samples of deep EBLVMs of MNIST, CIFAR10 and CelebA; with --quick, of small digits.",

@@ -51,7 +51,7 @@ def recipe(settings: DeepSettings) -> Recipe:
             check=(lambda: None) if selection is None else selection.check,
             copies=2 if settings.flips else 1,
             chunk=CHUNK,
-            free=frozenset({"sampling"}),
+            free=frozenset({"sampling", "top_temperature"}),
             evaluate_every=settings.fid_every or None,
         ),
     )
@@ -85,7 +85,8 @@ def learner(settings: DeepSettings) -> Learner:
 
 def sampler(settings: DeepSettings) -> Annealed:
     """Annealed Langevin dynamics that end with denoising from the level the model was trained at."""
-    return Annealed(replace(Schedule(), denoise=settings.sigma_base).scaled(settings.sampling))
+    schedule = replace(Schedule(), denoise=settings.sigma_base, top_temperature=settings.top_temperature)
+    return Annealed(schedule.scaled(settings.sampling))
 
 
 def build(key: PRNGKeyArray, settings: DeepSettings, data: Examples) -> tuple[DeepEBLVM | EBM, Posterior]:

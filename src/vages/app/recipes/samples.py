@@ -122,6 +122,8 @@ def chain_samples(
 
     gradients = schedule.steps + (schedule.denoise is not None)
     told = f"annealed Langevin dynamics, {schedule.steps} steps"
+    if schedule.top_temperature != Schedule.top_temperature:
+        told += f" from temperature {schedule.top_temperature:g}"
     return Samples(block, model.v.shape, told, gradients, given=train, seed=seed, **how)
 
 

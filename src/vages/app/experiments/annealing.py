@@ -1,0 +1,152 @@
+"""How far the paper's annealed Langevin dynamics come from their start, where the score is exact.
+
+The images are replaced by a Gaussian with their mean and covariance. Its denoisers are linear, so chains stay Gaussian
+along each principal direction, and mean and variance of the samples follow a recursion: no network, no Monte Carlo.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from vages.app.experiments.claims import Claim, Outcome, Say
+from vages.app.recipes.deep import sampler
+from vages.app.report import image_grid
+from vages.app.settings import CELEBA, CIFAR10, DIGITS, DeepSettings
+from vages.data import load_images
+from vages.samplers import Schedule
+
+_GREY = 0.5  # every pixel of the chains' mean start, whose variance is 1
+_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The models whose samplers are compared, and how many images the Gaussian is fitted to."""
+
+    recipes: tuple[DeepSettings, ...]
+    images: int = 2000
+
+
+PAPER = Settings((CIFAR10, CELEBA))
+QUICK = Settings((DIGITS,), images=1000)
+
+
+class Gaussian(NamedTuple):
+    """A Gaussian by its mean and principal directions, widest first."""
+
+    mean: Float[np.ndarray, "d"]
+    directions: Float[np.ndarray, "k d"]
+    variances: Float[np.ndarray, "k"]
+
+
+class Ends(NamedTuple):
+    """The samples along each direction: mean, less the data's, and variance."""
+
+    offset: Float[np.ndarray, "k"]
+    variance: Float[np.ndarray, "k"]
+
+
+def run(quick: bool, seed: int, say: Say) -> Outcome:
+    """The paper's sampler, and one that starts at the noise level of the widest direction."""
+    settings = QUICK if quick else PAPER
+    measurements, claims, figures = {}, [], {}
+    for recipe in settings.recipes:
+        images = load_images(recipe.data, seed=seed).splits.train[: settings.images]
+        data, panels = fitted(images.reshape(len(images), -1)), {"data": images[:_SHOWN]}
+        ways = {"the paper's sampler": recipe, "from high noise": from_high_noise(recipe, data)}
+        for way, one in ways.items():
+            name = f"{recipe.data}, {way}"
+            ends = chain_ends(one, data.variances, data.directions @ (_GREY - data.mean))
+            found = compare(one, data, ends)
+            measurements[name] = found
+            say(f"{name}: " + ", ".join(f"{key} {value:.3g}" for key, value in found.items()))
+            claims += verdicts(name, found)
+            panels[way] = draw(data, ends, images.shape[1:], seed)
+        figures[recipe.data] = image_grid(panels)
+    about = {"recipes": [asdict(recipe) for recipe in settings.recipes], "images": settings.images}
+    return Outcome(about, claims, measurements, figures)
+
+
+def fitted(rows: Float[np.ndarray, "n d"]) -> Gaussian:
+    """The Gaussian with the mean and covariance of the rows."""
+    mean = rows.mean(axis=0, dtype=np.float64)
+    centered = rows - mean
+    squares, weights = np.linalg.eigh(centered @ centered.T)
+    found = np.flatnonzero(squares > 1e-6 * squares[-1])[::-1]  # the rest is zero but for rounding
+    directions = weights[:, found].T @ centered / np.sqrt(squares[found])[:, None]
+    return Gaussian(mean, directions, squares[found] / len(rows))
+
+
+def from_high_noise(recipe: DeepSettings, data: Gaussian) -> DeepSettings:
+    """The same with noise up to at least the standard deviation of the widest direction, in training and sampling."""
+    widest = float(np.sqrt(data.variances[0]))
+    hot = (widest / recipe.sigma_base) ** 2
+    return replace(recipe, sigma_end=max(recipe.sigma_end, widest), top_temperature=max(recipe.top_temperature, hot))
+
+
+def chain_ends(
+    recipe: DeepSettings,
+    variances: Float[np.ndarray, "k"],
+    offset: Float[np.ndarray, "k"],
+    *,
+    start: float = 1.0,
+    error: float = 0.0,
+) -> Ends:
+    """Mean and variance of chains that start at `offset` from the mean with variance `start`.
+
+    The denoiser of level σ shrinks a coordinate of variance λ towards its mean by λ / (λ + σ²), and adds `error`. Its
+    level is that of the noise in the chain, where it was trained at that level.
+    """
+    schedule: Schedule = sampler(recipe).schedule
+    rate = schedule.step_size**2 / (2 * recipe.sigma_base**2)
+    variance, noise = np.full(len(variances), start), start  # `noise`: the variance where the data have none
+
+    def pull() -> Float[np.ndarray, "k"]:
+        level = np.clip(noise, recipe.sigma_begin**2, recipe.sigma_end**2)
+        return level / (variances + level)
+
+    for temperature in schedule.temperatures():
+        added = temperature * schedule.step_size**2
+        shrunk = 1 - rate * pull()
+        offset, variance = shrunk * offset + rate * error, shrunk**2 * variance + added
+        noise = (1 - rate) ** 2 * noise + added
+    shrunk = 1 - pull()  # the last step denoises
+    return Ends(shrunk * offset + error, shrunk**2 * variance)
+
+
+def compare(recipe: DeepSettings, data: Gaussian, ends: Ends) -> dict[str, float]:
+    """Samples beside the data, and what chains do along the widest direction."""
+    mean = data.mean + ends.offset @ data.directions
+    spread = lambda mean, variances: float(np.sqrt(mean.var() + variances.sum() / mean.size))
+    widest = data.variances[:1]
+    along = lambda offset, error: float(chain_ends(recipe, widest, np.array([offset]), error=error).offset[0])
+    return {
+        "mean pixel over the data's": float(mean.mean() / data.mean.mean()),
+        "spread of pixels over the data's": spread(mean, ends.variance) / spread(data.mean, data.variances),
+        "standard deviation of the widest direction": float(np.sqrt(widest[0])),
+        "share of the start's distance that is left there": along(1.0, 0.0),
+        "shift of samples there by an error of 1 in the denoiser": along(0.0, 1.0),
+    }
+
+
+def verdicts(name: str, found: dict[str, float]) -> list[Claim]:
+    """What a sampler with the exact score should do."""
+    left = found["share of the start's distance that is left there"]
+    return [
+        Claim.at_most(f"{name}: chains forget their start (share of its distance that is left)", left, 0.05),
+        Claim.at_most(
+            f"{name}: samples are as bright as the data (distance of the mean pixel's ratio from 1)",
+            abs(found["mean pixel over the data's"] - 1),
+            0.05,
+        ),
+        Claim.at_least(f"{name}: the spread of pixels over the data's", found["spread of pixels over the data's"], 0.8),
+    ]
+
+
+def draw(data: Gaussian, ends: Ends, shape: tuple[int, ...], seed: int) -> Float[np.ndarray, "n ..."]:
+    """Samples of the chains, which all ways of sampling draw with the same noise."""
+    noise = np.random.default_rng(seed).standard_normal((_SHOWN, len(ends.offset)))
+    rows = data.mean + (ends.offset + np.sqrt(ends.variance) * noise) @ data.directions
+    return rows.reshape(-1, *shape).clip(0, 1)

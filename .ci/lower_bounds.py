@@ -1,4 +1,4 @@
-"""pyproject.toml's dependencies at the oldest versions that it admits, as constraints for pip."""
+"""Print pip constraints with the oldest dependencies that pyproject.toml allows."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An installed vages imports, answers and trains: `python smoke.py NEW_FOLDER`."""
+"""Test that an installed vages imports, runs its command and trains: `python smoke.py NEW_FOLDER`."""
 
 import json
 import math
@@ -25,7 +25,7 @@ assert len(vages.data.load_digits().splits.train) == 1437
 
 
 def vages_says(*words: str) -> str:
-    """What the command prints."""
+    """Return what the command prints."""
     return subprocess.run([command, *words], check=True, text=True, stdout=subprocess.PIPE, cwd=folder.parent).stdout
 
 

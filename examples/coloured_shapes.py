@@ -1,9 +1,9 @@
-"""Five hundred images of coloured shapes to train on: circles, squares and triangles, 16 × 16 pixels.
+"""Five hundred images of colored shapes to train on: circles, squares and triangles, 16 × 16 pixels.
 
     python examples/coloured_shapes.py shapes
     vages train --data shapes
 
-trains a noise-conditional EBLVM of them, in ten minutes on two CPU cores.
+trains a noise-conditional EBLVM on them, in ten minutes on two CPU cores.
 """
 
 import sys
@@ -16,7 +16,7 @@ SIDE, FINE = 16, 4  # pixels, and points along a pixel
 
 
 def shape(rng: np.random.Generator, kind: int) -> np.ndarray:
-    """A circle, a square or a triangle of one colour on a darker ground, with smooth edges."""
+    """Return a circle, a square or a triangle of one color on a darker background, with smooth edges."""
     at = (np.arange(FINE * SIDE) + 0.5) / FINE
     y, x = np.meshgrid(at, at, indexing="ij")
     x, y, size = x - rng.uniform(5, 11), y - rng.uniform(5, 11), rng.uniform(3, 5)

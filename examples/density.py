@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A density on the plane by VaGES-DSM
 #
-# A Gaussian restricted Boltzmann machine learns eight Gaussians on a circle. Its log-likelihood can be had exactly, by
-# summing over its 2¹⁰ latent states, so that what was learnt is no matter of taste.
+# A Gaussian restricted Boltzmann machine (GRBM) is trained on a mixture of eight Gaussians on a circle. Its
+# log-likelihood is computed exactly, by summing over its 2¹⁰ latent states.
 
 # %%
 import jax
@@ -23,8 +23,9 @@ model = vages.GRBM.init(for_model, v_dim=2, h_dim=10)
 posterior = vages.BernoulliPosterior.linear(for_posterior, 2, 10)
 
 # %% [markdown]
-# Noise of standard deviation σ is added to the data, and the model's score is to point back. L = 2 samples of h serve
-# VaES, and two more VaGES. The posterior takes five steps on each batch before the model takes one.
+# Denoising score matching (DSM) adds noise of standard deviation σ to the data, and trains the model's score to point
+# back to them. VaES uses L = 2 samples of h, and VaGES two more. The posterior takes five steps on each batch before
+# the model takes one.
 
 # %%
 objective = vages.DSM(sigma=0.1, latents=vages.Variational(2))
@@ -32,8 +33,8 @@ learner = vages.Learner(objective, learning_rate=vages.learning_rate(1e-2, decay
 fitted = vages.fit(for_start, model, posterior, jnp.asarray(data.train), learner, steps=STEPS)
 
 # %% [markdown]
-# The model has learnt the data with noise, so that it is compared with test points that have the same noise; the
-# density of these is known too: σ² is added to the variance of each Gaussian.
+# The model has learned the density of the noisy data. It is therefore compared with test points with the same noise.
+# Their density is known: σ² is added to the variance of each Gaussian.
 
 # %%
 noise = np.random.default_rng(1).normal(size=data.test.shape).astype(np.float32)

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Digits with a deep EBLVM
 #
-# The digits that come with the package, 8 × 8 pixels; a small network; the paper's multiscale DSM with a Gaussian
-# posterior, trained on the Fisher divergence and corrected by Langevin steps. Three minutes of one CPU core;
-# `vages train digits` is the longer version of this page.
+# A small network is trained on the digits that come with the package (8 × 8 pixels) by the paper's multiscale DSM. The
+# Gaussian posterior is trained by the Fisher divergence, and its samples are corrected by Langevin steps. This takes
+# three minutes on one CPU core; `vages train digits-paper` is a longer version.
 
 # %%
 import equinox as eqx
@@ -36,8 +36,8 @@ learner = vages.Learner(
 fitted = vages.fit(keys[2], model, posterior, jnp.asarray(images.train), learner, steps=STEPS)
 
 # %% [markdown]
-# Samples: h from the posterior means of random training images, then annealed Langevin dynamics of v given h. The
-# averages of the parameters are what is sampled from.
+# To sample, take h from the posterior means of random training images, and run annealed Langevin dynamics of v given h.
+# The samples use the averaged parameters.
 
 
 # %%

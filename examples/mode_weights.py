@@ -1,10 +1,10 @@
 # %% [markdown]
 # # What a likelihood is good for: the weights of modes
 #
-# Three Gaussians far apart have the weights 0.1, 0.3 and 0.6. The score at low noise does not know these weights:
-# between the modes there are no data, and so it says nothing about how the modes weigh against each other. The slope of
-# the log-density in the noise level does. Two noise-conditional EBLVMs are trained alike, with latents and VaGES: one
-# matches the score in v alone, the other the score in the noise level too.
+# Three Gaussians far apart have the weights 0.1, 0.3 and 0.6. The score at low noise does not determine these weights:
+# there are no data between the modes, which would relate one mode to another. The derivative of the log-density with
+# respect to the noise level does determine them. Two noise-conditional EBLVMs are trained in the same way, with latents
+# and VaGES: one matches the score in v alone, the other also matches the score in the noise level.
 
 # %%
 import equinox as eqx
@@ -29,7 +29,7 @@ def drawn(rng, n):
 
 
 def log_mixture(v):
-    """Its log-density."""
+    """The log-density of the mixture."""
     square = ((v[:, None] - MEANS) ** 2).sum(axis=2)
     return np.log(np.exp(-square / (2 * WIDTH**2)) @ WEIGHTS / (2 * np.pi * WIDTH**2) + 1e-300)
 
@@ -40,7 +40,7 @@ center = float(train.mean())
 sigma_data = vages.measure_sigma_data(train, center)
 
 # %% [markdown]
-# A weight of the level score of 1e-9 is as good as none.
+# The first model gets a weight of 1e-9 for the score in the noise level, which has practically no effect.
 
 
 # %%
@@ -71,8 +71,8 @@ def trained(level_weight):
 
 
 # %% [markdown]
-# The weight of a mode is the mass nearest to its mean, on a grid. log Z is that of the grid: 0 where the model is
-# normalized, as the log-likelihood takes it to be. In the picture every density has the mass 1.
+# The weight of a mode is the mass of the grid points nearest to its mean. log Z is computed on the same grid. It is 0
+# if the model is normalized, which the log-likelihood assumes. In the picture, every density is scaled to mass 1.
 
 # %%
 points = grid_points(EXTENT, CELLS)

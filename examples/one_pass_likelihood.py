@@ -1,11 +1,11 @@
 # %% [markdown]
 # # A normalized EBLVM of small images: log p(v) in one pass, and by the ODE
 #
-# MNIST at 8 × 8 pixels with uniform dequantization, and a model with latents and an intractable posterior, trained by
-# VaGES on the score in v and in the noise level. Its log p(v) takes one forward pass. The probability-flow ODE gives
-# the log-likelihood of the same model from its scores in v alone, by hundreds of gradients. Where both agree, it is
-# normalized. A Gaussian with the mean and covariance of the data is what both have to beat. It takes some minutes on a
-# GPU, and as long on a laptop with `STEPS = 10_000` and `BATCH = 128`.
+# The data are MNIST at 8 × 8 pixels with uniform dequantization. The model has latents and an intractable posterior,
+# and is trained by VaGES on the score in v and in the noise level. Its log p(v) takes one forward pass. The
+# probability-flow ODE computes the log-likelihood of the same model from its scores in v alone, with hundreds of
+# gradients. If both agree, the model is normalized. A Gaussian with the mean and covariance of the data is the
+# baseline. This takes some minutes on a GPU, and as long on a laptop with `STEPS = 10_000` and `BATCH = 128`.
 
 # %%
 from typing import Any
@@ -25,12 +25,12 @@ BATCH = 512
 WIDTH = 512
 TEST = 200
 PROBES = 64
-LEVEL_WEIGHT = 0.03  # about 2 / 64, as the presets of images have it
+LEVEL_WEIGHT = 0.03  # about 2 / 64, as in the presets of images
 UNIFORM = 1.0  # the share of examples whose noise level is uniform in ln σ
 
 
 def small(images, seed):
-    """Images (n, 1, 32, 32) as n rows of 64 pixels, each a mean of 16, with noise of one grey level."""
+    """Convert images (n, 1, 32, 32) to n rows of 64 pixels, each a mean of 16, with noise of one gray level."""
     pixels = images.reshape(-1, 8, 4, 8, 4).mean(axis=(2, 4)).reshape(-1, 64)
     noise = np.random.default_rng(seed).random(pixels.shape)
     return ((255 * pixels + noise) / 256).astype(np.float32)
@@ -38,7 +38,7 @@ def small(images, seed):
 
 splits = load_mnist().splits
 train = small(np.concatenate([splits.train, splits.validation]), 1)
-rows = np.random.default_rng(SEED).permutation(len(splits.test))[:TEST]  # other images for another seed
+rows = np.random.default_rng(SEED).permutation(len(splits.test))[:TEST]  # the choice depends on the seed
 test = small(splits.test[rows], 2 + SEED)
 center = float(train.mean())
 sigma_data = vages.measure_sigma_data(train, center)
@@ -70,7 +70,7 @@ learner = vages.Learner(
 fitted = vages.fit(for_training, model, posterior, train, learner, steps=STEPS, batch=BATCH, chunk=100)
 
 # %% [markdown]
-# A normalized model is asked at a noise level about examples with noise of that level. Here are three low levels.
+# A normalized model is evaluated at a noise level, on examples with noise of that level. Here are three low levels.
 
 # %%
 model, posterior = fitted.model, fitted.posterior

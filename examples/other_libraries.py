@@ -1,8 +1,8 @@
 # %% [markdown]
 # # An energy in other libraries
 #
-# `vages.log_density` and `vages.score` are plain functions of v: a sampler of blackjax, an ODE of diffrax and a flow of
-# flowjax take them as they are. `pip install diffrax flowjax`; blackjax is there already.
+# `vages.log_density` and `vages.score` are plain functions of v, and can be used with a sampler of blackjax, an ODE of
+# diffrax and a flow of flowjax. Install `pip install diffrax flowjax`; blackjax is a dependency of vages.
 
 # %%
 import blackjax
@@ -20,12 +20,12 @@ FLOW_EPOCHS = 60
 
 
 def energy(p, v, h):
-    """Two clouds on the plane, at p and at −p."""
+    """E(v, h) of two clusters in 2D, at p and at −p."""
     return 0.5 * jnp.sum((v - p * (2 * h - 1)) ** 2)
 
 
 def conditional(p, h):
-    """p(v | h), which makes samples and log Z of this energy exact."""
+    """p(v | h), with which samples and log Z of this energy are exact."""
     return vages.Gaussian(p * (2 * h - 1), jnp.zeros(2))
 
 
@@ -36,15 +36,15 @@ score = vages.score(model)
 keys = jax.random.split(jax.random.key(0), 4)
 
 # %% [markdown]
-# **blackjax**: a log density is all that its kernels ask for. `vages.sample` draws exactly here; without the
-# conditional it would run the same kernel in several chains, with a warm-up, R̂ and ESS.
+# **blackjax**: its kernels need only a log density. `vages.sample` draws exactly here; without `conditional` it would
+# run the same kernel in several chains, with a warm-up, R̂ and ESS.
 
 # %%
 kernel = blackjax.nuts.build_kernel()
 
 
 def step(state, key):
-    """One transition."""
+    """Make one transition."""
     state, _ = kernel(key, state, log_density, step_size=0.8, inverse_mass_matrix=jnp.ones(2))
     return state, state.position
 
@@ -56,14 +56,14 @@ squares = [float(jnp.mean(x**2)) for x in (chain, samples)]
 print(f"blackjax: E v² is {squares[0]:.2f} of one chain, {squares[1]:.2f} by vages.sample, 2.25 exactly")
 
 # %% [markdown]
-# **diffrax**: the score is a vector field. Its flow climbs to the modes.
+# **diffrax**: the score is a vector field. Its flow leads to the modes.
 
 # %%
 field = diffrax.ODETerm(lambda t, v, args: score(None, v))
 
 
 def climb(v):
-    """Where the flow from v ends."""
+    """Return the end of the flow from v."""
     ends = diffrax.diffeqsolve(field, diffrax.Tsit5(), t0=0, t1=20, dt0=0.1, y0=v, max_steps=2000).ys
     assert ends is not None
     return ends[-1]
@@ -74,7 +74,7 @@ slope = jnp.max(jnp.abs(score(None, modes)))
 print(f"diffrax: a mode at {jnp.abs(modes[0])}; the score there is {slope:.1e}")
 
 # %% [markdown]
-# **flowjax**: a flow that is fitted to the samples has a normalized density, from which log p̃ differs by log Z.
+# **flowjax**: a flow that is fitted to the samples has a normalized density; log p̃ − log flow estimates log Z.
 
 # %%
 flow = flowjax.flows.masked_autoregressive_flow(

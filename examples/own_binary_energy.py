@@ -1,4 +1,4 @@
-"""A recipe: ten numbers that six switches decide, each of which adds a pattern.
+"""A recipe: examples of ten numbers, the sum of patterns that six binary latents switch on.
 
 vages train own_binary_energy.py
 vages sample RUN --recipe own_binary_energy.py          also evaluate, embed, inpaint, interpolate
@@ -21,7 +21,7 @@ SIZE, SWITCHES = 10, 6
 class Settings(vages.Training):
     """What can be changed from the command line."""
 
-    rows: int = 4000  # examples that are made
+    rows: int = 4000  # number of examples
     sigma: float = 0.3  # noise level of score matching
     rate: float = 1e-2  # learning rate at the start
     stream: bool = False  # train on new rows for each iteration
@@ -35,14 +35,14 @@ def some_rows(rng, rows):
 
 
 def batches(settings):
-    """An iterator: resuming a run passes over the batches that were used."""
+    """Yield batches. When a run is resumed, the batches that it has used are skipped."""
     rng = np.random.default_rng(settings.seed)
     while True:
         yield some_rows(rng, settings.batch)
 
 
 def data(settings):
-    """One array, which is divided for training, validation and test; or an iterator of batches."""
+    """Return one array, which is split for training, validation and test, or an iterator of batches."""
     return batches(settings) if settings.stream else some_rows(np.random.default_rng(settings.seed), settings.rows)
 
 
@@ -53,9 +53,9 @@ def energy(params, v, h):
 
 
 def build(key, settings, data):
-    """The model before training, and a posterior that is wrong: it takes the switches to be independent given v.
+    """Return the model before training, and an approximate posterior: switches are independent given v.
 
-    Its network has a hidden layer: logits that are linear in v fall behind as the noise level falls, and training ends.
+    Its network has a hidden layer: logits linear in v cannot keep up as `log_std` decreases, and training stops.
     """
     for_model, for_posterior = jax.random.split(key)
     params = {
@@ -76,7 +76,7 @@ def learner(settings):
 
 
 def evaluate(key, settings, model, posterior, data):
-    """How much noise is left: 0.42 where all patterns are found, √(0.3² + σ²)."""
+    """Return the standard deviation of the noise, √(0.3² + σ²) = 0.42 if all patterns are found."""
     return {"noise_level": jnp.exp(model.params["log_std"])}
 
 

@@ -1,4 +1,4 @@
-"""A recipe: points about a parabola, where the latent h says where on it a point lies.
+"""A recipe: points near a parabola, where the latent h is the position along the parabola.
 
 vages train own_curve.py
 vages sample RUN --recipe own_curve.py                  also evaluate, embed, inpaint, interpolate
@@ -17,20 +17,20 @@ import vages
 class Settings(vages.Training):
     """What can be changed from the command line."""
 
-    rows: int = 5000  # examples that are made
+    rows: int = 5000  # number of examples
     sigma: float = 0.1  # noise level of score matching
     rate: float = 3e-3  # learning rate at the start
     stream: bool = False  # train on new rows for each iteration
 
 
 def some_rows(rng, rows):
-    """Points about v₁ = 0.7 v₀², with noise of 0.2."""
+    """Draw points near v₁ = 0.7 v₀², with noise of 0.2."""
     across = rng.normal(size=rows)
     return (np.stack([across, 0.7 * across**2], axis=1) + 0.2 * rng.normal(size=(rows, 2))).astype(np.float32)
 
 
 def data(settings):
-    """One array, which is divided for training, validation and test; or a function of the step."""
+    """Return one array, which is split for training, validation and test, or a function of the step."""
     if settings.stream:
         return lambda step: some_rows(np.random.default_rng([settings.seed, step]), settings.batch)
     return some_rows(np.random.default_rng(settings.seed), settings.rows)
@@ -43,7 +43,7 @@ def energy(params, v, h):
 
 
 def build(key, settings, data):
-    """The model before training, and a posterior."""
+    """Return the model before training, and a posterior."""
     params = {"bend": jnp.zeros(()), "width": jnp.ones(())}
     model = vages.EnergyModel(energy, params, v=vages.Real(2), h=vages.Real(1))
     return model, vages.GaussianPosterior.mlp(key, 2, 1, width=32, depth=1)
@@ -56,7 +56,7 @@ def learner(settings):
 
 
 def test(key, settings, model, posterior, data):
-    """The bend of the parabola, and the width of the cloud about it with the noise that score matching adds."""
+    """Return the bend of the parabola, and the deviation from it, including the noise that score matching adds."""
     return {"bend": model.params["bend"], "width": jnp.abs(model.params["width"])}
 
 

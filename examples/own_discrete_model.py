@@ -1,9 +1,9 @@
 # %% [markdown]
-# # A model of one's own with discrete latents
+# # Your own model with discrete latents
 #
-# Images of 3 × 3 pixels are sums of bars, three across and three down, each there with probability ¼. The latents say
-# which. Given an image they depend on each other, as one bar explains away the pixels of another: the posterior does
-# not factorise. The model is not told what a bar looks like.
+# Images of 3 × 3 pixels are sums of bars, three horizontal and three vertical, each present with probability ¼. The
+# latents indicate which bars are present. They are dependent given an image, since one bar explains away the pixels of
+# another, so the posterior does not factorize. The shapes of the bars are learned.
 
 # %%
 import equinox as eqx
@@ -25,8 +25,9 @@ causes = generator.random((20_000, 2 * SIDE)) < 0.25
 images = (causes @ bars + 0.1 * generator.normal(size=(20_000, SIDE**2))).astype(np.float32)
 
 # %% [markdown]
-# Two functions of one example. W is what the bars look like, `prior` how often they come, and what explains an image
-# badly costs energy. The width of the noise is given, and the data's own noise is less: DSM adds the rest.
+# The energy is a function of one example. `bars` holds the shapes of the bars, `prior` their log-odds, and the squared
+# error of the image adds to the energy. The standard deviation of the noise is fixed to `WIDTH`. The noise of the data
+# is smaller; DSM adds the rest.
 
 
 # %%
@@ -43,8 +44,8 @@ def parts(key):
 
 
 # %% [markdown]
-# From some starts two bars end in one row of W, and stay there. Four starts are learnt in one program, and the one with
-# the lowest loss is taken.
+# With some initializations, two bars end up in one row of `bars` and stay there. Four initializations are trained in
+# one program, and the one with the lowest loss is used.
 
 # %%
 sigma = (WIDTH**2 - 0.1**2) ** 0.5
@@ -56,7 +57,7 @@ fitted = vages.fit(keys, models, posteriors, jnp.asarray(images), learner, steps
 losses = fitted.curve("loss")[1][-1]
 
 # %% [markdown]
-# Each bar is to be one row of what was learnt, in any order.
+# Each bar should be one row of the learned `bars`, in any order.
 
 # %%
 learnt = np.asarray(fitted.model.params["bars"])[np.argmin(losses)]

@@ -1,9 +1,8 @@
 # %% [markdown]
-# # The training loop by hand
+# # Your own training loop
 #
-# A learner is two functions, `init` and `step`. Whoever wants no framework takes `step` and writes the loop. The model
-# is linear and Gaussian, so that the best that can be reached is known: the likelihood of a Gaussian with the data's
-# own covariance.
+# A learner consists of two functions, `init` and `step`. Call `step` to write your own loop. The model is linear and
+# Gaussian, so the best possible likelihood is known: that of a Gaussian with the covariance of the data.
 
 # %%
 import equinox as eqx
@@ -22,14 +21,14 @@ data = jnp.asarray((generator.normal(size=(10_000, 2)) @ generator.normal(size=(
 
 keys = jax.random.split(jax.random.key(0), 4)
 model = vages.LinearGaussian.init(keys[0], 6, 2)
-posterior = vages.GaussianPosterior.linear(keys[1], 6, 2)  # the true posterior is of this kind
+posterior = vages.GaussianPosterior.linear(keys[1], 6, 2)  # the true posterior is in this family
 rate = vages.learning_rate(1e-2, decay="cosine", steps=STEPS)
 learner = vages.Learner(vages.DSM(SIGMA, latents=vages.Variational(5)), learning_rate=rate)
 state = learner.init(keys[2], model, posterior, batch=100)
 
 
 # %% [markdown]
-# A step is a pure function. A block of them in one program costs one call.
+# A step is a pure function. `lax.scan` runs a block of steps in one compiled call.
 
 
 # %%

@@ -1,9 +1,9 @@
 # %% [markdown]
-# # An energy and an objective of one's own
+# # Your own energy and objective
 #
-# Points lie about a ring; the energy has six binary latents, each of which switches a bump on. Six latents have 64
-# states, so that everything can be exact: the score, its gradient, the likelihood of a state. The same model is learnt
-# three ways: by exact DSM, by VaGES-DSM with a learnt posterior, and by an objective written here.
+# The data are points near a ring. The energy has six binary latents, each of which switches a bump on. Six latents have
+# 64 states, so the score, its gradient and the posterior can be computed exactly. The same model is trained in three
+# ways: by exact DSM, by VaGES-DSM with a learned posterior, and by an objective that is defined here.
 
 # %%
 from typing import Any
@@ -34,9 +34,9 @@ model = vages.EnergyModel(energy, params, v=vages.Real(2), h=vages.Binary(6))
 
 
 # %% [markdown]
-# An objective returns a scalar, whose gradient is followed, and what is to be logged. This is DSM with its residuals
-# clipped, against outliers. A plain function would do, but then the posterior's own steps are made at the data; with
-# `perturb` they are made where the model is looked at, at the noisy points.
+# An objective returns a scalar, whose gradient is used for training, and the metrics to log. This one is DSM with
+# clipped residuals, to limit the effect of outliers. A plain function would work too, but the posterior would then be
+# trained at the data. With `perturb`, it is trained at the noisy points, where the model is evaluated.
 
 
 # %%
@@ -70,6 +70,6 @@ for name, (objective, posterior) in methods.items():
     found = fitted.model
     exact: Any = vages.infer(found, vages.ExactPosterior(), fresh)
     states = jnp.broadcast_to(found.h.states(), (2000, 64, 6))
-    score = vages.vaes(found, fresh, states, jnp.exp(exact.log_probs))  # of all states with their probabilities
+    score = vages.vaes(found, fresh, states, jnp.exp(exact.log_probs))  # all states, weighted by their probabilities
     loss = jnp.mean(jnp.sum((score + noise / SIGMA) ** 2, axis=1)) / 2
     print(f"{name:11}: DSM loss by the exact score {loss:.3f}; latents on {np.asarray(exact.mean.mean(0)).round(2)}")

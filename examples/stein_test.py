@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Is the model right?
 #
-# A Stein test needs the model's score and examples, and no normaliser. Small p-values speak against the model. Here
-# the truth is known: examples are drawn from a GRBM, and the models that are tested are that one and others whose
-# weights were changed a little.
+# A Stein test needs the model's score and examples, but no normalizer. Small p-values are evidence against the model.
+# Here the truth is known: the examples are drawn from a GRBM, and the tested models are this GRBM and others with
+# slightly different weights.
 
 # %%
 import equinox as eqx
@@ -24,8 +24,8 @@ truth = vages.GRBM(
 examples = vages.sample(jax.random.key(1), truth, EXAMPLES).v
 
 # %% [markdown]
-# The score comes from the model's closed form, or, where there is none, from VaES: samples of h will do, and the test
-# keeps its level where they are samples of the right posterior. Here q = p.
+# The score has a closed form for a GRBM. For models without one, it is estimated by VaES, from samples of h. The test
+# keeps its level if these are samples of the posterior. Here q = p.
 
 
 # %%

@@ -1,4 +1,4 @@
-"""The settings of recipes: frozen dataclasses of plain values, and the presets. Nothing here imports JAX."""
+"""Settings of recipes, as frozen dataclasses of plain values, and the presets. This module does not import JAX."""
 
 import math
 from dataclasses import dataclass, fields, replace
@@ -24,23 +24,23 @@ ConditionalNetwork = Literal["unet", "mixer", "mlp"]
 Gap = Literal["kl", "fisher"]
 Spacing = Literal["linear", "geometric"]
 Precision = Literal["float32", "bfloat16"]
-UNROLLED = Bounds(0, 1000)  # of steps that the compiler lays out one by one
+UNROLLED = Bounds(0, 1000)  # steps that are unrolled at compile time
 DECAY = Bounds(0, 1 - 2**-24, "0.999 is usual")  # the largest float32 below 1
 _BATCH = Bounds(2, 2**24, "the noise levels are spread over the batch, and a single example has the first alone")
 
 
 @dataclass(frozen=True)
 class Training:
-    """The settings that every recipe of one's own has. A subclass adds fields, all of them with defaults."""
+    """Settings that every recipe of your own has. A subclass adds fields, all of which need defaults."""
 
-    kind: ClassVar[str] = "an own recipe"  # of model, in words
+    kind: ClassVar[str] = "an own recipe"  # kind of model, in words
 
     steps: Annotated[int, ITERATIONS] = 10_000  # iterations
-    batch: Annotated[int, Bounds(1, 2**24)] = 100  # examples an iteration, where the data are an array
-    seed: Annotated[int, SEED] = 0  # of initial parameters and all noise
-    seeds: Annotated[int, Bounds(1, 2**16)] = 1  # runs in one program, with seeds SEED, SEED + 1, ...
+    batch: Annotated[int, Bounds(1, 2**24)] = 100  # examples per iteration, if the data are an array
+    seed: Annotated[int, SEED] = 0  # seed of the initial parameters and all noise
+    seeds: Annotated[int, Bounds(1, 2**16)] = 1  # number of runs in one program, with seeds SEED, SEED + 1, ...
     evaluate_every: Annotated[int, ITERATIONS] = 1000  # iterations between two evaluations
-    # train on (v - mean) / scale, of each coordinate of the training examples; results are in the data's units
+    # train on (v - mean) / scale, for each coordinate of the training examples; results are in the data's units
     standardize: bool = False
 
     def __post_init__(self) -> None:
@@ -51,32 +51,32 @@ class Training:
 
 @dataclass(frozen=True)
 class GRBMSettings:
-    """Everything that decides a result. The defaults are the paper's for the checkerboard."""
+    """All settings that determine the result. The defaults are the paper's for the checkerboard."""
 
     kind: ClassVar[str] = "a GRBM"
 
     data: str = "checkerboard"  # a toy (checkerboard, rings, ...), freyface, or a .npy, .npz or .csv file
-    method: Method = "vages-dsm"  # how to learn
+    method: Method = "vages-dsm"  # training method
     latents: Annotated[int, Bounds(1, 2**20)] = 4  # latent units
-    samples: Annotated[int | None, Bounds(1, 2**20)] = None  # L, of the posterior; None: the paper's for the method
-    posterior_steps: Annotated[int, UNROLLED] = 5  # K, steps of the posterior on each batch
+    samples: Annotated[int | None, Bounds(1, 2**20)] = None  # L, samples of the posterior; None: the paper's
+    posterior_steps: Annotated[int, UNROLLED] = 5  # K, training steps of the posterior on each batch
     unrolled: Annotated[int, UNROLLED] = 5  # N, unrolled posterior steps of bidsm
     sigma: Annotated[float, SCALE] = 0.05  # noise level of DSM
-    bandwidth: Annotated[float, SCALE] = 0.1  # of KSD's kernel
+    bandwidth: Annotated[float, SCALE] = 0.1  # bandwidth of KSD's kernel
     chain_steps: Annotated[int, Bounds(1, 10**6)] = 1  # k, Gibbs steps of cd and pcd
     control_variate: bool = False  # subtract the control variate from VaES
     steps: Annotated[int, ITERATIONS] = 100_000  # iterations
-    batch: Annotated[int, Bounds(1, 2**24)] = 100  # examples an iteration
-    learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for model and posterior
-    decay: Decay = "constant"  # of the learning rate; cosine: to 0 over all iterations, trapezoid: over the last fifth
+    batch: Annotated[int, Bounds(1, 2**24)] = 100  # examples per iteration
+    learning_rate: Annotated[float, SCALE] = 1e-3  # Adam's learning rate, for model and posterior
+    decay: Decay = "constant"  # learning rate schedule; cosine: to 0 over the run, trapezoid: over its last fifth
     warmup: Annotated[int, MAYBE_ITERATIONS] = 0  # iterations over which the learning rate rises to its value
-    clip: Annotated[float | None, SCALE] = None  # the gradient's largest norm
-    ema: Annotated[float | None, DECAY] = None  # of the averages of model and posterior, which are then evaluated
-    seeds: Annotated[int, Bounds(1, 2**16)] = 1  # how many runs, with seeds SEED, SEED + 1, ..., in one program
-    seed: Annotated[int, Bounds(0, 2**64)] = 0  # of data, initial parameters and all noise
-    evaluate_every: Annotated[int, ITERATIONS] = 2000  # iterations between two looks at the log-likelihood
-    annealing: Annotated[int, Bounds(1, 10**6)] = 2000  # chains and temperatures of AIS, for many latents
-    # train on (v - mean) / scale, of each coordinate of the training examples; results are in the data's units
+    clip: Annotated[float | None, SCALE] = None  # norm to which the gradient is clipped
+    ema: Annotated[float | None, DECAY] = None  # decay of the averaged parameters, which are then evaluated
+    seeds: Annotated[int, Bounds(1, 2**16)] = 1  # number of runs in one program, with seeds SEED, SEED + 1, ...
+    seed: Annotated[int, Bounds(0, 2**64)] = 0  # seed of the data, the initial parameters and all noise
+    evaluate_every: Annotated[int, ITERATIONS] = 2000  # iterations between two evaluations of the log-likelihood
+    annealing: Annotated[int, Bounds(1, 10**6)] = 2000  # chains and temperatures of AIS, used with many latents
+    # train on (v - mean) / scale, for each coordinate of the training examples; results are in the data's units
     standardize: bool = False
 
     def __post_init__(self):
@@ -100,23 +100,23 @@ class GRBMSettings:
 
 @dataclass(frozen=True)
 class DeepSettings:
-    """Everything that decides a result. The defaults are the paper's for CIFAR10, but for warm-up, EMA and dtype.
+    """All settings that determine the result. The defaults are the paper's for CIFAR10, except warm-up, EMA and dtype.
 
-    `mdsm` learns a plain EBM of the same size, exactly; it has no posterior, and no use for what is said of one.
+    `mdsm` trains a plain EBM of the same size with exact gradients. It ignores settings of latents and the posterior.
     """
 
     kind: ClassVar[str] = "a deep model"
 
     data: str = "cifar10"  # mnist, cifar10, celeba, digits, or a folder, archive or file of images
-    method: DeepMethod = "vages-mdsm"  # how to learn
-    network: Network = "resnet"  # mlp is quicker on a CPU
+    method: DeepMethod = "vages-mdsm"  # training method
+    network: Network = "resnet"  # mlp is faster on a CPU
     width: Annotated[int, Bounds(1, 2**16)] = 128  # channels of the first convolution, or units of a layer
     depth: Annotated[int, Bounds(1, 256)] = 3  # blocks at each resolution, or layers
     latents: Annotated[int, Bounds(1, 2**20)] = 50  # latent units
     head_width: Annotated[int | None, Bounds(1, 2**20)] = None  # None: half a resnet's last layer, or an mlp's width
     samples: Annotated[int, Bounds(1, 2**20)] = 2  # L, samples of the posterior for each of VaES and VaGES
-    posterior_steps: Annotated[int, UNROLLED] = 5  # K, steps of the posterior on each batch
-    divergence: Gap = "fisher"  # what the posterior lessens
+    posterior_steps: Annotated[int, UNROLLED] = 5  # K, training steps of the posterior on each batch
+    divergence: Gap = "fisher"  # divergence that the posterior minimizes
     corrector_steps: Annotated[int, Bounds(0, 10**5)] = 5  # C, Langevin steps on samples of the posterior
     # step size of the corrector
     corrector_size: Annotated[float, replace(SCALE, hint="corrector_steps 0 corrects nothing")] = 1e-2
@@ -126,24 +126,25 @@ class DeepSettings:
     sigma_base: Annotated[float, SCALE] = 0.1  # noise level of the target
     sigma_begin: Annotated[float, SCALE] = 0.05  # the first noise level
     sigma_end: Annotated[float, SCALE] = 1.2  # the last noise level
-    spacing: Spacing = "linear"  # of the noise levels between them
-    flips: bool = False  # each image also as in a mirror
+    spacing: Spacing = "linear"  # spacing of the noise levels between them
+    flips: bool = False  # also train on mirrored images
     steps: Annotated[int, ITERATIONS] = 300_000  # iterations
-    batch: Annotated[int, _BATCH] = 100  # examples an iteration
-    learning_rate: Annotated[float, SCALE] = 5e-5  # of Adam, for model and posterior
-    posterior_learning_rate: Annotated[float | None, SCALE] = None  # None: the same
-    final_learning_rate: Annotated[float, MAYBE_SCALE] = 1e-6  # where the decay ends
-    decay: Decay = "cosine"  # of the learning rate over the run
-    # iterations over which the learning rate rises to its value, a tenth of all at most
+    batch: Annotated[int, _BATCH] = 100  # examples per iteration
+    learning_rate: Annotated[float, SCALE] = 5e-5  # Adam's learning rate, for model and posterior
+    posterior_learning_rate: Annotated[float | None, SCALE] = None  # learning rate of the posterior; None: the same
+    final_learning_rate: Annotated[float, MAYBE_SCALE] = 1e-6  # learning rate at the end of the decay
+    decay: Decay = "cosine"  # learning rate schedule
+    # iterations over which the learning rate rises to its value, at most a tenth of all
     warmup: Annotated[int, MAYBE_ITERATIONS] = 1000
-    clip: Annotated[float | None, SCALE] = None  # the gradient's largest norm
-    ema: Annotated[float | None, DECAY] = 0.9995  # of the averages of model and posterior, which are then used
-    precision: Precision = "bfloat16"  # of the networks; parameters and energies are float32
-    seed: Annotated[int, SEED] = 0  # of initial parameters and all noise
-    sampling: float = 1.0  # length of the sampler's schedule, 1 is the paper's 2,700 steps
-    # where the sampler begins; the noise in its chains is sigma_base times the root of it
+    clip: Annotated[float | None, SCALE] = None  # norm to which the gradient is clipped
+    ema: Annotated[float | None, DECAY] = 0.9995  # decay of the averaged parameters, which are then used
+    precision: Precision = "bfloat16"  # precision of the networks; parameters and energies are float32
+    seed: Annotated[int, SEED] = 0  # seed of the initial parameters and all noise
+    sampling: float = 1.0  # length of the sampling schedule; 1 is the paper's 2,700 steps
+    # temperature at which the sampler starts; the noise in its chains is sigma_base times its square root
     top_temperature: Annotated[float, Bounds(1, 1e8)] = 100.0
-    fid_every: Annotated[int, MAYBE_ITERATIONS] = 0  # between two looks at FID-1k, whose best is kept; 0: the last is
+    # iterations between two evaluations of FID-1k, by which the best weights are kept; 0: the last are kept
+    fid_every: Annotated[int, MAYBE_ITERATIONS] = 0
 
     def __post_init__(self):
         check_choices(self)
@@ -159,47 +160,50 @@ class DeepSettings:
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """Everything that decides a result. The defaults are those for CIFAR10 on a GPU.
+    """All settings that determine the result. The defaults are those for CIFAR10 on a GPU.
 
-    What is None is decided by the images and the device when a run is started, and is then a setting of the run.
+    When a run is started, None is replaced by a value for the images and the device, except for clip and ema.
     """
 
     kind: ClassVar[str] = "a noise-conditional model"
 
     data: str = "cifar10"  # mnist, cifar10, celeba, digits, or a folder, archive or file of images
-    network: ConditionalNetwork | None = None  # mixer and mlp are quicker on a CPU; None: unet, on a CPU mixer
+    network: ConditionalNetwork | None = None  # mixer and mlp are faster on a CPU; None: unet, or mixer on a CPU
     width: Annotated[int | None, Bounds(1, 2**16)] = None  # channels of a unet's first level, or units of a layer
-    depth: Annotated[int | None, Bounds(1, 256)] = None  # blocks at each level of a unet, or in all
+    depth: Annotated[int | None, Bounds(1, 256)] = None  # blocks at each level of a unet, or in total
     latents: Annotated[int, Bounds(0, 2**20)] = 64  # latent units; 0: none, a plain EBM
     samples: Annotated[int, Bounds(1, 2**20)] = 2  # L, samples of the posterior for each of VaES and VaGES
-    posterior_steps: Annotated[int, UNROLLED] = 3  # K, steps of the posterior on each batch
-    labels: bool = False  # learn the images of each class, where they have labels, besides those of all
-    classes: Annotated[int | None, Bounds(0, 10**6)] = None  # how many there are, with labels; None: counted
-    label_dropout: Annotated[float, Bounds(0, 1)] = 0.1  # share of the labels that are left out, for those of all
-    flips: bool = True  # each image also as in a mirror
-    # root mean square of the images, less 0.5; None: measured
+    posterior_steps: Annotated[int, UNROLLED] = 3  # K, training steps of the posterior on each batch
+    labels: bool = False  # condition the model on the classes of the images
+    classes: Annotated[int | None, Bounds(0, 10**6)] = None  # number of classes, with labels; None: counted
+    label_dropout: Annotated[float, Bounds(0, 1)] = 0.1  # share of labels that are dropped, to train without them too
+    flips: bool = True  # also train on mirrored images
+    # root mean square of the images about 0.5; None: measured
     sigma_data: Annotated[float | None, SCALE] = None
     # mean of ln(σ / σ_d) over the noise levels of training; None: 0.3 for a mixer, EDM's -0.507 for other networks
     level_mean: Annotated[float | None, Bounds(-20, 20)] = -1.2 + math.log(2)
-    level_std: Annotated[float | None, Bounds(1e-3, 10)] = 1.2  # its deviation; None: 1.4 for a mixer, else 1.2
-    normalized: bool = False  # match the score in the noise level too, for a likelihood in one pass
-    # of that score, in a normalized model; None: 2 / d for d numbers in an image
+    # standard deviation of ln(σ / σ_d); None: 1.4 for a mixer, 1.2 for other networks
+    level_std: Annotated[float | None, Bounds(1e-3, 10)] = 1.2
+    normalized: bool = False  # also match the score in the noise level, for a likelihood in one pass
+    # weight of the score in the noise level, in a normalized model; None: 2 / d for images of d numbers
     level_weight: Annotated[float | None, SCALE] = None
-    level_share: Annotated[float, Bounds(0, 1)] = 0.25  # of images whose noise level is uniform, in a normalized model
+    # share of images whose ln(σ) is drawn uniformly, in a normalized model
+    level_share: Annotated[float, Bounds(0, 1)] = 0.25
     steps: Annotated[int, ITERATIONS] = 40_000  # iterations
-    batch: Annotated[int, _BATCH] = 256  # examples an iteration
-    # of Adam, for the model; None: 0.006 for a unet, 0.02 for a mixer, 0.001 for an mlp
+    batch: Annotated[int, _BATCH] = 256  # examples per iteration
+    # Adam's learning rate for the model; None: 0.006 for a unet, 0.02 for a mixer, 0.001 for an mlp
     learning_rate: Annotated[float | None, SCALE] = None
-    posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for the posterior
-    # of the learning rates; cosine: to 0 over all iterations, trapezoid: over the last fifth
+    posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # Adam's learning rate for the posterior
+    # learning rate schedule; cosine: to 0 over the run, trapezoid: over its last fifth
     decay: Decay = "trapezoid"
-    # iterations over which the learning rates rise to their values, a tenth of all at most
+    # iterations over which the learning rates rise to their values, at most a tenth of all
     warmup: Annotated[int, MAYBE_ITERATIONS] = 400
-    clip: Annotated[float | None, SCALE] = 1.0  # the largest norm of the gradients of model and posterior
-    ema: Annotated[float | None, DECAY] = 0.9996  # of the averages of model and posterior, which are then used
-    precision: Precision | None = None  # of the network; energies are float32; None: bfloat16, on a CPU float32
-    seed: Annotated[int, SEED] = 0  # of initial parameters and all noise
-    sampling_steps: Annotated[int, Bounds(2, 10**4)] = 18  # of Heun's method, n for 2 n - 1 gradients a sample
+    clip: Annotated[float | None, SCALE] = 1.0  # norm to which the gradients are clipped
+    ema: Annotated[float | None, DECAY] = 0.9996  # decay of the averaged parameters, which are then used
+    # precision of the network; energies are float32; None: bfloat16, or float32 on a CPU
+    precision: Precision | None = None
+    seed: Annotated[int, SEED] = 0  # seed of the initial parameters and all noise
+    sampling_steps: Annotated[int, Bounds(2, 10**4)] = 18  # n steps of Heun's method, 2 n - 1 gradients per sample
 
     def __post_init__(self):
         check_choices(self)
@@ -209,9 +213,9 @@ class ImageSettings:
 
 @dataclass(frozen=True)
 class PointSettings:
-    """Everything that decides a result. The defaults are those for the board of 4 × 4 squares.
+    """All settings that determine the result. The defaults are those for the board of 4 × 4 squares.
 
-    What is None is decided by the data when a run is started, and is then a setting of the run.
+    When a run is started, None is replaced by a value for the data, except for clip and ema.
     """
 
     kind: ClassVar[str] = "a normalized model of points"
@@ -219,25 +223,25 @@ class PointSettings:
     data: str = "board"  # a toy (board, rings, ...), or a .npy, .npz or .csv file with an example in each row
     width: Annotated[int, Bounds(1, 2**14)] = 128  # units of a layer
     depth: Annotated[int, Bounds(1, 256)] = 2  # blocks of the network
-    # the largest angle of the sines of an example that the network sees, for sharp edges; 0: none; None: 8 on a plane
+    # largest frequency of the network's Fourier features, for sharp edges; 0: no such features; None: 8 in 2D, else 0
     detail: Annotated[float | None, Bounds(0, 1e3)] = None
     latents: Annotated[int, Bounds(0, 2**20)] = 8  # latent units; 0: none, a plain EBM
     samples: Annotated[int, Bounds(2, 2**20)] = 2  # L, samples of the posterior for each of VaES and VaGES
-    posterior_steps: Annotated[int, UNROLLED] = 3  # K, steps of the posterior on each batch
-    level_weight: Annotated[float, SCALE] = 1.0  # of the score in the noise level, which normalizes the density
-    sigma_data: Annotated[float | None, SCALE] = None  # root mean square of the data, less their mean; None: measured
+    posterior_steps: Annotated[int, UNROLLED] = 3  # K, training steps of the posterior on each batch
+    level_weight: Annotated[float, SCALE] = 1.0  # weight of the score in the noise level, which normalizes the density
+    sigma_data: Annotated[float | None, SCALE] = None  # root mean square of the data about center; None: measured
     center: Annotated[float | None, Bounds(-1e30, 1e30)] = None  # the mean of the data; None: measured
     steps: Annotated[int, ITERATIONS] = 4500  # iterations
-    batch: Annotated[int, _BATCH] = 256  # examples an iteration
-    learning_rate: Annotated[float, SCALE] = 2e-3  # of Adam, for the model
-    posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # of Adam, for the posterior
-    decay: Decay = "cosine"  # of the learning rates; cosine: to 0 over all iterations, trapezoid: over the last fifth
-    # iterations over which the learning rates rise to their values, a tenth of all at most
+    batch: Annotated[int, _BATCH] = 256  # examples per iteration
+    learning_rate: Annotated[float, SCALE] = 2e-3  # Adam's learning rate for the model
+    posterior_learning_rate: Annotated[float, SCALE] = 1e-3  # Adam's learning rate for the posterior
+    decay: Decay = "cosine"  # learning rate schedule; cosine: to 0 over the run, trapezoid: over its last fifth
+    # iterations over which the learning rates rise to their values, at most a tenth of all
     warmup: Annotated[int, MAYBE_ITERATIONS] = 300
-    clip: Annotated[float | None, SCALE] = 1.0  # the largest norm of the gradients of model and posterior
-    ema: Annotated[float | None, DECAY] = 0.999  # of the averages of model and posterior, which are then used
-    seed: Annotated[int, SEED] = 0  # of the data, initial parameters and all noise
-    # train on (v - mean) / scale, of each coordinate of the training examples; results are in the data's units
+    clip: Annotated[float | None, SCALE] = 1.0  # norm to which the gradients are clipped
+    ema: Annotated[float | None, DECAY] = 0.999  # decay of the averaged parameters, which are then used
+    seed: Annotated[int, SEED] = 0  # seed of the data, the initial parameters and all noise
+    # train on (v - mean) / scale, for each coordinate of the training examples; results are in the data's units
     standardize: bool = False
 
     def __post_init__(self):
@@ -247,7 +251,7 @@ class PointSettings:
 
 
 def check_plain(settings: Any) -> None:
-    """Raise unless every value is one that an option and a file of JSON can give, and of the field's type."""
+    """Raise TypeError unless every value is a number, a string, a bool or None, and of the field's type."""
     hints = get_type_hints(type(settings))
     for field in fields(settings):
         value, kind = getattr(settings, field.name), hints[field.name]
@@ -263,7 +267,7 @@ def check_plain(settings: Any) -> None:
 
 
 def check_choices(settings: Any) -> None:
-    """Raise where a setting that is a choice among words is none of them, as in a file that was edited by hand."""
+    """Raise ValueError if a setting is not one of its allowed words or not a bool, as in a file edited by hand."""
     hints = get_type_hints(type(settings))
     for field in fields(settings):
         value, kind = getattr(settings, field.name), hints[field.name]
@@ -276,7 +280,7 @@ def check_choices(settings: Any) -> None:
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
-    """The values of a choice among words, and None where it may be left open."""
+    """Return the allowed values of a `Literal`, with None if it is optional; () for other types."""
     if get_origin(kind) is Literal:
         return get_args(kind)
     parts = get_args(kind)
@@ -284,7 +288,7 @@ def _choices(kind: Any) -> tuple[Any, ...]:
 
 
 def check_place(data: Any) -> None:
-    """Raise unless this can be the name or the place of data."""
+    """Raise ValueError unless `data` can be the name or the path of a dataset."""
     if type(data) is not str or not data or "\0" in data:
         raise ValueError(f"data: expected the name of a dataset, file or folder, got {shown(data)}; name one")
 

@@ -1,4 +1,4 @@
-"""What deep EBLVMs cost beside a plain EBM and beside BiMDSM: time, memory and arithmetic of an iteration; sampling."""
+"""Cost of deep EBLVMs compared with a plain EBM and BiMDSM: time, memory and FLOPs of an iteration, and sampling."""
 
 import time
 from dataclasses import replace
@@ -22,11 +22,11 @@ METHODS: dict[str, dict] = {
     "ebm": {"method": "mdsm"},
     **{f"bimdsm N = {n}": {"method": "bimdsm", "unrolled": n} for n in (0, 2, 5)},
 }
-PASSES = 7  # forwards and back for VaES; along z; and back from there: two pullbacks, two gradients of the weights
+PASSES = 7  # forward and back for VaES; along z, and back from there: two pullbacks, two gradients of weights
 
 
 def run(rounds: int = 5) -> dict:
-    """Milliseconds, GiB and TFLOP/s of an iteration at CIFAR10 size and MNIST size; seconds of 500 samples."""
+    """Measure ms, GiB and TFLOP/s of an iteration at CIFAR10 size and MNIST size, and seconds of 500 samples."""
     jobs = {name: job_on_noise(replace(CIFAR10, **change), CIFAR10_SHAPE) for name, change in METHODS.items()}
     small = {name: job_on_noise(replace(MNIST, **METHODS[name]), MNIST_SHAPE) for name in ("vages-mdsm", "ebm")}
     cifar10, mnist = (iteration_costs(these, iterations=30, rounds=rounds) for these in (jobs, small))
@@ -43,7 +43,7 @@ def run(rounds: int = 5) -> dict:
 
 
 def summary(jobs: dict[str, Job], costs: dict[str, Cost]) -> dict:
-    """Time, memory and arithmetic of an iteration of each job."""
+    """Return time, memory and FLOP/s of an iteration of each job, and its parameters."""
     milliseconds = {name: 1e3 * float(np.median(cost.seconds)) for name, cost in costs.items()}
     return {
         "ms an iteration, median": milliseconds,
@@ -52,14 +52,14 @@ def summary(jobs: dict[str, Job], costs: dict[str, Cost]) -> dict:
         f"TFLOP/s in {PASSES} passes through the network": {
             name: PASSES * features_flops(job) / milliseconds[name] / 1e9
             for name, job in jobs.items()
-            if not name.startswith("bimdsm")  # which takes other passes
+            if not name.startswith("bimdsm")  # it takes other passes
         },
         "parameters": {name: sum(x.size for x in jax.tree.leaves(job.state.model)) for name, job in jobs.items()},
     }
 
 
 def features_flops(job: Job) -> float:
-    """The arithmetic of one pass of a batch through the features, as the CPU's compiler counts it: a GPU's does not."""
+    """Return the FLOPs of one pass of a batch through the features, counted by the CPU's compiler: a GPU's does not."""
     arrays, static = eqx.partition((job.state.model, job.data[: job.batch]), eqx.is_array)
 
     def features(arrays):
@@ -72,7 +72,7 @@ def features_flops(job: Job) -> float:
 
 
 def sampling_seconds(recipe: DeepSettings, job: Job, count: int) -> float:
-    """Seconds of annealed Langevin sampling; those of the first chunk, which compiles, are taken as of the others."""
+    """Return seconds of annealed Langevin sampling, extrapolated from the chunks after the first, which compiles."""
     model, schedule = chains_of(as_recipe(recipe), job.state.model)
     seen = []
     told = lambda done, total: seen.append((done, time.perf_counter()))

@@ -1,4 +1,4 @@
-"""What latents cost: a VaGES-DSM gradient beside a DSM gradient of the same energy without latents.
+"""Cost of latents: a VaGES-DSM gradient compared with a DSM gradient of the same energy without latents.
 
 Counted in matrix products of a layer, both make a forward pass, a pullback to v, a push-forward along z, two weight
 gradients and one backward pass; VaGES makes one backward pass more, because VaES and VaGES see different h and so
@@ -17,7 +17,7 @@ from vages.objectives import perturb, vages_dsm
 from vages.posteriors import GaussianPosterior, infer
 from vages.timing import ratio, side_by_side
 
-V_DIM, WIDTH, DEPTH, H_DIM, HEAD, BATCH, SIGMA = 3072, 2048, 2, 16, 64, 100, 0.3  # colour images of 32 × 32
+V_DIM, WIDTH, DEPTH, H_DIM, HEAD, BATCH, SIGMA = 3072, 2048, 2, 16, 64, 100, 0.3  # color images of 32 × 32
 STEPS = 2
 
 
@@ -43,10 +43,10 @@ class MLPEnergy(EBLVM):
 
 
 def run(rounds: int = 50) -> dict:
-    """Times of one gradient, latents included (sampled from a posterior) and left out (h = 0), and their ratio.
+    """Time one gradient with latents (sampled from a posterior) and without (h = 0), and return their ratio.
 
-    The gradient without latents is timed in two forms, and the faster is the measure: reverse over reverse, as one
-    would write it; and the directional form that VaGES itself uses.
+    The gradient without latents is timed in two forms, of which the faster counts: reverse over reverse, as it is
+    usually written, and the directional form that VaGES itself uses.
     """
     keys = jax.random.split(jax.random.key(0), 6)
     model = MLPEnergy(
@@ -81,7 +81,7 @@ def run(rounds: int = 50) -> dict:
         return gradient
 
     def descend(gradient):
-        """Several steps in one program, so that allocating a gradient outside it is not what is measured."""
+        """Run several steps in one program, so that the allocation of a gradient outside it is not measured."""
         params, static = eqx.partition(model, eqx.is_inexact_array)
 
         def step(params, key):

@@ -1,4 +1,4 @@
-"""How fast GRBMs learn: the checkerboard, one seed and ten; Frey face, VaGES-DSM beside BiDSM."""
+"""Training speed of GRBMs: one and ten seeds on the checkerboard, VaGES-DSM and BiDSM on Frey face."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from vages.training import seconds_per_iteration, step_bytes
 
 
 def run(rounds: int = 15) -> dict:
-    """Milliseconds an iteration (and seed), medians and minima over turns; ratios turn by turn."""
+    """Measure milliseconds per iteration (and seed): medians and minima over rounds, and ratios round by round."""
     board = seconds_per_iteration(
         {"one seed": job_of(CHECKERBOARD), "ten seeds": job_of(CHECKERBOARD, seeds=10)}, iterations=1000, rounds=rounds
     )

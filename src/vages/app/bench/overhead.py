@@ -1,4 +1,4 @@
-"""What a log and checkpoints cost: runs with a folder beside the same runs without one."""
+"""Cost of the log and checkpoints: runs with a folder compared with the same runs without one."""
 
 import tempfile
 from dataclasses import replace
@@ -18,7 +18,7 @@ OFTEN = Checkpoints(seconds=5.0)  # a dozen times as often as by default
 
 
 def run(rounds: int = 5) -> dict:
-    """The share of time that a run spends on its log and checkpoints, and the whole time beside that of a bare run."""
+    """Return the share of a run's time for its log and checkpoints, and its time over that of a run without them."""
     digits = replace(DIGITS, steps=4000)
     recipe = as_recipe(digits)
     images = jnp.asarray(recipe.load().splits.train)

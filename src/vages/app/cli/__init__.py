@@ -46,28 +46,28 @@ __all__ = [
 
 
 def _leave(status: int) -> None:
-    """End the program; at once where threads still compute, which the interpreter would crash on."""
+    """Exit, and skip the interpreter's cleanup if threads are still computing, since it would crash."""
     (os._exit if are_computing() else sys.exit)(status)
 
 
 def main(after_error: Callable[[int], None] = _leave) -> None:
-    """Run `vages …`; errors are one line, and with --debug a traceback."""
+    """Run `vages …`. An error is printed as one line, or with --debug as a traceback."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # what the terminal's encoding does not have is no error
+        sys.stdout.reconfigure(errors="backslashreplace")  # no error for characters outside its encoding
     end = sys.exit
     try:
         with raising_signals():
             status = _run(arguments)
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except SystemExit as stop:  # after --help, or by rich where nobody reads
+    except SystemExit as stop:  # after --help, or from rich if the pipe is closed
         closed = isinstance(stop.__context__, BrokenPipeError)
         status = Status.CLOSED if closed else Status.DONE if stop.code is None else Status(stop.code)
     except (Exception, KeyboardInterrupt) as error:
         status = status_of(error)
         if status is Status.CLOSED:
-            sys.stdout = None  # or the interpreter would try to write the rest as it ends
+            sys.stdout = None  # otherwise the interpreter would write the rest on exit
         if len(arguments) < len(sys.argv) - 1:
             say_error(traceback.format_exc().rstrip())
         elif line := line_of(error):
@@ -78,7 +78,7 @@ def main(after_error: Callable[[int], None] = _leave) -> None:
 
 
 def _flush() -> None:
-    """Give up a stream whose reader or terminal has gone, or the interpreter would end with a status of its own."""
+    """Flush the standard streams and drop closed ones, for which the interpreter would change the exit status."""
     for name in ("stdout", "stderr"):
         try:
             if (stream := getattr(sys, name)) is not None:

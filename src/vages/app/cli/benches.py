@@ -15,11 +15,11 @@ Rounds = Annotated[int | None, given("INT", "enough to be steady")]
 def bench(
     name: Annotated[Bench, tyro.conf.Positional, choice(Bench)], /, rounds: Rounds = None, json: bool = False
 ) -> int:
-    """Measure speed on this machine, alternatives side by side.
+    """Measure speed on this machine, with alternatives side by side.
 
     Args:
         name: what to measure.
-        rounds: turns, of which the median is taken.
+        rounds: number of rounds, over which the median is taken.
         json: print one JSON object.
     """
     from vages.app.bench import BENCHES

@@ -1,4 +1,4 @@
-"""The commands: what each is for, and an example of each."""
+"""The commands, each with a description and an example."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,13 +18,13 @@ from vages.app.cli.training import parse_train, train
 
 
 class Command(NamedTuple):
-    """A command: its function, whose signature is its options; what it does, in a line; and how it is called."""
+    """A command: its function, whose signature gives the options, its group, a one-line description and an example."""
 
     run: Callable[..., int]
     wish: str
     line: str
     example: str
-    parse: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]] | None = None  # where the signature does not say it
+    parse: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]] | None = None  # if the signature is not enough
 
 
 _RUN = "runs/digits-vages-mdsm-1"
@@ -71,7 +71,7 @@ COMMANDS = {
 
 
 def overview() -> str:
-    """What `vages --help` says."""
+    """Return the text of `vages --help`."""
     lines = ["usage: vages COMMAND [OPTIONS]", "", "Energy-based latent variable models: learn, sample and evaluate."]
     wish = None
     for name, command in COMMANDS.items():

@@ -14,11 +14,11 @@ Runs = Annotated[list[Path], tyro.conf.Positional, tyro.conf.arg(metavar="RUN", 
 def compare(
     runs: Runs, /, out: Annotated[Path | None, given("FILE.html", "no page")] = None, json: bool = False
 ) -> int:
-    """Put runs side by side: the settings that differ, their results, and on a page their curves.
+    """Compare runs: the settings that differ, the results and, on a page, the curves.
 
     Args:
-        runs: folders of runs, two or more; unfinished ones are taken as far as they are.
-        out: write a page with curves as well; an earlier page there is replaced.
+        runs: two or more run folders; runs may be unfinished.
+        out: also write a page with curves; an existing page is replaced.
         json: print one JSON object.
     """
     from vages.app.runs.comparison import compare, write_comparison

@@ -1,4 +1,4 @@
-"""`vages completion`: what a shell needs to complete commands, options and their values."""
+"""`vages completion`: shell completion of commands, options and their values."""
 
 import contextlib
 import io
@@ -20,13 +20,13 @@ def completion(shell: Annotated[Shell, tyro.conf.Positional, choice(Shell)], /) 
     fish: in ~/.config/fish/completions/vages.fish. tcsh: in a file that ~/.tcshrc sources.
 
     Args:
-        shell: which.
+        shell: the shell to write the script for.
     """
     from vages.app.cli.commands import COMMANDS
 
     if shell == "tcsh" and find_spec("shtab") is None:
         raise ValueError("shell: expected shtab, which completion in tcsh needs, got none; pip install shtab")
-    # the script is about the whole command line, which tyro is told of here alone
+    # the script covers all commands, which tyro is given only here
     written = io.StringIO()
     with contextlib.redirect_stdout(written), contextlib.suppress(SystemExit):
         tyro.extras.subcommand_cli_from_dict(
@@ -42,7 +42,7 @@ def completion(shell: Annotated[Shell, tyro.conf.Positional, choice(Shell)], /) 
 
 
 def _any_training() -> type:
-    """The options of `vages train` for every preset: a shell does not know which is meant."""
+    """Return a class with the options of `vages train` for all presets, since a shell does not know which is used."""
     found = {}
     for kind in (GRBMSettings, ImageSettings, DeepSettings, OwnHow):
         hints = get_type_hints(kind, include_extras=True)

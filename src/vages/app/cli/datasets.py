@@ -1,4 +1,4 @@
-"""`vages data`: which datasets there are, and getting them. It needs no JAX."""
+"""`vages data`, which lists and downloads datasets, without JAX."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,10 +15,10 @@ _COLOURS = {"built in": "green", "present": "green", "missing": "yellow", "damag
 def data(get: Annotated[str | None, given("NAME", "none")] = None, json: bool = False) -> int:
     """List the datasets and whether they are on this computer, or download one.
 
-    They lie in the folder $VAGES_DATA, or data in the current directory. Checksums are verified.
+    They are stored in the folder $VAGES_DATA, or in data in the current directory. Checksums are verified.
 
     Args:
-        get: download what is missing or damaged of mnist, cifar10 or freyface.
+        get: download missing or damaged files of mnist, cifar10 or freyface.
         json: print one JSON object.
     """
     from rich.console import Console

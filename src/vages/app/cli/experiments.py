@@ -28,18 +28,18 @@ def reproduce(
 ) -> int:
     """Run an experiment of the paper, check its claims and draw its figure.
 
-    Results go to OUT/NAME: result.json and the figures. Earlier results are moved aside, never overwritten. The exit
-    status is 0 where the run is sound, whether or not every claim holds. Deep runs that several figures are drawn from
-    are trained once, in OUT/runs/DATA-SEED; one that 'vages train' has put there, of whatever length, is taken.
+    result.json and the figures are written to OUT/NAME. Earlier results are moved aside, never overwritten. The exit
+    status is 0 if the run is sound, whether or not every claim holds. Deep runs that are shared by several figures are
+    trained once, in OUT/runs/DATA-SEED. A run of any length that 'vages train' wrote there is used.
 
     Args:
-        name: the experiment, or all of them; without a GPU, all but those that need one.
+        name: the experiment, or all of them; without a GPU, all except those that need one.
         out: the folder for results.
-        quick: a smaller version of the same, whose claims are about runs of that size.
-        seed: of all random numbers.
-        strict: exit with 1 where a claim does not hold.
-        list: say what each experiment shows and how long it takes, and run nothing.
-        dry_run: say what would be done, with which settings and data, and write nothing.
+        quick: run a smaller version, whose claims are about runs of that size.
+        seed: seed of all random numbers.
+        strict: exit with 1 if a claim does not hold.
+        list: print what each experiment shows and how long it takes, and run nothing.
+        dry_run: print what would be done, with which settings and data, and write nothing.
         json: print one JSON object.
     """
     from vages.app.experiments.catalogue import EXPERIMENTS
@@ -51,7 +51,7 @@ def reproduce(
         raise ValueError(f"name: expected one of {', '.join(EXPERIMENTS)} or all, got nothing; try --list")
     from vages.environment import has_gpu
 
-    check_bounds(seed=(seed, Bounds(0, 2**32 - 2**10)))  # and some seeds after it
+    check_bounds(seed=(seed, Bounds(0, 2**32 - 2**10)))  # some seeds after it are used too
     names = [
         one
         for one in (EXPERIMENTS if name == "all" else (name,))
@@ -73,13 +73,13 @@ def reproduce(
 
 
 def _reproduced(name: str, out: Path, quick: bool, seed: int, json: bool) -> "tuple[dict[str, Any], Reproduction]":
-    """Run one, and tell what came of it."""
+    """Run one experiment and print its result."""
     from rich.console import Console
     from rich.markup import escape
 
     from vages.app.experiments import EXPERIMENTS, reproduce
 
-    console = Console(highlight=False, soft_wrap=True, stderr=json)  # with --json, nothing but it on standard output
+    console = Console(highlight=False, soft_wrap=True, stderr=json)  # with --json, standard output is JSON only
     with waiting(f"{name}: {EXPERIMENTS[name].shows}") as note:
         result = reproduce(name, out, quick=quick, seed=seed, say=note)
     if result.moved is not None:

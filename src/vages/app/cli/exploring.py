@@ -1,4 +1,4 @@
-"""`vages explore`: a page to play with what a run learnt."""
+"""`vages explore`: an interactive page for a trained model."""
 
 from importlib.util import find_spec
 
@@ -17,20 +17,20 @@ def explore(
     recipe: RecipeFile = None,
     recipe_changed: bool = False,
 ) -> int:
-    """Play with a model in the browser: its latents, its chains, and what it completes.
+    """Explore a model in the browser: its latents, chains and completions.
 
-    Of the presets of images, images; of any other, rows of the data on a plane of two coordinates, with the density
-    where rows are points on a plane, draws, coordinates that are held, and walks between two rows.
-    The page is served to this machine alone, until Ctrl-C. It needs pip install 'vages[explore]'.
+    For presets of images, the page shows images. For other runs, it shows rows of the data by two of their coordinates,
+    samples, held coordinates and interpolations between two rows, and the density if rows have two coordinates.
+    The page is served to this machine only, until Ctrl-C. It needs pip install 'vages[explore]'.
 
     Args:
-        run: the folder of a run; its newest whole checkpoint is taken.
-        port: of the page on 127.0.0.1; 0 is a free one.
-        no_browser: open no window.
-        raw: the weights themselves, not their averages over training.
-        data: the run's own data, if they were moved; others are refused.
-        recipe: the file of the run's own recipe.
-        recipe_changed: accept a file that is not as it was when the run was started.
+        run: a run folder; its newest complete checkpoint is used.
+        port: port of the page on 127.0.0.1; 0 is a free one.
+        no_browser: do not open a browser window.
+        raw: use the weights themselves, not their averages over training.
+        data: path of the run's own data, if they were moved; other data are refused.
+        recipe: the recipe file of the run.
+        recipe_changed: accept a recipe file that has changed since the run was started.
     """
     from vages.bounds import Bounds, check_bounds
 

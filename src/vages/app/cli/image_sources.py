@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def why_unjudged(source: str, measure: str, grey: str, own: Own = Own()) -> str | None:  # noqa: B008
-    """Why no images are judged, if none are."""
+    """Return why no images are evaluated, or None if they are."""
     if not is_run(source) or measure == "images":
         return None
     if measure in ("model", "ood"):
@@ -34,9 +34,9 @@ def why_unjudged(source: str, measure: str, grey: str, own: Own = Own()) -> str 
 def judge_of(
     source: str, against: str | None, how: dict[str, Any], run: "Run | None"
 ) -> "Callable[[Any], tuple[Quality, Statistics]]":
-    """What judges the images, given how to show progress; all that is wrong with them is said here, before that.
+    """Return a function of a progress callback that evaluates the images. Errors in them are raised here, before that.
 
-    `run` is the source, where that is a run.
+    `run` is the source, if that is a run.
     """
     from dataclasses import replace
 
@@ -64,7 +64,7 @@ def judge_of(
         else:
             others[text] = images = open_images(text, how["grey"])
             check_count(images.count, images.name)
-            if runs:  # with none, they are read before anything else anyway
+            if runs:  # without runs, they are read first anyway
                 images_digest(pieces(images))
     if source in others:
         count_of(others[source], how["count"])
@@ -73,7 +73,7 @@ def judge_of(
         common = {"seed": how["seed"], "network": network, "progress": progress}
         reference = None if against is None else others.get(against)
         if against in runs:
-            seed = (how["seed"] + 1) % 2**32  # a run against itself is other samples
+            seed = (how["seed"] + 1) % 2**32  # other samples, if a run is compared with itself
             moments, told = sample_moments(runs[against], network, seed=seed, progress=progress, **drawn)
             name = f"samples of {against}, {told.protocol}, seed {told.seed}"
             reference = replace(moments.statistics(), name=name)
@@ -86,7 +86,7 @@ def judge_of(
 
 
 def is_run(text: str) -> bool:
-    """Whether there is the folder of a run."""
+    """Whether `text` is the path of a run folder."""
     from vages.storage.directory import Directory
 
     return Directory(Path(text)).has_file("config.json")

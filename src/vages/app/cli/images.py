@@ -1,4 +1,4 @@
-"""`vages sample`, `vages interpolate`, `vages inpaint` and `vages embed`: what a run learnt."""
+"""`vages sample`, `vages interpolate`, `vages inpaint` and `vages embed`, which use a trained model."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -41,22 +41,22 @@ def sample(
 ) -> int:
     """Draw examples from a run's model.
 
-    Of a noise-conditional model, images by Heun's method; of the paper's deep models, images by annealed Langevin
-    dynamics; of any other, draws of p(v, h) by `vages.sample`, with R̂ and effective sample size. OUT gets samples.png,
-    samples.npz (v, h, and which chains diverged) and result.json, which says how they were drawn.
+    Noise-conditional models of images are sampled by Heun's method, and the paper's deep models by annealed Langevin
+    dynamics. Other models are sampled by `vages.sample`, with R̂ and effective sample size. OUT gets samples.png,
+    samples.npz (v, h, and which chains diverged) and result.json, which records how they were drawn.
 
     Args:
-        run: the folder of a run; its newest whole checkpoint is taken.
-        count: how many.
-        latents: of the posterior means of random training images, the paper's way, or drawn jointly with the image.
-        sampling: length of the schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
-        label: the class to draw from, by its number or its folder's name, of a run that was trained with --labels.
-        guidance: how far to follow the label; more than 1 is further from the other classes than the data are.
-        seed: of all random numbers.
-        raw: the weights themselves, not their averages over training.
-        data: the run's own data, if they were moved; others are refused.
-        recipe: the file of the run's own recipe.
-        recipe_changed: accept a file that is not as it was when the run was started.
+        run: a run folder; its newest complete checkpoint is used.
+        count: number of examples.
+        latents: h: posterior means of random training images (as in the paper), or drawn jointly with the image.
+        sampling: length of the sampling schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
+        label: the class to sample, by its number or its folder's name, for a run that was trained with --labels.
+        guidance: strength of the label; above 1, samples are further from the other classes than the data are.
+        seed: seed of all random numbers.
+        raw: use the weights themselves, not their averages over training.
+        data: path of the run's own data, if they were moved; other data are refused.
+        recipe: the recipe file of the run.
+        recipe_changed: accept a recipe file that has changed since the run was started.
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
@@ -99,29 +99,29 @@ def interpolate(
 ) -> int:
     """Draw examples along a line in the latents of a run's model.
 
-    Of a noise-conditional model, images on the way between two images, by the noise that they come from. Of any other
-    model, h goes from the posterior mean of one example to that of another. Of the paper's deep models, a row of the
-    picture is a chain, a column a moment; all chains have the same start and the same noise, and differ by h alone;
-    without --between, h goes from RATIO m to -RATIO m, where m is the posterior mean of one image. OUT gets
-    interpolation.png, interpolation.npz and result.json.
+    For noise-conditional models of images, two images are mapped to noise, and images are drawn along a path between
+    these. For any other model, h moves from the posterior mean of one example to that of another. For the paper's deep
+    models, each row of the picture is a chain and each column a step. All chains have the same start and the same
+    noise, and differ only in h. Without --between, h moves from RATIO m to -RATIO m, where m is the posterior mean of
+    one image. OUT gets interpolation.png, interpolation.npz and result.json.
 
-    An example is the number of a training example, from 0, or a file: an image, or a row of a .npy, .npz or .csv file,
-    as FILE:ROW from 0. The middle of an image (.png, .jpg, .bmp) is scaled to the model's size, in grey or RGB as the
-    model's images are.
+    An example is the index of a training example, from 0, or a file: an image, or a row of a .npy, .npz or .csv file,
+    written FILE:ROW, from 0. Image files (.png, .jpg, .bmp) are center-cropped, scaled to the model's size and
+    converted to its channels, gray or RGB.
 
     Args:
-        run: the folder of a run; its newest whole checkpoint is taken.
-        image: of the paper's deep models, an image to walk along.
-        between: two examples.
-        rows: values of h.
-        columns: moments; the last is the image.
-        ratio: how far.
-        sampling: length of the schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
-        seed: of all random numbers.
-        raw: the weights themselves, not their averages over training.
-        data: the run's own data, if they were moved; others are refused.
-        recipe: the file of the run's own recipe.
-        recipe_changed: accept a file that is not as it was when the run was started.
+        run: a run folder; its newest complete checkpoint is used.
+        image: for the paper's deep models, the image with the posterior mean m.
+        between: the two examples.
+        rows: number of points of the interpolation.
+        columns: number of steps that are shown; the last is the image.
+        ratio: RATIO, how far h moves.
+        sampling: length of the sampling schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
+        seed: seed of all random numbers.
+        raw: use the weights themselves, not their averages over training.
+        data: path of the run's own data, if they were moved; other data are refused.
+        recipe: the recipe file of the run.
+        recipe_changed: accept a recipe file that has changed since the run was started.
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
@@ -156,27 +156,26 @@ def inpaint(
     out: Annotated[Path | None, new("inpainting")] = None,
     json: bool = False,
 ) -> int:
-    """Complete images, or other examples, of which a part is hidden.
+    """Complete images, or other examples, that are partly hidden.
 
-    The hidden entries and h are drawn given the others, and have not seen what was hidden. The rows of the picture
-    are the images, what was shown of them, and the completions. OUT gets inpainting.png, inpainting.npz and
-    result.json. The middle of an image in a file (.png, .jpg, .bmp) is scaled to the model's size, in grey or RGB as
-    the model's images are.
+    The hidden entries and h are drawn given the visible entries only. The rows of the picture are the images, their
+    visible parts, and the completions. Image files (.png, .jpg, .bmp) are center-cropped, scaled to the model's size
+    and converted to its channels, gray or RGB. OUT gets inpainting.png, inpainting.npz and result.json.
 
     Args:
-        run: the folder of a run; its newest whole checkpoint is taken.
+        run: a run folder; its newest complete checkpoint is used.
         file: an image, a folder of images, or a .npy, .npz or .csv file with an example in each row.
-        count: how many examples.
-        tries: completions of each.
-        mask: what is filled: the lower half, the left half, the centre, or an image of the model's size, where white
-            is filled and black is kept; or where a .npy is true. Of examples that are no images, the second half, the
-            entries of a list, or where a .npy is true.
-        sampling: length of the schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
-        seed: of all random numbers.
-        raw: the weights themselves, not their averages over training.
-        data: the run's own data, if they were moved; others are refused.
-        recipe: the file of the run's own recipe.
-        recipe_changed: accept a file that is not as it was when the run was started.
+        count: number of examples.
+        tries: number of completions of each example.
+        mask: the part to fill: the lower half, the left half, the center, or the part that is white in an image of the
+            model's size, or true in a .npy file. For examples that are not images: the second half, the listed
+            entries, or those that are true in a .npy file.
+        sampling: length of the sampling schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
+        seed: seed of all random numbers.
+        raw: use the weights themselves, not their averages over training.
+        data: path of the run's own data, if they were moved; other data are refused.
+        recipe: the recipe file of the run.
+        recipe_changed: accept a recipe file that has changed since the run was started.
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
@@ -205,22 +204,22 @@ def embed(
     out: Annotated[Path | None, new("embedding")] = None,
     json: bool = False,
 ) -> int:
-    """Write the posterior means of all examples, and say how well they tell the classes apart.
+    """Write the posterior means of all examples, and report how well they separate the classes.
 
-    OUT gets embedding.npz and result.json. The arrays are train, validation and test; where there are labels, those are
-    train_labels and so on, a linear classifier is trained on the training examples, and it is tested on the test
-    examples, on means and on pixels. (CIFAR10 and MNIST keep two CPU cores busy for a minute or two.) Of a file or
-    folder, only the means of its examples are written, in an array called given; result.json has the examples' names in
-    the same order. The middle of an image in a file (.png, .jpg, .bmp) is scaled to the model's size, in grey or RGB as
-    the model's images are.
+    OUT gets embedding.npz and result.json. The arrays are train, validation and test. If there are labels, they are
+    written as train_labels and so on. A linear classifier is then trained on the training examples and tested on the
+    test examples, once on means and once on pixels. (CIFAR10 and MNIST take a minute or two on two CPU cores.) For a
+    file or folder, only the means of its examples are written, in an array called given; result.json lists the names
+    of the examples in the same order. Image files (.png, .jpg, .bmp) are center-cropped, scaled to the model's size and
+    converted to its channels, gray or RGB.
 
     Args:
-        run: the folder of a run; its newest whole checkpoint is taken.
+        run: a run folder; its newest complete checkpoint is used.
         file: an image, a folder of images, or a .npy, .npz or .csv file with an example in each row.
-        raw: the weights themselves, not their averages over training.
-        data: the run's own data, if they were moved; others are refused.
-        recipe: the file of the run's own recipe.
-        recipe_changed: accept a file that is not as it was when the run was started.
+        raw: use the weights themselves, not their averages over training.
+        data: path of the run's own data, if they were moved; other data are refused.
+        recipe: the recipe file of the run.
+        recipe_changed: accept a recipe file that has changed since the run was started.
         out: the folder for results; it must be new or empty.
         json: print one JSON object.
     """
@@ -251,7 +250,7 @@ def _with_sampling(run: "Loaded", length: float | None) -> "Loaded":
 
 
 def _refuse(run: "Loaded", **options: Any) -> None:
-    """Raise for options of the paper's sampler, which this run does not use."""
+    """Raise ValueError for options of the paper's sampler, which this run does not use."""
     for name, value in options.items():
         if value is not None:
             raise ValueError(
@@ -260,7 +259,7 @@ def _refuse(run: "Loaded", **options: Any) -> None:
 
 
 def _refuse_labels(run: "Loaded", **options: Any) -> None:
-    """Raise for a label, which this run knows nothing of."""
+    """Raise ValueError for options of labels, which this run does not support."""
     for name, value in options.items():
         if value is not None:
             raise ValueError(
@@ -269,7 +268,7 @@ def _refuse_labels(run: "Loaded", **options: Any) -> None:
 
 
 def _told(kept: "Kept", json: bool) -> int:
-    """What is said of any results: how they were made, what went wrong, how long it took and where they are."""
+    """Print how results were made, what went wrong, how long it took and where they are."""
     result = kept.result
     if json:
         print_json({"folder": kept.folder, **result})

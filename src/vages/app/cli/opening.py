@@ -1,4 +1,4 @@
-"""Opens runs for the commands, with the recipe's file where they were trained by an own recipe."""
+"""Opens runs for the commands, with their recipe file if they have one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Own(NamedTuple):
-    """The recipe of --recipe, or None; and whether its file may have changed since the run was started."""
+    """The recipe given by --recipe, or None, and whether its file may have changed since the run was started."""
 
     recipe: "Recipe | None" = None
     changed: bool = False
@@ -19,7 +19,7 @@ class Own(NamedTuple):
 
 @contextmanager
 def opened(run: Path, recipe: str | None, changed: bool, **how: Any) -> "Iterator[Run]":
-    """The run; errors that begin in the recipe's file are told with their line."""
+    """Load a run. Errors from the recipe file are reported with their line."""
     from vages.app.recipes.finding import blamed
     from vages.app.runs import load_run
 
@@ -29,7 +29,7 @@ def opened(run: Path, recipe: str | None, changed: bool, **how: Any) -> "Iterato
 
 
 def own_recipe(recipe: str | None, changed: bool = False) -> "Recipe | None":
-    """The recipe of --recipe; None without it."""
+    """Return the recipe given by --recipe, or None."""
     if recipe is None:
         if changed:
             raise ValueError("recipe_changed: expected a recipe that has changed, got none; name it with --recipe FILE")

@@ -1,4 +1,4 @@
-"""How options look in --help, without JAX. Some choices are listed here; a test compares them with the library's."""
+"""Types of options and their form in --help, without JAX. A test compares the listed choices with the library's."""
 
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -27,21 +27,21 @@ Shell = Literal["bash", "zsh", "fish", "tcsh"]
 
 
 def given(metavar: str, default: str = "the preset's"):
-    """An option that may be left out, and what then holds."""
+    """An option that may be left out, with its default in words."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
 def choices(options: object) -> str:
-    """The options of a Literal, for a metavar."""
+    """The values of a Literal, as a metavar."""
     return "{" + ",".join(get_args(options)) + "}"
 
 
 def choice(options: object):
-    """A positional argument that is one of these."""
+    """A positional argument with the choices of a Literal."""
     return tyro.conf.arg(metavar=choices(options), help_behavior_hint="")
 
 
-# what several commands take is written the same way in each
+# options of several commands
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="")]
 Folder = Annotated[Path, tyro.conf.arg(metavar="DIR")]
 Data = Annotated[str | None, given("FILE|FOLDER", "where they were in training")]
@@ -50,5 +50,5 @@ Sampling = Annotated[float | None, given("FLOAT", "the run's")]
 
 
 def new(name: str):
-    """An option for a folder, and what it is where it is left out."""
+    """An option for a folder, by default the first free RUN/NAME-NUMBER."""
     return given("DIR", f"the first free RUN/{name}-NUMBER")

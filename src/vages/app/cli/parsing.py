@@ -16,11 +16,11 @@ _NUMBER = re.compile(
     "^Error parsing (--[a-z-]+): "
     "(?:(invalid literal for int|could not convert string to float)[^:]*: |Exceeds the limit.*)"
 )
-_RULE = re.compile(r"[─-╿-]*")  # what divides a box, drawn with one set of characters or another
+_RULE = re.compile(r"[─-╿-]*")  # a line of a box, in Unicode or ASCII
 
 
 def parse(name: str, words: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments that the words give the command; --help is answered, and what cannot be read is a ValueError."""
+    """Parse the words into arguments of the command. --help is answered; a parse error is raised as ValueError."""
     command = COMMANDS[name]
     if any(word == "" or _EMPTY.fullmatch(word) for word in words):
         raise ValueError("expected arguments that are not empty, got an empty one; is a variable of the shell unset?")
@@ -42,7 +42,7 @@ def parse(name: str, words: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]
         if not stop.code:
             raise
         line, refused = _in_one_line(said.getvalue()), re.compile("Error parsing (settings|how): ")
-        if refused.match(line):  # by the settings themselves, which say what to do
+        if refused.match(line):  # raised by the settings themselves, with advice
             raise ValueError(refused.sub("", line)) from None
         line = _NUMBER.sub(_told_number, line)
         near = re.search(r"Perhaps you meant:\W+(--[a-z-]+)", said.getvalue())
@@ -51,7 +51,7 @@ def parse(name: str, words: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def _in_one_line(message: str) -> str:
-    """The first paragraph of what stands in a box."""
+    """Return the first paragraph in a box of tyro's as one line."""
     words: list[str] = []
     for line in message.splitlines()[1:]:  # the first is its title
         text = line.strip(" │|")
@@ -65,12 +65,12 @@ def _in_one_line(message: str) -> str:
 
 
 def _told_number(found: re.Match[str]) -> str:
-    """What is wrong with a number, in the place of Python's own words."""
+    """Return the error for a number that cannot be parsed, in place of Python's message."""
     if found[2] is None:
         return f"{found[1]}: expected INT, got too many digits"
     return f"{found[1]}: expected {'INT' if found[2].endswith('int') else 'FLOAT'}, got "
 
 
 def _sorted_choices(quoted: str) -> str:
-    """Choices in one order, without that of leaving the option out."""
+    """Sort the choices, without None."""
     return ", ".join(sorted(word for word in re.findall("'([^']*)'", quoted) if word != "None"))

@@ -33,9 +33,9 @@ def plan_training(
     where: str | None = None,
     check: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
-    """What `vages train` would do. `problem` is what would stop it at the start, or None.
+    """Return what `vages train` would do. `problem` is what would stop it at the start, or None.
 
-    `where` is the place of a resumed run's data, if they were moved. `check` raises what is wrong with other options.
+    `where` is the path of a resumed run's data, if they were moved. `check` raises errors in other options.
     """
     config = config_of(recipe)
     plan: dict[str, Any] = {"folder": folder, "recipe": config["recipe"], "settings": config["settings"]}
@@ -78,7 +78,7 @@ def plan_training(
 
 
 def plan_experiment(name: str, out: Path, *, quick: bool, seed: int) -> dict[str, Any]:
-    """What `vages reproduce` would do."""
+    """Return what `vages reproduce` would do."""
     entry = EXPERIMENTS[name]
     settings = getattr(importlib.import_module(entry.module), "QUICK" if quick else "PAPER")
     folder = out / name
@@ -98,7 +98,7 @@ def plan_experiment(name: str, out: Path, *, quick: bool, seed: int) -> dict[str
 
 
 def print_plan(plan: dict[str, Any]) -> None:
-    """The plan for a reader: a line a fact."""
+    """Print the plan, one entry per line."""
     for name, value in plan.items():
         if isinstance(value, dict):
             say(f"{name}:")
@@ -111,17 +111,17 @@ def print_plan(plan: dict[str, Any]) -> None:
 def _data(
     recipe: Recipe, resumed: Path | None, where: str | None
 ) -> tuple[dict[str, Any], Examples | None, str | None]:
-    """What is known of the data, examples or some of their shape, and what is wrong with them.
+    """Return a description of the data, examples or placeholders of their shape, and what is wrong with the data.
 
-    Known sets are not read for a new run. `resumed` is the folder of a run that is resumed: its data are then found,
-    and told from others, as `train` does. `where` is their place, if they were moved.
+    Public datasets are not read for a new run without labels. `resumed` is the folder of a resumed run, whose data are
+    found and checked as `train` does. `where` is their path, if they were moved.
     """
     place = recipe.place if where is None else where
     about = {"name": recipe.place or "made by the recipe", "state": "missing", "where": place, "examples": None}
     if recipe.parts is not None and recipe.is_named and where is None:
         (row,) = [row for row in datasets() if row.name == recipe.place]
         about = {"name": row.name, "state": row.state, "where": row.where, "examples": row.counts and row.counts[0]}
-        counted = getattr(recipe.settings, "labels", False)  # its classes are, which takes the labels themselves
+        counted = getattr(recipe.settings, "labels", False)  # classes are counted, which needs the labels
         if _missing(row) or (resumed is None and not counted):
             return about, example_of(row.shape if recipe.parts.rank == 3 else (prod(row.shape),)), _missing(row)
     try:
@@ -145,11 +145,11 @@ def _missing(row: Dataset) -> str | None:
 
 
 def _recipes(settings: Any) -> Iterator[GRBMSettings | DeepSettings]:
-    """The recipes in an experiment's settings, but for those that only lend their network to random images."""
+    """Yield the recipes in an experiment's settings, except those that are only timed on random images."""
     match settings:
         case GRBMSettings() | DeepSettings():
             yield settings
-        case (DeepSettings(), tuple()):  # a network, and the shape of images that are made up
+        case (DeepSettings(), tuple()):  # a network, and the shape of random images
             return
         case dict():
             for one in settings.values():
@@ -163,7 +163,7 @@ def _recipes(settings: Any) -> Iterator[GRBMSettings | DeepSettings]:
 
 
 def _plain(value: Any) -> Any:
-    """Settings as JSON has them."""
+    """Convert settings to values of JSON."""
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):

@@ -15,17 +15,17 @@ def report(
     watch: bool = False,
     json: bool = False,
 ) -> int:
-    """Make one HTML page of a run, or of an experiment's results.
+    """Write one HTML page about a run, or about an experiment's results.
 
-    The page needs no network: curves, pictures, claims, settings, environment, events and the command that makes the
-    same again are inside. What was made of the run since (samples, interpolations, …) is on it too. Damaged files are
-    named on the page.
+    The page loads nothing from a network. It contains curves, pictures, claims, settings, environment, events and the
+    command that reproduces the result. It also shows later results of the run (samples, interpolations, …). Damaged
+    files are listed on the page.
 
     Args:
-        run: the folder of a run, or of an experiment's results.
-        out: where the page goes; an earlier page there is replaced.
-        watch: write the page again whenever the run has moved on, until it ends; the page reloads by itself.
-        json: print one JSON object; with --watch, one for each time the page is written.
+        run: a run folder, or the folder of an experiment's results.
+        out: the page to write; an existing page is replaced.
+        watch: rewrite the page whenever the run has progressed, until it ends; the page reloads by itself.
+        json: print one JSON object; with --watch, one each time the page is written.
     """
     if watch:
         return _watch(run, out, json)

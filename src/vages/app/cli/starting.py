@@ -1,4 +1,4 @@
-"""`vages new`: a first recipe of one's own, which trains as it stands."""
+"""`vages new`, which writes a template of a recipe."""
 
 from pathlib import Path
 from typing import Annotated
@@ -82,12 +82,12 @@ recipe = vages.Recipe(
 
 
 def new(file: File, /) -> int:
-    """Write a first recipe of your own: an energy, its data and its training, with comments.
+    """Write a template of a recipe: an energy, its data and its training, with comments.
 
-    It trains as it stands: vages train FILE.py.
+    It can be trained unchanged: vages train FILE.py.
 
     Args:
-        file: the file to write, which must not be there yet.
+        file: the file to write, which must not exist yet.
     """
     if file.suffix != ".py" or not file.stem.isidentifier():
         raise ValueError(f"file: expected a name such as my_energy.py, got {file}; choose another")

@@ -1,7 +1,7 @@
-"""SIGTERM and SIGHUP as exceptions: a command that they stop ends with a line and an exit status of its own.
+"""SIGTERM and SIGHUP as exceptions, so that a stopped command ends with one line and a specific exit status.
 
-Python throws away an exception that a handler raises inside a finalizer or a callback of the garbage collector, and JAX
-has such callbacks. `raising_signals` notices that and sends the signal once more.
+Python discards an exception that a handler raises inside a finalizer or a callback of the garbage collector, and JAX
+has such callbacks. `raising_signals` detects this and sends the signal again.
 """
 
 import os
@@ -48,13 +48,13 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _send_again(show: Callable[[Any], Any], unraisable: Any) -> None:
-    """Send a signal again whose exception was thrown away; other exceptions are shown as ever."""
+    """Send a signal again if its exception was discarded; other exceptions are shown as usual."""
     error = unraisable.exc_value
     if not isinstance(error, KeyboardInterrupt):
         show(unraisable)
         return
     number = error.number if isinstance(error, Stopped) else signal.SIGINT
-    # from a thread: raised here, it would be thrown away as well
+    # from a thread: an exception that is raised here would be discarded as well
     timer = threading.Timer(_AGAIN, os.kill, (os.getpid(), number))
     timer.daemon = True
     timer.start()

@@ -1,8 +1,8 @@
-"""A process of a cluster runs in a child: JAX aborts a process whose partner is gone, and the parent says so in a line.
+"""Runs a process of a cluster in a child: JAX aborts it if another process is lost, and the parent reports that.
 
-The child's standard streams are the parent's. What JAX's own libraries print goes to the parent, which shows it with
---debug only. Over a socket the child tells which signals reached it, when it has joined, and the exit status with
-which it leaves; when the parent is killed, the socket closes and the child ends too.
+The child shares the parent's standard streams. The output of JAX's own libraries goes to the parent, which shows it
+only with --debug. Over a socket, the child reports which signals reached it, when it has joined, and its exit status.
+If the parent is killed, the socket closes and the child ends too.
 """
 
 import os
@@ -18,17 +18,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
-_JOINED, _LEAVING = 200, 201  # smaller bytes are signals; after the second comes an exit status
-_TICK = 0.2  # seconds that a signal may take to reach the child by itself
+_JOINED, _LEAVING = 200, 201  # smaller bytes are signals; _LEAVING is followed by an exit status
+_TICK = 0.2  # seconds in which a signal may reach the child directly
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _START = "from vages.app.cli.supervision import run_member; run_member()"
-_LAST_WORDS = 2.0  # seconds that a process which fails waits for others that fail as well
+_LAST_WORDS = 2.0  # seconds that a failing process waits for others that fail too
 
 _link: socket.socket | None = None  # to the parent, in a child
 
 
 class ClusterFailed(RuntimeError):
-    """A process of the cluster never came, or is gone."""
+    """A process of the cluster never joined, or is lost."""
 
 
 def is_member() -> bool:
@@ -37,7 +37,7 @@ def is_member() -> bool:
 
 
 def supervise(arguments: list[str], timeout: int) -> int:
-    """Run the command in a child until it ends; its exit status. ClusterFailed where JAX aborted it."""
+    """Run the command in a child and return its exit status. Raise ClusterFailed if JAX aborted it."""
     link, childs_link = socket.socketpair()
     log, childs_log = os.pipe()
     descriptors = (childs_link.fileno(), childs_log)
@@ -72,7 +72,7 @@ def supervise(arguments: list[str], timeout: int) -> int:
 
 
 def lost(timeout: int) -> str:
-    """What is said when another process is gone."""
+    """Return the error for a lost process."""
     return (
         f"cluster: expected every process to run to its end, got no answer from another one (waited up to {timeout} s);"
         " see what it printed, and start all of them again with --resume RUN"
@@ -80,7 +80,7 @@ def lost(timeout: int) -> str:
 
 
 class _Attended:
-    """A child that runs: its signals, what it told, and the end of what was printed."""
+    """A running child: its signals, its messages, and the end of its output."""
 
     def __init__(self, child: subprocess.Popen, link: socket.socket, log: int):
         self._child, self._link, self._log = child, link, log
@@ -91,12 +91,12 @@ class _Attended:
 
     @property
     def printed(self) -> bytes:
-        """The end of what JAX's libraries printed."""
+        """The end of the output of JAX's libraries."""
         return b"".join(self._tail)
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Count signals; those that this process ignores, as under nohup, the child ignores as well."""
+        """Count signals. Those that this process ignores, as under nohup, are ignored by the child as well."""
         heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, lambda n, _: self.received.update([n])) for number in heard}
         try:
@@ -106,25 +106,25 @@ class _Attended:
                 signal.signal(number, handler)
 
     def until_end(self) -> None:
-        """Read what the child tells and pass signals on, until it has ended."""
+        """Read the child's messages and forward signals, until it has ended."""
         due: dict[int, float] = {}
         while self._child.poll() is None:
             self._read()
             for number, times in list(self.received.items()):
-                # Ctrl-C in a terminal and some schedulers reach the child too: twice would be in a hurry
+                # Ctrl-C in a terminal and some schedulers signal the child too; a second signal would end it at once
                 if times <= self._reached[number]:
                     due.pop(number, None)
                 elif time.monotonic() >= due.setdefault(number, time.monotonic() + _TICK):
                     self._child.send_signal(number)
-                    due[number] = time.monotonic() + 1  # the child tells that it came
+                    due[number] = time.monotonic() + 1  # the child reports its arrival before that
             if self.received[signal.SIGINT] >= (3 if self.joined else 1):
-                self.impatient = True  # JAX may not hear it: while it waits for the others, and when they are all done
+                self.impatient = True  # JAX may not react while it waits for others, and at the end
                 self._child.kill()
         while self._read(0):
             pass
 
     def _read(self, seconds: float = _TICK) -> bool:
-        """Read what there is; whether there was something."""
+        """Read what is available; return whether there was anything."""
         ready, _, _ = select.select([self._link, self._log], [], [], seconds)
         told = self._link.recv(4096) if self._link in ready else b""
         printed = os.read(self._log, 65536) if self._log in ready else b""
@@ -146,7 +146,7 @@ class _Attended:
 
 
 def run_member() -> NoReturn:
-    """What the child runs: the command, after joining its own streams with the parent."""
+    """Run the command in the child, after its streams are connected to the parent."""
     global _link
     link, log, *arguments = sys.argv[1:]
     sys.argv = ["vages", *arguments]
@@ -166,7 +166,7 @@ def run_member() -> NoReturn:
 
 @contextmanager
 def membership(timeout: int) -> Iterator[None]:
-    """What a cluster does together: where it fails because another process is gone, it is said so."""
+    """Context for the work in a cluster, which raises ClusterFailed if it fails because another process is lost."""
     _tell(_JOINED)
     try:
         yield
@@ -177,14 +177,14 @@ def membership(timeout: int) -> Iterator[None]:
 
 
 def _is_lost(error: Exception) -> bool:
-    """Whether an error of JAX's collectives or of its coordinator, `UNAVAILABLE: …`, means that a process is gone."""
+    """Whether an error of JAX's collectives or of its coordinator, `UNAVAILABLE: …`, means that a process is lost."""
     status, colon, text = str(error).partition(": ")
     known = ("gloo", "nccl", "coordination", "heartbeat", "connection")
     return bool(colon) and status.replace("_", "").isupper() and any(word in text.lower() for word in known)
 
 
 def _leave(status: int) -> NoReturn:
-    """End at once after an error: JAX would wait for the others, which may wait for this process."""
+    """Exit at once after an error: JAX would wait for the others, which may wait for this process."""
     _tell(_LEAVING, status)
     if "vages.training.cluster" in sys.modules:
         from vages.training.cluster import wait_for_others
@@ -195,16 +195,16 @@ def _leave(status: int) -> NoReturn:
 
 def _tell(*words: int) -> None:
     if _link is not None:
-        with suppress(OSError):  # the parent is gone, and this process will be
+        with suppress(OSError):  # the parent is gone, and this process ends too
             _link.send(bytes(words))
 
 
 def _own(stream: Any) -> Any:
-    """The stream on a descriptor of its own, which JAX's libraries do not know."""
+    """Return a copy of the stream on a new descriptor, which JAX's libraries do not use."""
     stream.flush()
     return open(os.dup(stream.fileno()), "w", encoding=stream.encoding, errors=stream.errors, buffering=1)
 
 
 def _end_with_parent(link: socket.socket) -> None:
-    select.select([link], [], [])  # the parent never writes: only its end can be read
+    select.select([link], [], [])  # the parent never writes: this returns when it ends
     os._exit(1)

@@ -1,4 +1,4 @@
-"""`vages train`: the options are the settings of the recipe, and how to run it."""
+"""`vages train`, whose options are the settings of the recipe and the fields of `How`."""
 
 import shlex
 from collections.abc import Iterator
@@ -38,23 +38,24 @@ Start = Annotated[
 class How:
     """How to run."""
 
-    out: Annotated[Path | None, given("DIR", "the first free runs/NAME-NUMBER")] = None  # new or empty
-    resume: Annotated[Path | None, given("RUN", "none, a new run")] = None  # a run's folder, to go on with
-    # a run whose model and posterior to begin with, to train them further on other data or with other settings
+    out: Annotated[Path | None, given("DIR", "the first free runs/NAME-NUMBER")] = None  # run folder, new or empty
+    resume: Annotated[Path | None, given("RUN", "none, a new run")] = None  # run folder to resume
+    # run whose model and posterior to start from, to train them further on other data or with other settings
     from_: Annotated[Path | None, tyro.conf.arg(name="from", metavar="RUN", help_behavior_hint="(default: none)")] = (
         None
     )
-    checkpoint_every: Annotated[int | None, given("INT", "by the clock, once a minute or less")] = None  # iterations
-    keep_last: int = 2  # how many of the newest checkpoints stay
-    keep_every: Annotated[int | None, given("INT", "none")] = None  # checkpoints of its multiples stay as well
-    guard: Policy = "stop"  # when training diverges: stop, or go back to a good checkpoint and go on more slowly
-    devices: int = 1  # how many devices share each batch; 0 is all of them
+    # iterations between checkpoints
+    checkpoint_every: Annotated[int | None, given("INT", "by the clock, once a minute or less")] = None
+    keep_last: int = 2  # number of newest checkpoints to keep
+    keep_every: Annotated[int | None, given("INT", "none")] = None  # also keep checkpoints at multiples of this step
+    guard: Policy = "stop"  # if training diverges: stop, or go back to a good checkpoint and lower the learning rates
+    devices: int = 1  # number of devices that share each batch; 0: all
     # train in several processes, each started with its own INDEX; auto asks the cluster's scheduler
     cluster: Annotated[str | None, given("auto|HOST:PORT,PROCESSES,INDEX", "this process alone")] = None
-    # seconds within which every process must join, and after which one that does not answer is given up
+    # seconds in which every process must join, and after which a process that does not answer counts as lost
     cluster_timeout: int = 60
-    tensorboard: _Flag = False  # write the numbers for TensorBoard as well
-    # say what would be done, whether the data are there, parameters and bytes, and write nothing
+    tensorboard: _Flag = False  # also write the metrics for TensorBoard
+    # print what would be done, whether the data are present, and parameters and bytes; write nothing
     dry_run: _Flag = False
     json: _Flag = False  # print one JSON object
 
@@ -63,23 +64,23 @@ class How:
 class OwnHow(How):
     """How to run."""
 
-    # where the data of a file are, if not where the recipe says
+    # path of the data file, if not that in the recipe
     data: Annotated[str | None, given("FILE", "the recipe's")] = None
-    recipe_changed: _Flag = False  # resume with a recipe's file that is not as it was when the run was started
+    recipe_changed: _Flag = False  # resume with a recipe file that has changed since the run was started
 
 
 def train(start: str | None = None, /, **options: Any) -> int:
-    """Train a model, and draw what it learnt.
+    """Train a model, and draw pictures of the result.
 
-    The first word is a preset or a file with a recipe of your own. checkerboard and freyface are Gaussian restricted
-    Boltzmann machines, of which the test log-likelihood is printed; cifar10, mnist, celeba and digits are
-    noise-conditional models of images, and so is images, for a folder of your own (--data FOLDER); board is one of
-    points, whose log p(v) is one forward pass; cifar10-paper and so on are the paper's deep models. The settings below
-    are those of the preset or the recipe, with its defaults. The run's folder holds config.json, environment.json,
+    The first argument is a preset or a file with a recipe of your own. checkerboard and freyface are Gaussian
+    restricted Boltzmann machines, evaluated by their test log-likelihood. cifar10, mnist, celeba and digits are
+    noise-conditional models of images; images is the same for a folder of your own (--data FOLDER). board is a model of
+    points, whose log p(v) takes one forward pass. cifar10-paper and so on are the paper's deep models. The settings
+    below are those of the preset or recipe, with their defaults. The run folder holds config.json, environment.json,
     metrics.jsonl, events.jsonl, checkpoints, result.json and the pictures. Ctrl-C, SIGTERM and SIGHUP end training
-    early with a checkpoint. A run that was stopped or killed continues with --resume RUN, bit for bit; its settings are
-    its own, --steps may be more until its learning rate begins to decay, and --data says where its data are now, if
-    they were moved.
+    early with a checkpoint. A run that was stopped or killed can be resumed with --resume RUN, with bit-identical
+    results. It keeps its settings, but --steps may be increased before its learning rate begins to decay. If its data
+    were moved, --data gives their new path.
     """
     known = {field.name for field in fields(OwnHow)}
     resume = options.get("resume")
@@ -97,7 +98,7 @@ def train(start: str | None = None, /, **options: Any) -> int:
 
 
 def parse_train(words: list[str], **texts: Any) -> tuple[tuple[str | None], dict[str, Any]]:
-    """The arguments of `train`: its options depend on the preset, the recipe's file, or the run that is resumed."""
+    """Parse the arguments of `train`, whose options depend on the preset, the recipe file or the resumed run."""
     start, resume, changed = _first_word(words), _value(words, "--resume"), "--recipe-changed" in words
     start = start or _preset_for(_value(words, "--data")) if resume is None else start
     first: Any = ALL.get(start or START)
@@ -127,7 +128,7 @@ def parse_train(words: list[str], **texts: Any) -> tuple[tuple[str | None], dict
 
 
 def _about(about: str, file: str) -> str:
-    """What --help says of a recipe of one's own."""
+    """Return the text of --help for a recipe file."""
     told = (
         f"Train the recipe in {file}. Its settings are the options below, with its defaults. A run that was stopped or "
         "killed continues with --resume RUN, bit for bit."
@@ -136,13 +137,13 @@ def _about(about: str, file: str) -> str:
 
 
 def _check_out(resume: Any, out: Any) -> None:
-    """Raise where a run that is resumed is given another folder."""
+    """Raise ValueError if --out is given with --resume."""
     if resume is not None and out is not None:
         raise ValueError(f"out: expected nothing beside --resume, which goes on in {resume}, got {out}; leave it out")
 
 
 def _check_kind(words: list[str], first: Any, how: type[How]) -> None:
-    """Raise for a setting of another kind of preset."""
+    """Raise ValueError for a setting of another kind of preset."""
     presets = {type(one) for one in ALL.values()}
     settings = {one.name for kind in presets for one in fields(kind)}
     own = {one.name for kind in (type(first), how) for one in fields(kind)}
@@ -153,7 +154,7 @@ def _check_kind(words: list[str], first: Any, how: type[How]) -> None:
 
 
 def _another_kind(name: str, kind: str) -> str:
-    """What is said of a setting that a recipe does not have."""
+    """Return the error for a setting that the recipe does not have."""
     if name == "normalized" and kind == PointSettings.kind:
         return f"expected no such setting, as {kind} is always normalized, got one; leave it out"
     having = ", ".join(preset for preset, one in ALL.items() if hasattr(one, name))
@@ -162,7 +163,7 @@ def _another_kind(name: str, kind: str) -> str:
 
 
 def _first_word(words: list[str]) -> str | None:
-    """The preset or file: the first word that is neither an option nor the value of one."""
+    """Return the preset or file: the first word that is neither an option nor the value of one."""
     flags = {"--help", "-h", *(f"--{field.name.replace('_', '-')}" for field in fields(OwnHow) if field.type is _Flag)}
     before = ""
     for word in words:
@@ -174,7 +175,7 @@ def _first_word(words: list[str]) -> str | None:
 
 
 def _preset_for(data: str | None) -> str | None:
-    """The preset for data that are given without one: images have theirs."""
+    """Return the preset for --data without a preset: that of a dataset, `images` for images, or None."""
     if data is None or data in _NAMES:
         return data
     from vages.data.own_images import holds_images
@@ -189,7 +190,7 @@ def _booleans() -> set[str]:
 
 
 def _value(words: list[str], option: str) -> str | None:
-    """What follows an option, if it is there."""
+    """Return the value of an option, or None if it is not given."""
     for word, after in pairwise([*words, ""]):
         if word == option and after:
             return after
@@ -199,7 +200,7 @@ def _value(words: list[str], option: str) -> str | None:
 
 
 def _recipe(start: str | None, resume: Path | None, *, changed: bool) -> "Recipe":
-    """The preset, the recipe in a file, or that of a run."""
+    """Return the preset, the recipe in a file, or the recipe of the resumed run."""
     from vages.app.recipes import preset
     from vages.app.recipes.finding import find_recipe, is_recipe_file
     from vages.app.runs import recipe_of
@@ -267,7 +268,7 @@ def _train(start: str | None, first: "Recipe", settings: dict[str, Any], run: Ho
 
 
 def _name(start: str | None, recipe: "Recipe", data: str | None) -> str:
-    """What a new run's folder is called."""
+    """Return the name of a new run folder, without its number."""
     if recipe.origin is not None:
         file, _, name = recipe.origin.name.partition(":")
         return Path(file).stem if name == "recipe" else f"{Path(file).stem}-{name}"
@@ -277,7 +278,7 @@ def _name(start: str | None, recipe: "Recipe", data: str | None) -> str:
 
 @contextmanager
 def _run_folder(given: Path | None, name: str) -> Iterator[Path]:
-    """The folder that was given, or a new runs/NAME-NUMBER, which the first process of a cluster makes."""
+    """Yield the given folder, or a new runs/NAME-NUMBER, which the first process of a cluster creates."""
     from vages.training import is_writer, numbered_folder
 
     if given is not None or not is_writer():
@@ -288,7 +289,7 @@ def _run_folder(given: Path | None, name: str) -> Iterator[Path]:
 
 
 def _next(name: str) -> Path:
-    """The folder that a run would have if it were started now."""
+    """Return the folder that a new run would get."""
     from itertools import count
     from os.path import lexists
 
@@ -297,19 +298,19 @@ def _next(name: str) -> Path:
 
 
 def _resume(recipe: "Recipe", folder: Path) -> str:
-    """The command that goes on with a run."""
+    """Return the command that resumes a run."""
     file = "" if recipe.origin is None else f"{shlex.quote(_file(recipe.origin.path, recipe.origin.name))} "
     return f"vages train {file}--resume {shlex.quote(str(folder))}"
 
 
 def _evaluate(recipe: "Recipe", folder: Path) -> str:
-    """The command that evaluates a run."""
+    """Return the command that evaluates a run."""
     file = "" if recipe.origin is None else f" --recipe {shlex.quote(_file(recipe.origin.path, recipe.origin.name))}"
     return f"vages evaluate {shlex.quote(str(folder))}{file}"
 
 
 def _file(path: Path, name: str) -> str:
-    """The file of a recipe as it is given to `vages train`."""
+    """Return a recipe's FILE.py[:NAME], as an argument of `vages train`."""
     from os.path import relpath
 
     named = name.rpartition(":")[2]
@@ -318,7 +319,7 @@ def _file(path: Path, name: str) -> str:
 
 @contextmanager
 def _saying_what_is_saved(folder: Path, recipe: "Recipe") -> Iterator[None]:
-    """A signal that ends the command says how far the run is saved, and how to go on with it."""
+    """Add to a KeyboardInterrupt how far the run is saved, and the command that resumes it."""
     from vages.app.runs.saved import saved_progress
     from vages.training import is_writer
     from vages.training.folder import is_run
@@ -335,7 +336,7 @@ def _saying_what_is_saved(folder: Path, recipe: "Recipe") -> Iterator[None]:
 
 
 def _with(recipe: "Recipe", settings: dict[str, Any]) -> "Recipe":
-    """The recipe with other settings; one that it does not have is refused."""
+    """Return the recipe with other settings. Raise ValueError for a setting that it does not have."""
     from typing import get_args
 
     known = {field.name for field in fields(recipe.settings)}
@@ -379,7 +380,7 @@ def _told(fitted: Any, recipe: "Recipe", folder: Path, json: bool, line: str) ->
 
 
 def _say_health(result: dict[str, Any], *, finished: bool) -> None:
-    """Whether a run is well, and what is not."""
+    """Print the health of a run, with its warnings and notices."""
     from vages.app.report.page.summaries import health_in_words
 
     warnings, notices = (result["health"][name] for name in ("warnings", "notices"))
@@ -391,7 +392,7 @@ def _say_health(result: dict[str, Any], *, finished: bool) -> None:
 
 
 def _check_start(devices: int, cluster: str | None, timeout: int, batch: int, tensorboard: bool) -> None:
-    """Raise what the start would raise of these options; no cluster is joined."""
+    """Raise the errors that training with these options would raise at its start. No cluster is joined."""
     from vages.training import check_batch
 
     if cluster is not None:
@@ -411,7 +412,7 @@ def _planned(recipe: Any, folder: Path, how: dict[str, Any], json: bool) -> int:
 
 
 def _check_tensorboard() -> None:
-    """Raise unless the library that writes the log is installed."""
+    """Raise ValueError unless tensorboardX is installed."""
     from importlib.util import find_spec
 
     if find_spec("tensorboardX") is None:
@@ -421,7 +422,7 @@ def _check_tensorboard() -> None:
 
 
 def _tensorboard(folder: Path) -> Any:
-    """A log for TensorBoard."""
+    """Return a log for TensorBoard."""
     _check_tensorboard()
     from vages.app.output.tensorboard import EventLog
     from vages.storage.directory import Directory
@@ -430,7 +431,7 @@ def _tensorboard(folder: Path) -> Any:
 
 
 def parse_cluster(cluster: str, timeout: int) -> tuple[str | None, int | None, int | None]:
-    """The address, the number of processes and the index of this one; None where the scheduler is to say it."""
+    """Return the address, the number of processes and the index of this one; None if the scheduler provides them."""
     from vages.bounds import PROCESSES, SECONDS, check_bounds
 
     check_bounds(cluster_timeout=(timeout, SECONDS))
@@ -456,7 +457,7 @@ def _is_port(text: str) -> bool:
 
 
 def make_mesh(devices: int, cluster: str | None, timeout: int = 60) -> Any:
-    """The devices that share a batch, after joining a cluster; None is the first device alone."""
+    """Join the cluster, if any, and return the devices that share a batch; None is the first device alone."""
     import jax
 
     from vages.training import data_mesh, join_cluster

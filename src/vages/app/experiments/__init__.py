@@ -1,4 +1,4 @@
-"""The paper, one file per figure or table: settings, run, claims."""
+"""Experiments of the paper, one file per figure or table, each with settings, a run and claims."""
 
 from vages.app.experiments.catalogue import EXPERIMENTS, Entry
 from vages.app.experiments.claims import Claim, Outcome

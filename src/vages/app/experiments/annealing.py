@@ -1,7 +1,7 @@
-"""How far the paper's annealed Langevin dynamics come from their start, where the score is exact.
+"""How far the paper's annealed Langevin dynamics move from their start, with the exact score.
 
 The images are replaced by a Gaussian with their mean and covariance. Its denoisers are linear, so chains stay Gaussian
-along each principal direction, and mean and variance of the samples follow a recursion: no network, no Monte Carlo.
+along each principal direction, and the samples' mean and variance follow a recursion without network or Monte Carlo.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +17,7 @@ from vages.app.settings import CELEBA, CIFAR10, DIGITS, DeepSettings
 from vages.data import load_images
 from vages.samplers import Schedule
 
-_GREY = 0.5  # every pixel of the chains' mean start, whose variance is 1
+_GREY = 0.5  # mean of each pixel at the start of the chains, where the variance is 1
 _SHOWN = 40
 
 
@@ -42,14 +42,14 @@ class Gaussian(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """The samples along each direction: mean, less the data's, and variance."""
+    """The samples along each direction: mean relative to the data's, and variance."""
 
     offset: Float[np.ndarray, "k"]
     variance: Float[np.ndarray, "k"]
 
 
 def run(quick: bool, seed: int, say: Say) -> Outcome:
-    """The paper's sampler, and one that starts at the noise level of the widest direction."""
+    """Compare the paper's sampler with one that starts at the noise level of the widest direction."""
     settings = QUICK if quick else PAPER
     measurements, claims, figures = {}, [], {}
     for recipe in settings.recipes:
@@ -74,13 +74,13 @@ def fitted(rows: Float[np.ndarray, "n d"]) -> Gaussian:
     mean = rows.mean(axis=0, dtype=np.float64)
     centered = rows - mean
     squares, weights = np.linalg.eigh(centered @ centered.T)
-    found = np.flatnonzero(squares > 1e-6 * squares[-1])[::-1]  # the rest is zero but for rounding
+    found = np.flatnonzero(squares > 1e-6 * squares[-1])[::-1]  # the rest is zero up to rounding
     directions = weights[:, found].T @ centered / np.sqrt(squares[found])[:, None]
     return Gaussian(mean, directions, squares[found] / len(rows))
 
 
 def from_high_noise(recipe: DeepSettings, data: Gaussian) -> DeepSettings:
-    """The same with noise up to at least the standard deviation of the widest direction, in training and sampling."""
+    """Return the recipe with noise up to at least the widest direction's deviation, in training and sampling."""
     widest = float(np.sqrt(data.variances[0]))
     hot = (widest / recipe.sigma_base) ** 2
     return replace(recipe, sigma_end=max(recipe.sigma_end, widest), top_temperature=max(recipe.top_temperature, hot))
@@ -94,10 +94,10 @@ def chain_ends(
     start: float = 1.0,
     error: float = 0.0,
 ) -> Ends:
-    """Mean and variance of chains that start at `offset` from the mean with variance `start`.
+    """Return mean and variance of chains that start at `offset` from the mean with variance `start`.
 
     The denoiser of level σ shrinks a coordinate of variance λ towards its mean by λ / (λ + σ²), and adds `error`. Its
-    level is that of the noise in the chain, where it was trained at that level.
+    level is that of the noise in the chain, clipped to the levels of training.
     """
     schedule: Schedule = sampler(recipe).schedule
     rate = schedule.step_size**2 / (2 * recipe.sigma_base**2)
@@ -117,7 +117,7 @@ def chain_ends(
 
 
 def compare(recipe: DeepSettings, data: Gaussian, ends: Ends) -> dict[str, float]:
-    """Samples beside the data, and what chains do along the widest direction."""
+    """Compare samples with the data, and describe chains along the widest direction."""
     mean = data.mean + ends.offset @ data.directions
     spread = lambda mean, variances: float(np.sqrt(mean.var() + variances.sum() / mean.size))
     widest = data.variances[:1]
@@ -132,7 +132,7 @@ def compare(recipe: DeepSettings, data: Gaussian, ends: Ends) -> dict[str, float
 
 
 def verdicts(name: str, found: dict[str, float]) -> list[Claim]:
-    """What a sampler with the exact score should do."""
+    """Return the claims that hold for a good sampler with the exact score."""
     left = found["share of the start's distance that is left there"]
     return [
         Claim.at_most(f"{name}: chains forget their start (share of its distance that is left)", left, 0.05),
@@ -146,7 +146,7 @@ def verdicts(name: str, found: dict[str, float]) -> list[Claim]:
 
 
 def draw(data: Gaussian, ends: Ends, shape: tuple[int, ...], seed: int) -> Float[np.ndarray, "n ..."]:
-    """Samples of the chains, which all ways of sampling draw with the same noise."""
+    """Draw samples of the chains, with the same noise for all ways of sampling."""
     noise = np.random.default_rng(seed).standard_normal((_SHOWN, len(ends.offset)))
     rows = data.mean + (ends.offset + np.sqrt(ends.variance) * noise) @ data.directions
     return rows.reshape(-1, *shape).clip(0, 1)

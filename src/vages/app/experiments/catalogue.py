@@ -7,7 +7,8 @@ from dataclasses import dataclass
 class Entry:
     """An experiment: the module with its `run(quick, seed, say)`, what it shows, and its minutes on two CPU cores.
 
-    One that needs a GPU has its minutes on an H200. One that `trains` keeps its runs, where `run(…, runs)` is told.
+    If it needs a GPU, `minutes` is the time on an H200. If it `trains`, it keeps its runs in the folder `runs` that is
+    passed to `run(…, runs)`.
     """
 
     module: str
@@ -92,7 +93,7 @@ EXPERIMENTS = {
     "annealing": Entry(
         module="vages.app.experiments.annealing",
         shows="How far the paper's annealed Langevin dynamics come from their start, where the score is exact.",
-        minutes=1.0,
+        minutes=0.5,
         quick_minutes=0.1,
     ),
     "fig-samples": Entry(

@@ -26,11 +26,11 @@ METHODS: dict[str, Method] = {
 }
 PAPER = replace(CHECKERBOARD, seeds=10)
 QUICK = replace(CHECKERBOARD, seeds=5, steps=8_000, evaluate_every=400)
-SIMILAR = 0.02  # nats: what "similar" is held to
+SIMILAR = 0.02  # nats, the bound for "similar"
 
 
 def run(quick: bool, seed: int, say: Say) -> Outcome:
-    """Seven methods, ten seeds each; test log-likelihoods are exact."""
+    """Train seven methods, each with several seeds. Test log-likelihoods are exact."""
     recipe = replace(QUICK if quick else PAPER, seed=seed)
     runs = train_all({label: replace(recipe, method=method) for label, method in METHODS.items()}, say)
     mean = mean_likelihood(runs)
@@ -60,5 +60,5 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
 
 
 def mean_over_run(run: Trained) -> float:
-    """The height of a learning curve: higher where the same end is reached sooner."""
+    """Return the mean of a learning curve, which is higher if the same end is reached sooner."""
     return float(np.mean(run.fitted.curve("test_log_likelihood")[1]))

@@ -7,12 +7,12 @@ from typing import Any
 from matplotlib.figure import Figure
 
 Say = Callable[[str], None]
-"""Where an experiment tells what it has done so far."""
+"""A function that an experiment calls to report its progress."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence, the measured value, the bound it is held against, and whether it holds."""
+    """A sentence, the measured value, its bound, and whether the claim holds."""
 
     claim: str
     value: float
@@ -21,18 +21,18 @@ class Claim:
 
     @staticmethod
     def at_least(claim: str, value: float, bound: float) -> "Claim":
-        """Holds where value ≥ bound; never for a value that is not a number."""
+        """Return a claim that holds if value ≥ bound, never for NaN."""
         return Claim(claim, float(value), bound, bool(value >= bound))
 
     @staticmethod
     def at_most(claim: str, value: float, bound: float) -> "Claim":
-        """Holds where value ≤ bound; never for a value that is not a number."""
+        """Return a claim that holds if value ≤ bound, never for NaN."""
         return Claim(claim, float(value), bound, bool(value <= bound))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment found: its settings, its claims, the numbers behind them, and figures by name."""
+    """The result of an experiment: settings, claims, measurements, and figures by name."""
 
     settings: dict[str, Any]
     claims: list[Claim]

@@ -13,7 +13,7 @@ from vages.data import TOYS
 
 
 def train_all(recipes: dict[str, GRBMSettings], say: Say) -> dict[str, Trained]:
-    """Train each recipe; say what came of it."""
+    """Train each recipe and report its test log-likelihood."""
     runs = {}
     for name, recipe in recipes.items():
         run = runs[name] = train(as_recipe(recipe))
@@ -30,7 +30,7 @@ def mean_likelihood(runs: dict[str, Trained]) -> dict[str, float]:
 
 
 def likelihoods(runs: dict[str, Trained]) -> dict[str, Any]:
-    """What is plotted, and each seed's end, for the record."""
+    """Return the plotted values, and the final value of each seed, for result.json."""
     record = {}
     for name, run in runs.items():
         steps, values = run.fitted.curve("test_log_likelihood")
@@ -45,7 +45,7 @@ def likelihoods(runs: dict[str, Trained]) -> dict[str, Any]:
 
 
 def likelihood_figure(runs: dict[str, Trained]) -> Figure:
-    """Test log-likelihood against iterations; on the checkerboard nothing can pass log 2."""
+    """Plot test log-likelihood against iterations, with the bound log 2 of the checkerboard."""
     curves = {name: run.fitted.curve("test_log_likelihood") for name, run in runs.items()}
     worst = min(float(values.mean(1)[-1]) for _, values in curves.values())
     ceiling = ("log 2, the data's own", float(np.log(2)))
@@ -53,7 +53,7 @@ def likelihood_figure(runs: dict[str, Trained]) -> Figure:
 
 
 def densities_figure(runs: dict[str, Trained], toy: str = "checkerboard") -> Figure:
-    """The density of the data and of each method's first seed."""
+    """Plot the density of the data and of each method's first seed."""
     extent, log_density = TOYS[toy].bounds, TOYS[toy].log_density
     points = grid_points(extent)
     panels = {} if log_density is None else {"data": square(np.exp(log_density(points)))}

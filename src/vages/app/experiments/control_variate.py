@@ -12,7 +12,7 @@ QUICK = replace(CHECKERBOARD, seeds=5, steps=8_000, evaluate_every=400)
 
 
 def run(quick: bool, seed: int, say: Say) -> Outcome:
-    """Four runs of ten seeds; test log-likelihoods are exact."""
+    """Train four recipes, each with several seeds. Test log-likelihoods are exact."""
     recipe = replace(QUICK if quick else PAPER, seed=seed)
     recipes = {
         label + suffix: replace(recipe, method=method, control_variate=variate)

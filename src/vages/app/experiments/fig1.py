@@ -1,8 +1,8 @@
 """Figure 1: the biases of VaES and VaGES against the root of a divergence between q(h | v) and p(h | v).
 
-One v and one θ are kept; q is a fully connected layer, first equal to the posterior, then perturbed by Gaussian
-noise of increasing level, several draws a level. In both models q enters the bias only through its mean and
-variance at v, so that each draw's bias and divergence are closed forms; a plotted point is the mean over its draws.
+v and θ are fixed. q is a fully connected layer that equals the posterior and is then perturbed by Gaussian noise of
+increasing level, with several draws per level. In both models q enters the bias only through its mean and variance at
+v, so that bias and divergence of a draw have closed forms. Each plotted point is the mean over its draws.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -83,7 +83,7 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
 
 
 def visible_example(key: PRNGKeyArray) -> tuple[Float[Array, "v"], str]:
-    """A random Frey face training image, or where that file is missing a stand-in of the same size and range."""
+    """Return a random Frey face training image, or a synthetic image of the same size and range if there is no file."""
     if freyface_file().is_file():
         train = load_freyface().train
         index = int(jax.random.randint(key, (), 0, len(train)))
@@ -113,7 +113,7 @@ def _linear(weight: Array, bias: Array) -> eqx.nn.Linear:
 def perturbations(
     model: GRBM | LinearGaussian, posterior: Posterior, v: Array, key: PRNGKeyArray, settings: Settings, largest: float
 ) -> dict[str, np.ndarray]:
-    """Noise levels, and (points, draws) of root divergence and both biases as q departs from the posterior."""
+    """Return noise levels, and (points, draws) of root divergence and both biases as q departs from the posterior."""
     params, static = eqx.partition(posterior, eqx.is_inexact_array)
     leaves, tree = jax.tree.flatten(params)
     features = model.features(v)
@@ -148,8 +148,8 @@ def biases(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """‖E_q VaES − ∇_v log p(v)‖ and ‖E_q VaGES − ∂∇_v log p(v)/∂θ‖ (Frobenius) of a bilinear model.
 
-    E_q VaES is off by W Δm. Of VaGES, the block of W is off by δ_dd' Δm_j + W_dj ΔS_j v_d', that of c by W_dj ΔS_j,
-    with m and S the mean and variance of h; the blocks of b and σ do not feel q.
+    The bias of VaES is W Δm. The bias of VaGES is δ_dd' Δm_j + W_dj ΔS_j v_d' in the block of W and W_dj ΔS_j in that
+    of c, with m and S the mean and variance of h. The blocks of b and σ do not depend on q.
     """
     columns = jnp.sum(model.weight**2, axis=0)
     weight_block = (
@@ -164,8 +164,8 @@ def biases(
 def kl_constants(model: GRBM, v: Array) -> tuple[float, float]:
     """The constants C of Theorems 1 and 2 as their proofs build them, for this v and θ, over all binary h.
 
-    Suprema in h are exact (reached at h = 1) but for ‖∇_v log p̃‖, which is bounded: with s = 2h − 1 of norm √n it is
-    ‖g + ½ W s‖ ≤ ‖g‖ + ½ √n ‖W‖, g its value at h = ½.
+    Suprema in h are exact (reached at h = 1) except for ‖∇_v log p̃‖, which is bounded: with s = 2h − 1 of norm √n it
+    is ‖g + ½ W s‖ ≤ ‖g‖ + ½ √n ‖W‖, where g is its value at h = ½.
     """
     n = len(model.latent_bias)
     standard = (v - model.visible_bias) * jnp.exp(-model.log_sigma)
@@ -181,7 +181,7 @@ def kl_constants(model: GRBM, v: Array) -> tuple[float, float]:
 
 
 def mean_over_draws(points: dict[str, np.ndarray]) -> dict[str, list[float]]:
-    """What is plotted, for the record."""
+    """Return the plotted values, for result.json."""
     return {name: (values.mean(1) if values.ndim == 2 else values).tolist() for name, values in points.items()}
 
 
@@ -192,6 +192,6 @@ def line_through_origin(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def bound_claim(claim: str, points: dict[str, np.ndarray], name: str, constant: float) -> Claim:
-    """The largest bias of any draw over its bound, to be at most 1."""
+    """Claim that the bias of every draw is within its bound."""
     ratio = np.max(points[name] / (constant * points["root"]))
     return Claim.at_most(f"{claim}, C = {constant:.3g} (largest bias / bound)", ratio, 1.0)

@@ -18,7 +18,7 @@ QUICK = replace(CHECKERBOARD, seeds=5, steps=8_000, evaluate_every=400)
 
 
 def run(quick: bool, seed: int, say: Say) -> Outcome:
-    """Seven runs of ten seeds; test log-likelihoods are exact."""
+    """Train seven recipes, each with several seeds. Test log-likelihoods are exact."""
     recipe = replace(QUICK if quick else PAPER, seed=seed)
     recipes: dict[str, GRBMSettings] = {"KSD": replace(recipe, method="ksd")}
     for method, label in (("vages-ksd", "VaGES-KSD"), ("is-ksd", "IS-KSD")):

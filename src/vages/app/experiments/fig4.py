@@ -1,4 +1,4 @@
-"""Figure 4: VaGES-DSM against BiDSM on Frey face, over the number of samples L and of posterior steps K."""
+"""Figure 4: VaGES-DSM compared with BiDSM on Frey face, over the number of samples L and of posterior steps K."""
 
 from dataclasses import asdict, dataclass, replace
 
@@ -20,7 +20,7 @@ RIVALS = METHODS[1:]
 
 @dataclass(frozen=True)
 class Settings:
-    """The grid: each L at the default K, each K at the default L; and how long cost is measured."""
+    """The grid (each L at the default K, each K at L = 2), and the length of the timing."""
 
     recipe: GRBMSettings
     samples: tuple[int, ...] = (2, 4, 6, 8, 10)

@@ -1,11 +1,11 @@
-"""Figure 5: the Fisher divergence by VaGES-Fisher against the accurate one, as a GRBM departs from the data.
+"""Figure 5: the Fisher divergence by VaGES-Fisher compared with the accurate one, as a GRBM departs from the data.
 
 The data are standard normal: a GRBM with W = b = c = 0 and σ = 1. The model is that GRBM with Gaussian noise on W, b
-and c, whose standard deviation is the perturbation; v and h are of one dimension. The accurate divergence is the mean
-of ½ ‖∇ log p(v) + v‖² over the test data, the model's score being known. Two critics estimate it: the paper's, a
-network of v, and one that reads E_q[h | v] as well. An estimate is that of the critic which is best on validation data;
-by the last one, as in the paper, it is kept beside it. The paper's critic takes 20,000 steps of 2e-4; 6,000 of 1e-3
-with a cosine decay end within 2 % of where those do.
+and c, whose standard deviation is the perturbation; v and h have the same dimension. The accurate divergence is the
+mean of ½ ‖∇ log p(v) + v‖² over the test data, since the model's score is known. Two critics estimate it: the paper's,
+a network of v, and one that reads E_q[h | v] as well. The estimate uses the critic that is best on validation data; the
+estimate by the last critic, as in the paper, is recorded too. The paper's critic takes 20,000 steps at rate 2e-4; 6,000
+steps at 1e-3 with a cosine decay end within 2 % of that result.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +37,7 @@ class Settings:
     train: int = 16_000
     validation: int = 2_000
     test: int = 2_000
-    together: int = 2  # runs at a time: most of a run is too small to be divided over cores
+    together: int = 2  # runs at a time, since most of a run is too small for several cores
 
 
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -99,7 +99,7 @@ def closeness(row: dict[str, Any]) -> Claim:
 
 
 def estimate(key: PRNGKeyArray, dim: int, level: float, critic: str, settings: Settings) -> dict[str, Any]:
-    """One run: the data are those of every perturbation of the dimension, and so is the noise that perturbs."""
+    """Run one estimate. All perturbations of a dimension share the data and the noise on the parameters."""
     for_data, for_model, for_posterior, for_critic, for_training = jax.random.split(key, 5)
     sizes = (settings.train, settings.validation, settings.test)
     v = jax.random.normal(for_data, (sum(sizes), dim))
@@ -125,7 +125,7 @@ def estimate(key: PRNGKeyArray, dim: int, level: float, critic: str, settings: S
 
 
 def perturbed(key: PRNGKeyArray, dim: int, level: float) -> GRBM:
-    """The standard normal as a GRBM, with noise of this level on W, b and c."""
+    """Return the standard normal as a GRBM, with noise of this level on W, b and c."""
     noise = lambda key, *shape: level * jax.random.normal(key, shape)
     for_weight, for_b, for_c = jax.random.split(key, 3)
     return GRBM(noise(for_weight, dim, dim), noise(for_b, dim), noise(for_c, dim), jnp.zeros(()))

@@ -1,4 +1,4 @@
-"""Interpolation in the latent space: Langevin trajectories of one start and one noise, as h changes."""
+"""Interpolation in the latent space: Langevin trajectories with the same start and noise, as h changes."""
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from vages.app.settings import CELEBA, CIFAR10, DIGITS, MNIST, DeepSettings
 
 @dataclass(frozen=True)
 class Settings:
-    """What is trained, and the size of the picture: latents and snapshots."""
+    """The recipes to train, and the size of the picture: values of h and snapshots."""
 
     recipes: tuple[DeepSettings, ...]
     rows: int = 10
@@ -27,7 +27,7 @@ QUICK = Settings((replace(DIGITS, steps=4000),))
 
 
 def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
-    """Walk through the latents of each model; measure how evenly the images change, and whether they change."""
+    """Interpolate in the latents of each model; measure how evenly the images change, and whether they change."""
     settings = QUICK if quick else PAPER
     recipes = tuple(replace(recipe, seed=seed) for recipe in settings.recipes)
     claims, measurements, figures = [], {}, {}
@@ -61,7 +61,7 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
 
 
 def walk(images: Float[np.ndarray, "rows ..."]) -> tuple[float, float]:
-    """The longest step between neighbours, and the longest distance of any two images."""
+    """Return the largest distance between neighbors, and the largest distance between any two images."""
     flat = images.reshape(len(images), -1)
     steps = np.linalg.norm(np.diff(flat, axis=0), axis=1)
     spans = np.linalg.norm(flat[:, None] - flat[None], axis=2)
@@ -69,7 +69,7 @@ def walk(images: Float[np.ndarray, "rows ..."]) -> tuple[float, float]:
 
 
 def typical_distance(images: Float[np.ndarray, "n ..."], seed: int, pairs: int = 200) -> float:
-    """The median distance of two images."""
+    """Return the median distance between two images, over random pairs."""
     rows = np.random.default_rng(seed).integers(len(images), size=(2, pairs))
     difference = (images[rows[0]] - images[rows[1]]).reshape(pairs, -1)
     return float(np.median(np.linalg.norm(difference, axis=1)))

@@ -19,7 +19,7 @@ from vages.evaluation.nearest import nearest_distances
 
 @dataclass(frozen=True)
 class Settings:
-    """What is trained, and how many images are drawn in each of the two ways."""
+    """The recipes to train, and the number of images to draw in each of the two ways."""
 
     recipes: tuple[DeepSettings, ...]
     count: int = 200
@@ -33,7 +33,7 @@ DIGITS_OF_SOME_KIND = ("mnist", "digits")  # images that a linear classifier can
 
 
 def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
-    """Draw from each model in both ways; count diverged chains, compare with the data, look for copies."""
+    """Draw from each model in both ways; count diverged chains, compare with the data and look for copies."""
     settings = QUICK if quick else PAPER
     recipes = tuple(replace(recipe, seed=seed) for recipe in settings.recipes)
     claims, measurements, figures = [], {}, {}
@@ -58,7 +58,7 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
 
 
 def compare(samples: Float[np.ndarray, "n ..."], images: Examples, *, by_class: bool) -> dict[str, float]:
-    """Numbers that tell good samples from bad ones; none of them alone."""
+    """Return numbers that together separate good samples from bad ones."""
     train, test = images.splits.train, images.splits.test[: len(samples)]
     found = {
         "mean pixel over the data's": float(samples.mean() / train.mean()),
@@ -80,9 +80,9 @@ def confidence(
     labels: Int[np.ndarray, "m"],
     rows: int = 5000,
 ) -> tuple[float, float]:
-    """How sure a linear classifier of pixels is of the samples, over how sure of test images; and how many classes.
+    """Return the confidence of a linear pixel classifier in samples over that in test images, and a number of classes.
 
-    The number of classes is exp(entropy) of their shares in what it takes the samples for.
+    The number of classes is exp(entropy) of their shares in the predictions for the samples.
     """
     flat = lambda images: images.reshape(len(images), -1)
     weights, _ = logistic_regression(flat(train[:rows]), labels[:rows])
@@ -99,7 +99,7 @@ def confidence(
 
 
 def verdicts(name: str, found: dict[str, float]) -> list[Claim]:
-    """What has to hold of good samples."""
+    """Return the claims that hold for good samples."""
     if found["diverged"] == 1:
         return [Claim.at_most(f"{name}: few chains diverge (their share)", 1.0, 0.05)]
     claims = [

@@ -1,4 +1,4 @@
-"""Deep runs that several figures share; each is trained once and kept."""
+"""Deep runs that are shared by several figures, trained once and kept."""
 
 from pathlib import Path
 
@@ -16,12 +16,12 @@ _LARGEST = 2**34  # bytes of arrays
 
 
 def kept_runs(recipes: tuple[DeepSettings, ...], runs: Path, say: Say) -> list[Run]:
-    """The run of each recipe's images and seed in `runs`, trained there unless it is there already.
+    """Return the run for each recipe's images, method and seed in `runs`, which is trained if there is none.
 
-    A run that is there may be by other settings, shorter, say: it is gone on with to its own end.
+    An existing run may have other settings, such as fewer steps. It is resumed until its own step count.
     """
     for recipe in recipes:
-        as_recipe(recipe).load()  # before an hour of training on the images of another
+        as_recipe(recipe).load()  # fails here, not after an hour of training another recipe
     return [_kept_run(recipe, runs / run_name(recipe), say) for recipe in recipes]
 
 
@@ -32,7 +32,7 @@ def run_name(recipe: DeepSettings) -> str:
 
 
 def kept_arrays(kept: Kept, name: str) -> dict[str, np.ndarray]:
-    """The arrays in what was made of a run."""
+    """Return the arrays of a result, in the file NAME.npz."""
     with Directory(kept.folder) as folder:
         return parse_npz(folder.read_bytes(f"{name}.npz", _LARGEST), str(kept.folder), _LARGEST)
 

@@ -16,7 +16,7 @@ from vages.storage.directory import Directory
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Where the results of an experiment are, and whether the run was sound (every number finite)."""
+    """Where the results of an experiment are, and whether the run was sound (every claim's value is finite)."""
 
     folder: Path
     outcome: Outcome
@@ -30,7 +30,7 @@ def reproduce(
 ) -> Reproduction:
     """Run the experiment `name`; write `out/name/result.json`, its figures and a page. Earlier results are moved aside.
 
-    `say` hears of what is done on the way. Runs that several experiments are drawn from are kept in `out/runs`.
+    `say` is called with progress messages. Runs that several experiments share are kept in `out/runs`.
     """
     if name not in EXPERIMENTS:
         raise ValueError(f"name: expected one of {', '.join(EXPERIMENTS)}, got {name!r}; see vages reproduce --list")

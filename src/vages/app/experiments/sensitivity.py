@@ -1,4 +1,4 @@
-"""What the settings of VaGES-MDSM are worth (the paper's sensitivity table), one changed at a time.
+"""Sensitivity of VaGES-MDSM to its settings, changed one at a time (the paper's sensitivity table).
 
 The paper compares FIDs after 300,000 iterations; here runs are short, and compared by their loss.
 """
@@ -16,7 +16,7 @@ from vages.training import Diverged, Guard
 
 @dataclass(frozen=True)
 class Settings:
-    """A recipe, and the values of each setting beside its own."""
+    """A recipe, and the values of each setting to compare."""
 
     recipe: DeepSettings
     latents: tuple[int, ...] = (20, 50, 100)
@@ -37,11 +37,11 @@ QUICK = Settings(
     steps_of_q_and_corrector=((0, 0), (0, 5), (5, 0), (5, 5)),
 )
 DEFAULT = "as it is"
-DIVERGED = 1e9  # what a run that diverged counts as, where losses are compared
+DIVERGED = 1e9  # loss of a diverged run, for comparisons
 
 
 def run(quick: bool, seed: int, say: Say) -> Outcome:
-    """Train each variant, and hold its last losses against those of the recipe as it is."""
+    """Train each variant, and compare its last losses with those of the unchanged recipe."""
     settings = QUICK if quick else PAPER
     recipe = replace(settings.recipe, seed=seed)
     images = as_recipe(recipe).load()
@@ -65,7 +65,7 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
 
 
 def variants(settings: Settings, recipe: DeepSettings) -> dict[str, DeepSettings]:
-    """The recipe, and it with one setting changed."""
+    """Return the recipe, and variants with one setting (or K and C) changed."""
     found = {DEFAULT: recipe}
     for field in ("latents", "depth", "samples", "corrector_noise"):
         for value in getattr(settings, field):
@@ -77,7 +77,7 @@ def variants(settings: Settings, recipe: DeepSettings) -> dict[str, DeepSettings
 
 
 def ending(recipe: DeepSettings, images: Examples) -> dict[str, Any]:
-    """How a run ends: the mean loss and gap of its last tenth, or where it diverged."""
+    """Train a recipe; return the mean loss and divergence of its last tenth, or that it diverged."""
     try:
         fitted = train(as_recipe(recipe), images, guard=Guard()).fitted.uninterrupted()
     except Diverged as stopped:

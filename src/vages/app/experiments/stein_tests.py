@@ -1,8 +1,8 @@
-"""The Stein tests hold their level, gain power as the model departs from the data, and survive VaES with a good q.
+"""Level and power of the Stein tests as the model departs from the data, with the exact score and with VaES.
 
-A GRBM with few latents can be sampled exactly, so that a thousand data sets cost little. Each is tested against the
-GRBM itself, against perturbed ones, and with VaES in the place of the score: with samples of the posterior, and with
-samples of posteriors that are ever further from it. The tests are those of the library, on many data sets at once.
+A GRBM with few latents can be sampled exactly, so that thousands of data sets are cheap. Each is tested against the
+GRBM itself, against perturbed ones, and with VaES in place of the score: with samples of the posterior, and with
+samples of a q increasingly far from it. The tests are those of the library, on many data sets at once.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -27,22 +27,22 @@ from vages.models import GRBM
 from vages.posteriors import BernoulliPosterior
 
 LEVEL = 0.05
-SOME = 50  # examples whose median distance is the bandwidth: to sort all pairs of every data set is most of the cost
+SOME = 50  # examples whose median distance is the bandwidth; sorting all pairs would be most of the cost
 KERNELS = {"KSD, RBF": RBF(), "KSD, IMQ": IMQ()}
 TESTS = (*KERNELS, "learned Stein")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How many data sets of how many examples; perturbations of the model, and of the posterior's logits."""
+    """Numbers of data sets and of examples in each; perturbations of the model, and of the posterior's logits."""
 
     sets: int = 2000
     examples: int = 200
     replicates: int = 500
     v_dim: int = 5
     h_dim: int = 4
-    perturbations: tuple[float, ...] = (0.0, 0.03, 0.06, 0.12, 0.25)  # first 0
-    gaps: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.8)  # first 0
+    perturbations: tuple[float, ...] = (0.0, 0.03, 0.06, 0.12, 0.25)  # the first is 0
+    gaps: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.8)  # the first is 0
     critic_width: int = 16
     critic_steps: int = 200
 
@@ -54,7 +54,7 @@ QUICK = replace(
 
 
 def run(quick: bool, seed: int, say: Say) -> Outcome:
-    """Rejection rates of every test at every perturbation, with the exact score and with VaES."""
+    """Compute the rejection rates of every test at every perturbation, with the exact score and with VaES."""
     settings = QUICK if quick else PAPER
     for_model, for_noise, for_gap, for_sets = jax.random.split(jax.random.key(seed), 4)
     data = GRBM.init(for_model, settings.v_dim, settings.h_dim)
@@ -84,7 +84,7 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
 
 
 def perturbed(model: GRBM, noise: GRBM, level: float) -> GRBM:
-    """The model with `level` times the noise on W, b and c."""
+    """Return the model with `level` times the noise added to W, b and c."""
     parts = jax.tree.map(lambda x, y: x + level * y, model, noise)
     return eqx.tree_at(lambda parts: parts.log_sigma, parts, model.log_sigma)
 
@@ -98,7 +98,7 @@ def shifted_posterior(model: GRBM, shift: Array | None = None) -> BernoulliPoste
 
 
 def exact_samples(key: PRNGKeyArray, model: GRBM, n: int) -> Float[Array, "n v"]:
-    """Independent draws of p(v): h from its enumerated masses, then v given h."""
+    """Draw independent samples of p(v): h by enumeration, then v given h."""
     for_h, for_v = jax.random.split(key)
     states, centre = model.h.states(model.weight.dtype), model.visible_bias
     features = model.features(centre)
@@ -109,7 +109,7 @@ def exact_samples(key: PRNGKeyArray, model: GRBM, n: int) -> Float[Array, "n v"]
 
 @eqx.filter_jit
 def _p_values(key: PRNGKeyArray, data: GRBM, score: Score, test: str, settings: Settings) -> Float[Array, "sets"]:
-    """The p-value of each of many data sets; the data sets are the same for every score and test."""
+    """Return the p-value of each data set; the data sets are the same for every score and test."""
     own = as_score(score)
 
     def one(key: PRNGKeyArray) -> Float[Array, ""]:
@@ -130,7 +130,7 @@ def _ksd(key: PRNGKeyArray, score: Any, v: Array, test: str, settings: Settings)
 
 
 def _learned(key: PRNGKeyArray, score: Any, v: Array, settings: Settings) -> Float[Array, ""]:
-    """Half of the examples train the critic, half test; q is left as it is."""
+    """Train the critic on one half of the examples and test on the other; q is not trained."""
     how = CriticTraining(settings.critic_steps, batch=50, learning_rate=5e-3, posterior_steps=0)
     for_critic, for_order, for_noise, for_test = jax.random.split(key, 4)
     train, test = jnp.split(v, 2)

@@ -1,8 +1,8 @@
 """Table 1: the FID of VaGES-MDSM and of MDSM without latents on CIFAR10, and of VaGES-MDSM on CelebA.
 
-Both runs on CIFAR10 are equally long. The last averages are judged, by the paper's protocol: its sampler with all
-steps, h the posterior means of random training images. The paper selects the best of 60 checkpoints, and draws 50,000
-samples where these are 10,000, which raises the FID by about 2.
+Both runs on CIFAR10 have the same length. The last averaged weights are evaluated by the paper's protocol: its sampler
+with all steps, and h the posterior means of random training images. The paper selects the best of 60 checkpoints, and
+draws 50,000 samples. Here, 10,000 samples are drawn, which raises the FID by about 2.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -30,7 +30,7 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """What is trained, how many samples are judged, and by which features."""
+    """The recipes to train, the number of samples to evaluate, and the features."""
 
     recipes: tuple[DeepSettings, ...]
     count: int = 10_000
@@ -51,7 +51,7 @@ TITLES = {"vages-mdsm": "VaGES-MDSM", "mdsm": "MDSM without latents"}
 
 
 def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
-    """Judge the samples of each run, and compare with the paper's numbers and with each other."""
+    """Evaluate the samples of each run, and compare them with the paper's numbers and with each other."""
     settings = QUICK if quick else PAPER
     recipes = tuple(replace(recipe, seed=seed) for recipe in settings.recipes)
     table = {}
@@ -64,7 +64,7 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
 
 
 def verdicts(table: dict[tuple[str, str], dict[str, Any]], features: str) -> list[Claim]:
-    """Each number against the paper's, and the model with latents against the one without."""
+    """Compare each number with the paper's, and the model with latents with the one without."""
     claims = []
     for (data, method), row in table.items():
         if features == "inception" and (data, method) in PUBLISHED:
@@ -87,13 +87,13 @@ def verdicts(table: dict[tuple[str, str], dict[str, Any]], features: str) -> lis
 
 
 def _told(row: dict[str, Any]) -> str:
-    """How many iterations a run had, and from when on with smaller learning rates, if the guard had to step in."""
+    """Return the number of iterations as text, with the steps from which the guard lowered the learning rates."""
     since = [f"with {event['rate']:g} of the rates from {event['to']:,} on" for event in row.get("recoveries", ())]
     return f"{row['iterations']:,}" + (f" ({', '.join(since)})" if since else "")
 
 
 def measure(run: Run, settings: Settings, seed: int) -> dict[str, Any]:
-    """The FID of a run's samples with what it depends on; what was computed before is found in the run's folder."""
+    """Return the FID of a run's samples and what it depends on. An earlier result in the run folder is reused."""
     recoveries = [event for event in RunFolder.events(run.path) if event.get("event") == "recovered"]
     about = {"iterations": run.step, "training images": len(run.data.splits.train), "weights": run.weights}
     about |= {"recoveries": [{name: event[name] for name in ("problem", "to", "rate")} for event in recoveries]}
@@ -110,7 +110,7 @@ def measure(run: Run, settings: Settings, seed: int) -> dict[str, Any]:
 
 
 def pixel_distance(run: Run, count: int, seed: int) -> dict[str, Any]:
-    """The Fréchet distance of pixels, for images so small that they need no network."""
+    """Return the Fréchet distance of pixels, for small images that need no network."""
     drawn = samples_of(run, count, "paper", None, seed, "replicate")
     samples = np.concatenate([pixels[:, 0] for pixels in drawn.draw(count)]) / 255.0
     real = run.data.splits.train

@@ -1,4 +1,4 @@
-"""Time and memory of deep EBLVMs (the paper's table): VaGES-MDSM beside BiMDSM and beside a plain EBM."""
+"""Time and memory of deep EBLVMs (the paper's table): VaGES-MDSM compared with BiMDSM and with a plain EBM."""
 
 from dataclasses import asdict, dataclass, replace
 
@@ -19,20 +19,20 @@ METHODS: dict[str, dict] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The sizes, by the images they are for, and how long cost is measured."""
+    """The model sizes by dataset, and the length of the measurement."""
 
     sizes: dict[str, tuple[DeepSettings, tuple[int, int, int]]]
     iterations: int = 30
     rounds: int = 5
 
 
-# CelebA with the five corrections that the paper finds enough, so that the methods differ by their gradients alone.
+# CelebA with five corrector steps, which the paper finds enough, so that the methods differ only in their gradients.
 PAPER = Settings({"CIFAR10": (CIFAR10, (3, 32, 32)), "CelebA": (replace(CELEBA, corrector_steps=5), (3, 64, 64))})
 QUICK = Settings({"digits": (DIGITS, (1, 8, 8))}, iterations=20)
 
 
 def run(quick: bool, seed: int, say: Say) -> Outcome:
-    """An iteration of each method at each size, taken in turns."""
+    """Measure an iteration of each method at each size, in turns."""
     settings = QUICK if quick else PAPER
     table, claims = {}, []
     for size, (recipe, shape) in settings.sizes.items():

@@ -19,12 +19,12 @@ _REDIRECT = (
 
 
 def new_token() -> str:
-    """128 random bits, in characters that may stand in an address."""
+    """Return 128 random bits in URL-safe characters."""
     return secrets.token_urlsafe(16)
 
 
 class TokenGate:
-    """Lets through requests and sockets whose path begins with the token.
+    """Middleware that accepts only requests and sockets whose path begins with the token.
 
     The token is part of the path, and no cookie is set: browsers send the cookies of 127.0.0.1 to every port, so
     another user's server on this machine could collect them.
@@ -45,7 +45,7 @@ class TokenGate:
 
 @contextmanager
 def browser_window(address: str) -> Iterator[None]:
-    """Open a browser on the address, by a file that only this user can read and that is removed at the end.
+    """Open a browser on the address, through a file that only this user can read and that is removed at the end.
 
     The arguments of the browser's process can be read by every user of the machine, so they must not hold the token.
     """

@@ -18,7 +18,7 @@ from vages.app.explore.worker_pool import Turns
 from vages.app.runs.playground import Playground
 from vages.app.runs.vectors import Vectors
 
-CONNECTIONS = 256  # open at a time, with those of other users, who are answered with 403
+CONNECTIONS = 256  # open at a time, including those of other users, which get status 403
 _ICON = (
     '<svg viewBox="0 0 8 8" xmlns="http://www.w3.org/2000/svg"><rect width="8" height="8" rx="1.5" fill="#1d5c63"/>'
     '<path d="M2 2h1v2h1v1h1V4h1V2h1" fill="none" stroke="#fff"/></svg>'
@@ -28,9 +28,9 @@ _ICON = (
 def serve(
     ready: Playground | Vectors, port: int = 0, *, browser: bool = True, say: Callable[[str], object] = print
 ) -> None:
-    """Serve the page on 127.0.0.1 until Ctrl-C, which raises KeyboardInterrupt; port 0 is a free one.
+    """Serve the page on 127.0.0.1 until Ctrl-C, which raises KeyboardInterrupt; port 0 selects a free one.
 
-    `say` is given the address, on which `browser` opens a window. The address holds a secret token.
+    `say` is called with the address, which holds a secret token. With `browser`, the address is opened in a browser.
     """
     with listening(port) as own:
         port = own.getsockname()[1]
@@ -38,7 +38,7 @@ def serve(
         server = uvicorn.Server(
             uvicorn.Config(
                 application(ready, turns, port, token),
-                http="h11",  # its headers are limited; those of httptools are not
+                http="h11",  # limits the size of headers, unlike httptools
                 log_level="error",
                 limit_concurrency=CONNECTIONS,
                 proxy_headers=False,
@@ -58,7 +58,7 @@ def serve(
 
 
 def application(ready: Playground | Vectors, turns: Turns, port: int, token: str) -> ASGIApp:
-    """The page behind its guard, under a path that begins with the token."""
+    """Return the page behind its guard, under a path that begins with the token."""
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(
         outer,
@@ -78,7 +78,7 @@ def application(ready: Playground | Vectors, turns: Turns, port: int, token: str
 
 
 def listening(port: int) -> socket.socket:
-    """A socket on 127.0.0.1 that accepts connections."""
+    """Return a socket on 127.0.0.1 that accepts connections."""
     if not 0 <= port < 2**16:
         raise ValueError(f"port: expected 0 to {2**16 - 1}, got {port}; 0 is a free one")
     own = socket.socket()

@@ -1,4 +1,4 @@
-"""Buttons that start and stop chains, and how far they are."""
+"""Buttons that start and stop chains, and their progress."""
 
 from nicegui import ui
 
@@ -6,7 +6,7 @@ from vages.app.explore.worker_pool import Player
 
 
 class ChainControls:
-    """Start, Stop, a bar of the steps that were done, and a line of text."""
+    """Start and stop buttons, a progress bar, and a line of text."""
 
     def __init__(self, player: Player, start: str):
         self._player = player
@@ -19,21 +19,21 @@ class ChainControls:
         self.stop.disable()
 
     def begin(self) -> None:
-        """Chains are about to start."""
+        """Prepare for chains that are about to start."""
         self.stop.enable()
         self.tell("Compiling, where it was not done before…")
 
     def at(self, step: int, steps: int, text: str) -> None:
-        """Chains have come to a step."""
+        """Show the current step of the chains."""
         self._bar.set_value(step / steps)
         self.tell(text)
 
     def end(self, text: str) -> None:
-        """Chains have ended, or were stopped."""
+        """Show that chains have ended or were stopped."""
         if not self._player.playing:
             self.stop.disable()
         self.tell(text)
 
     def tell(self, text: str) -> None:
-        """Say something in their place."""
+        """Show a line of text."""
         self._told.set_text(text)

@@ -17,7 +17,7 @@ _TOO_LARGE = f"The file was refused: expected a PNG, JPEG or BMP image of at mos
 
 
 def choosing(visit: Visit) -> None:
-    """The chosen image, some others, and a button for one's own."""
+    """Lay out the chosen image, some others, and an upload button."""
     playground = visit.playground
     order = np.random.default_rng(0).permutation(len(playground.images))
     first, reading = 0, False

@@ -1,4 +1,4 @@
-"""What each control of the page may send. Anything else is refused before a handler sees it."""
+"""Validation of what each control of the page may send. Anything else is refused before it reaches a handler."""
 
 import json
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from nicegui import ui
 from nicegui.element import Element
 
-MOVE = 1  # units of `rates`: mice move with every frame of the screen
+MOVE = 1  # units of `rates`: a moving mouse sends one message per frame of the screen
 SLIDE = 10  # sliders send at most 20 messages a second
 ACTION = 20  # buttons and choices
 _CHANGE = "update:modelValue"
@@ -17,14 +17,14 @@ class Refused(ValueError):
 
 
 class Accepted(NamedTuple):
-    """Arguments of an event, made of checked values alone, and what the event costs."""
+    """Checked arguments of an event, and its cost."""
 
     args: list[Any]
     cost: int
 
 
 def accepted(element: Element, event: str, args: list[Any]) -> Accepted:
-    """Check the arguments of an event of an element; `Refused` where they have the wrong type, range or number."""
+    """Check the arguments of an event of an element; raise `Refused` if they have the wrong type, range or number."""
     if event == "click" and element.tag in ("q-btn", "button"):
         return Accepted([], ACTION)
     if isinstance(element, ui.upload) and event in ("rejected", "failed"):
@@ -53,7 +53,7 @@ def accepted(element: Element, event: str, args: list[Any]) -> Accepted:
 
 
 def parsed(text: object) -> Any:
-    """JSON of a string."""
+    """Parse JSON; raise `Refused` if it is invalid."""
     if not isinstance(text, str):
         raise Refused("expected JSON")
     try:
@@ -87,7 +87,7 @@ def _entry(value: object, name: str) -> Any:
 def _number(value: object, least: float, most: float) -> float:
     if (
         isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most
-    ):  # nor is NaN between
+    ):  # NaN is refused as well
         raise Refused(f"expected a number from {least} to {most}")
     return float(value)
 

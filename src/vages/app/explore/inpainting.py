@@ -16,7 +16,7 @@ assert set(PRESETS) == set(HIDDEN)
 
 
 def inpainting(visit: Visit) -> None:
-    """An image to paint on, and its completions."""
+    """Lay out an image to paint on, and its completions."""
     shape = visit.playground.images.shape[1:]
     _, height, width = shape
     hidden = np.zeros((height, width), bool)
@@ -52,7 +52,7 @@ def inpainting(visit: Visit) -> None:
 
     with ui.element("div").classes("side-by-side"):
         with ui.element("div").classes("painting"):
-            # The mouse's own way: for all others, the buttons below hide as much.
+            # For the mouse only; the buttons below also work without one.
             with ui.element("div").props('role=img aria-label="The chosen image, to be painted on with the mouse"'):
                 canvas = ui.interactive_image(
                     on_mouse=paint, events=["pointerdown", "pointermove"], size=(width, height), sanitize=False
@@ -76,7 +76,7 @@ def inpainting(visit: Visit) -> None:
 def stroke(
     shape: tuple[int, int], begin: tuple[float, float], end: tuple[float, float], size: float
 ) -> Bool[np.ndarray, "height width"]:
-    """The pixels that a square brush touches on the straight line between two points (x, y)."""
+    """Return the pixels that a square brush touches on the straight line between two points (x, y)."""
     height, width = shape
     steps = 2 + int(2 * max(abs(end[0] - begin[0]), abs(end[1] - begin[1])))  # a fast mouse leaves gaps
     x, y = np.linspace(begin, end, steps).T[:, None]

@@ -1,4 +1,4 @@
-"""What the pages of images and of rows have in common: their heading, and panels under tabs."""
+"""Common parts of the pages of images and of rows: the heading, and panels under tabs."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from html import escape
@@ -12,7 +12,7 @@ STYLE = Path(__file__).with_name("style.css")
 
 
 def heading(name: str, about: str, player: Player) -> None:
-    """The title, and a line below it. The page's chain stops when the page is closed."""
+    """Lay out the title and a line below it. The page's chain stops when the page is closed."""
     client = ui.context.client
     client.on_connect(player.come)
     client.on_disconnect(lambda: None if client.has_socket_connection else player.leave())
@@ -23,7 +23,7 @@ def heading(name: str, about: str, player: Player) -> None:
 
 
 def tabbed(panels: Mapping[str, Callable[[], object]], changed: Callable[[str], Awaitable[None]]) -> None:
-    """Panels, of which the first is open; `changed` is told which one has been opened."""
+    """Lay out panels under tabs, with the first one open; `changed` is called with the name of an opened panel."""
 
     async def change(event: events.ValueChangeEventArguments) -> None:
         await changed(event.value)

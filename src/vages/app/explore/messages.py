@@ -1,7 +1,7 @@
-"""Messages of a page's socket: checked for type, range, size and rate before the server reads them.
+"""Validation of a page's socket messages, by type, range, size and rate, before the server reads them.
 
-A message is a Socket.IO packet in an Engine.IO packet. What is passed on is written anew from checked values, so that
-no other reading of the same bytes is possible.
+A message is a Socket.IO packet in an Engine.IO packet. Accepted messages are rebuilt from the checked values, so that
+the server cannot parse the original bytes differently.
 """
 
 import json
@@ -12,25 +12,25 @@ from nicegui import Client
 from vages.app.explore.controls import ACTION, MOVE, Refused, accepted, parsed
 from vages.app.explore.rates import Bucket
 
-LARGEST_MESSAGE = 2**14  # bytes; those of the page have some hundreds
+LARGEST_MESSAGE = 2**14  # bytes; messages of the page have a few hundred
 _CONNECT, _EVENT = "40", "42"
 _PLAIN = ("1", "3", "41")  # close, pong, disconnect
 _MOST_ARGS = 4
 
 
 class Conversation:
-    """What one socket has sent: its greeting, and how much in how short a time."""
+    """State of one socket: whether it has connected, and its message rate."""
 
     def __init__(self, client_id: str, now: float):
         self._client_id, self._bucket, self._greeted = client_id, Bucket(now), False
 
     @property
     def over(self) -> bool:
-        """Whether the socket must be closed, since it sends too much."""
+        """Whether the socket must be closed because it sends too much."""
         return self._bucket.exhausted
 
     def hear(self, text: str | None, now: float) -> str | None:
-        """The message to pass on, or None where it is dropped."""
+        """Return the message to pass on, or None if it is dropped."""
         if not self._bucket.take(MOVE, now):
             return None
         try:

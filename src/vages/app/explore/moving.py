@@ -1,4 +1,4 @@
-"""Moving through the latents: the bars of h, sliders along directions and single coordinates, and an image for h."""
+"""Panel to move through the latents: bars of h, sliders for directions and single coordinates, and an image given h."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -11,13 +11,13 @@ from vages.app.explore.pictures import picture, show
 from vages.app.explore.session import Visit
 from vages.app.runs.watching import Snapshot
 
-FRAMES = 12  # few, for the next move of a slider comes soon
-REACH = 4.0  # deviations to either side
+FRAMES = 12  # few, as the next move of a slider comes soon
+REACH = 4.0  # standard deviations to either side
 LEGEND = 'bars are h, <span class="tick"></span> the posterior mean of the image'
 
 
 def moving(visit: Visit) -> Callable[[], Awaitable[None]]:
-    """Where h is, and what it looks like; what draws it anew is given back."""
+    """Lay out the controls of h and the image given h; return the function that draws it again."""
     playground = visit.playground
     directions = playground.directions
     assert directions is not None
@@ -41,7 +41,7 @@ def moving(visit: Visit) -> Callable[[], Awaitable[None]]:
             value.set_text(f"{slider.value:+.1f} sd")
         value_of_coordinate.set_text(f"{h.reshape(-1)[coordinate.value - 1]:+.2f}")
         if visit.panel != "Move":
-            return  # nobody sees it
+            return  # not visible
         if not ready:
             told.set_text("compiling, this once…")
         if not await visit.play(partial(playground.given, h, seed, visit.length, frames=FRAMES), shown):
@@ -62,7 +62,7 @@ def moving(visit: Visit) -> Callable[[], Awaitable[None]]:
             await draw()
 
     def point() -> None:
-        """Put the slider of the single coordinate where h is."""
+        """Set the slider of the single coordinate to its value in h."""
         nonlocal listening
         if visit.mean is not None:
             listening = False
@@ -74,7 +74,7 @@ def moving(visit: Visit) -> Callable[[], Awaitable[None]]:
         await draw()
 
     def heard(handler: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None] | None]:
-        """The handler, but for what the page does itself: an awaitable would only be awaited when that is over."""
+        """Return a handler that ignores changes by the page itself, checked at once rather than when it is awaited."""
         return lambda: handler() if listening else None
 
     async def back() -> None:
@@ -129,7 +129,7 @@ def moving(visit: Visit) -> Callable[[], Awaitable[None]]:
 
 
 def _bars(size: int) -> dict:
-    """Bars of h over its coordinates, and a tick for each coordinate of the mean."""
+    """Return a chart with bars of h over its coordinates, and a tick for each coordinate of the mean."""
     return {
         "grid": {"left": 36, "right": 8, "top": 8, "bottom": 24},
         "animation": False,

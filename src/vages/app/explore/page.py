@@ -1,4 +1,4 @@
-"""The page: an image on the left, three things to do with it on the right; or a plane of rows in its place."""
+"""The page: an image on the left and up to three panels on the right; or the page of rows."""
 
 from functools import partial
 from math import prod

@@ -12,7 +12,7 @@ from vages.app.report import tile
 
 
 def png_url(image: Float[np.ndarray, "channels height width"]) -> str:
-    """A PNG as a data URL, pixel by pixel; what is no number is magenta."""
+    """Return an image as a PNG data URL; NaN is magenta."""
     pixels = np.rint(255 * tile(image[None].astype(np.float64), columns=1)).astype(np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, format="PNG")
@@ -20,7 +20,7 @@ def png_url(image: Float[np.ndarray, "channels height width"]) -> str:
 
 
 def picture(alt: str, image: np.ndarray | None = None) -> ui.element:
-    """A picture that is shown with its pixels as squares; an empty frame until there is an image."""
+    """Create a picture that is enlarged without smoothing; it is gray if there is no image yet."""
     element = ui.element("img").classes("picture")
     element.props["alt"] = alt
     element.props["src"] = png_url(np.full((1, 1, 1), 0.5) if image is None else image)
@@ -28,12 +28,12 @@ def picture(alt: str, image: np.ndarray | None = None) -> ui.element:
 
 
 def show(element: ui.element, image: np.ndarray) -> None:
-    """Put an image into a picture."""
+    """Show an image in a picture."""
     element.props["src"] = png_url(image)
 
 
 def veil(hidden: Bool[np.ndarray, "height width"]) -> str:
-    """SVG, in units of pixels, that covers what is hidden: one rectangle for each stretch of a row."""
+    """Return SVG, in units of pixels, that covers hidden pixels: one rectangle for each run within a row."""
     path = []
     for y, row in enumerate(hidden):
         edges = np.flatnonzero(np.diff(np.concatenate([[0], row.astype(np.int8), [0]])))

@@ -14,15 +14,15 @@ from vages.app.report.page.markup import Markup, element, joined
 
 SIZE = 500  # units of the drawing
 LEFT, RIGHT, TOP, BOTTOM = 46, 494, 6, 462  # edges of the plane in it
-_DECADES = 10.0  # below the highest log-density, where colour ends
+_DECADES = 10.0  # nats below the highest log-density at which the color ends
 _COLOUR = (47, 138, 147)
-_JITTER = np.random.default_rng(0).uniform(-0.18, 0.18, (4096, 2))  # of zeros and ones, which lie on each other
+_JITTER = np.random.default_rng(0).uniform(-0.18, 0.18, (4096, 2))  # of zeros and ones, which would overlap
 
 Points = Float[np.ndarray, "n 2"]
 
 
 class Plane:
-    """Where values of two coordinates lie in the drawing. Without a second one, heights are random."""
+    """Maps two coordinates to the drawing. Without a second coordinate, heights are random."""
 
     def __init__(self, ranges: Float[np.ndarray, "d 2"], x: int, y: int | None, *, jitter: bool = False):
         self.x, self.y, self._jitter = x, y, jitter
@@ -30,7 +30,7 @@ class Plane:
         self._up = Axis(-1.0, 1.0) if y is None else Axis(*ranges[y].tolist())
 
     def place(self, rows: Float[np.ndarray, "n d"]) -> Points:
-        """Points in units of the drawing."""
+        """Return points in units of the drawing."""
         x = rows[:, self.x].astype(np.float64)
         y = 4 * _noise(len(rows), 0) if self.y is None else rows[:, self.y].astype(np.float64)
         if self._jitter:
@@ -38,15 +38,15 @@ class Plane:
         return np.stack([self.place_x(x), self.place_y(y)], axis=1)
 
     def place_x(self, values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-        """Places across."""
+        """Return horizontal positions."""
         return LEFT + (RIGHT - LEFT) * self._across.place(values)
 
     def place_y(self, values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-        """Places from the top."""
+        """Return vertical positions, from the top."""
         return BOTTOM - (BOTTOM - TOP) * self._up.place(values)
 
     def axes(self, names: tuple[str, ...]) -> Markup:
-        """The frame, round numbers on both axes, and their names."""
+        """Return the frame, round numbers on both axes, and their names."""
         marks = [
             element("text", text, x=f"{LEFT + (RIGHT - LEFT) * at:.0f}", y=BOTTOM + 16, class_="across")
             for at, text in self._across.ticks(5)
@@ -69,19 +69,19 @@ def _noise(count: int, which: int) -> Float[np.ndarray, "n"]:
 
 
 def dots(points: Points, kind: str) -> Markup:
-    """One path with a dot for each point; what lies outside is left out."""
+    """Return one path with a dot for each point inside the frame."""
     seen = points[_inside(points)]
     return element("path", d="".join(f"M{x:.0f} {y:.0f}h0" for x, y in seen), class_=f"dots {kind}")
 
 
 def lines(paths: Iterable[Points], kind: str) -> Markup:
-    """A line through the points of each path that lie inside."""
+    """Return a line through the points of each path that lie inside the frame."""
     joints = (" ".join(f"{x:.0f} {y:.0f}" for x, y in path[_inside(path)]) for path in paths)
     return element("path", d="".join(f"M{text}" for text in joints if text), class_=f"lines {kind}")
 
 
 def ring(point: Points, kind: str) -> Markup:
-    """A circle about one point."""
+    """Return a circle around one point."""
     if not _inside(point)[0]:
         return Markup("")
     x, y = point[0]
@@ -89,14 +89,14 @@ def ring(point: Points, kind: str) -> Markup:
 
 
 def rule(at: float, *, across: bool, kind: str) -> Markup:
-    """A line from edge to edge: where a coordinate is held."""
+    """Return a line from edge to edge at the value of a held coordinate."""
     low, high = (TOP, BOTTOM) if across else (LEFT, RIGHT)
     ends = {"x1": at, "x2": at, "y1": low, "y2": high} if across else {"x1": low, "x2": high, "y1": at, "y2": at}
     return element("line", **{name: f"{value:.0f}" for name, value in ends.items()}, class_=f"rule {kind}")
 
 
 def density_image(log: Float[np.ndarray, "y x"], *, as_log: bool) -> Markup:
-    """The density, or its logarithm over ten nats, as the strength of one colour."""
+    """Return the density, or its logarithm over ten nats, as the opacity of one color."""
     file = io.BytesIO()
     Image.fromarray(density_pixels(log, as_log=as_log), "RGBA").save(file, format="PNG")
     url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
@@ -105,7 +105,7 @@ def density_image(log: Float[np.ndarray, "y x"], *, as_log: bool) -> Markup:
 
 
 def density_pixels(log: Float[np.ndarray, "y x"], *, as_log: bool) -> UInt8[np.ndarray, "y x 4"]:
-    """Rows from the top, as files of images have them."""
+    """Return the pixels of `density_image`, rows from the top as in image files."""
     finite = np.where(np.isfinite(log), log, -np.inf)
     below = finite - (finite.max() if np.isfinite(finite.max()) else 0)
     strength = np.clip(1 + below / _DECADES, 0, 1) if as_log else np.exp(below)
@@ -116,16 +116,16 @@ def density_pixels(log: Float[np.ndarray, "y x"], *, as_log: bool) -> UInt8[np.n
 
 
 def nearest(points: Points, x: float, y: float) -> int:
-    """The number of the point that is nearest to a place in the drawing."""
+    """Return the index of the point that is nearest to a position in the drawing."""
     return int(np.argmin(np.sum((points - [x, y]) ** 2, axis=1)))
 
 
 class Drawing:
-    """Two layers: what seldom changes below, and what moves above, which is where the mouse is heard."""
+    """Two layers: a static one below, and a changing one above, which receives mouse events."""
 
     def __init__(self, alt: str, on_click: Callable[[float, float], object]):
         def clicked(event: events.MouseEventArguments) -> object:
-            return on_click(event.image_x, event.image_y)  # which may have to be awaited
+            return on_click(event.image_x, event.image_y)  # may be an awaitable
 
         with ui.element("div").classes("plane").props("role=img") as self._box:
             self._below = ui.html("", sanitize=False)

@@ -6,14 +6,14 @@ PATIENCE = 500  # messages dropped, without a pause, before the connection is cl
 
 
 class Bucket:
-    """Units come at a steady rate up to a maximum; a message that costs more than there is gets dropped."""
+    """Units accrue at a steady rate up to a maximum; a message that costs more than is available is dropped."""
 
     def __init__(self, now: float, rate: float = RATE, burst: float = BURST, patience: int = PATIENCE):
         self._rate, self._burst, self._patience = rate, burst, patience
         self._units, self._last, self._dropped = burst, now, 0
 
     def take(self, cost: float, now: float) -> bool:
-        """Pay for a message; False where it must be dropped."""
+        """Pay for a message; return False if it must be dropped."""
         self._units = min(self._burst, self._units + self._rate * (now - self._last))
         self._last = now
         if self._units == self._burst:

@@ -1,4 +1,4 @@
-"""What can be done with rows: draws of the model, coordinates that are held, and a walk between two rows."""
+"""Panels of the page of rows: draws of the model, draws given held coordinates, and a walk between two rows."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -20,14 +20,14 @@ PAUSE = 0.03  # seconds
 
 
 class DrawsStage:
-    """Controls of draws that are shown on the plane, and what the sampler warned of."""
+    """Controls of draws that are shown on the plane, and the sampler's warnings."""
 
     def __init__(self, visit: RowVisit, start: str, moved: Callable[[], None]):
         self._visit, self._moved, self.controls = visit, moved, ChainControls(visit.player, start)
         self._warned = ui.label("").classes("quiet note")
 
     async def play(self, make: Callable[[], Draws], done: Callable[[Frame], None]) -> None:
-        """Show draws until they end; `done` is given the last frame, where it came so far."""
+        """Show draws until they end; `done` is called with the last frame unless they were stopped."""
         visit, panel, last = self._visit, self._visit.panel, None
         self.controls.begin()
 
@@ -51,7 +51,7 @@ class DrawsStage:
 
 
 def drawing(visit: RowVisit, moved: Callable[[], None]) -> None:
-    """Chains of p(v, h), and the mean and spread of each coordinate beside the data's."""
+    """Lay out draws from p(v, h), and mean and spread of each coordinate beside the data's."""
     seed = 0
 
     async def start() -> None:
@@ -68,7 +68,7 @@ def drawing(visit: RowVisit, moved: Callable[[], None]) -> None:
 
 
 def completing(visit: RowVisit, moved: Callable[[], None]) -> None:
-    """Coordinates that are held, each with a slider, and draws of the others."""
+    """Lay out held coordinates, each with a slider, and draws of the others."""
     vectors, shown = visit.vectors, min(visit.size, SLIDERS)
     seed, listening, ready = 0, True, False
     drawn: Float[np.ndarray, "n d"] | None = None
@@ -79,7 +79,7 @@ def completing(visit: RowVisit, moved: Callable[[], None]) -> None:
         return _spread(drawn[:, i])
 
     def fill() -> None:
-        """Put all controls where the values are; what they would tell of it is not heard."""
+        """Set all controls to the values, and ignore the events that this causes."""
         nonlocal listening
         listening = False
         for i, (box, slider, text) in enumerate(zip(boxes, sliders, texts, strict=True)):
@@ -103,7 +103,7 @@ def completing(visit: RowVisit, moved: Callable[[], None]) -> None:
         fill()
 
     async def again() -> None:
-        """Another value, or another row: what was drawn holds no longer."""
+        """Discard the draws after a change of a value or of the row."""
         nonlocal drawn
         drawn, visit.frame = None, None
         fill()
@@ -157,7 +157,7 @@ def completing(visit: RowVisit, moved: Callable[[], None]) -> None:
 
 
 def walking(visit: RowVisit, moved: Callable[[], None]) -> None:
-    """A walk from the row to another one, through the latents."""
+    """Lay out a walk from the row to another one."""
     vectors, seed = visit.vectors, 0
 
     def ends() -> str:
@@ -197,7 +197,7 @@ def walking(visit: RowVisit, moved: Callable[[], None]) -> None:
 
 
 def spreads(visit: RowVisit, drawn: Float[np.ndarray, "n d"] | None) -> Markup:
-    """Mean and standard deviation of the first coordinates, of the data and of draws."""
+    """Return a table of mean and standard deviation of the first coordinates, for the data and for draws."""
     vectors, rows = visit.vectors, []
     for i in range(min(visit.size, SLIDERS)):
         cells = [_spread(vectors.rows[:, i]), "" if drawn is None else _spread(drawn[:, i])]
@@ -207,7 +207,7 @@ def spreads(visit: RowVisit, drawn: Float[np.ndarray, "n d"] | None) -> Markup:
 
 
 def stations(visit: RowVisit, drawn: Float[np.ndarray, "n d"]) -> Markup:
-    """The draws of a walk, one in a row."""
+    """Return a table of the draws of a walk, one in each row."""
     shares = np.linspace(0, 1, len(drawn))
     rows = [
         [f"{share:.2f}", *(written(float(x), 3) for x in row[:COLUMNS])]

@@ -13,7 +13,7 @@ SHOWN = 1000  # rows of the data on the plane
 
 
 class RowVisit:
-    """The coordinates that are shown, the row, what is held, and what was drawn last."""
+    """The coordinates that are shown, the row, the held coordinates, and the last draws."""
 
     def __init__(self, vectors: Vectors, turns: Turns):
         self.vectors, self.turns, self.player = vectors, turns, Player(turns)
@@ -29,18 +29,18 @@ class RowVisit:
         self._rng = np.random.default_rng(0)
 
     def on_row(self, listener: Callable[[], Awaitable[None]]) -> None:
-        """Have a function called whenever there is another row."""
+        """Register a function to be called whenever the row changes."""
         self._listeners.append(listener)
 
     async def choose(self, row: int) -> None:
-        """Take another row of the data."""
+        """Choose a row of the data."""
         self.player.stop()
         self.row, self.values, self.frame = row, self.vectors.rows[row].copy(), None
         for listener in self._listeners:
             await listener()
 
     def any_row(self) -> int:
-        """The number of a random row."""
+        """Return the number of a random row."""
         return int(self._rng.integers(len(self.vectors.rows)))
 
     @property
@@ -49,14 +49,14 @@ class RowVisit:
         return Plane(self.vectors.ranges, self.x, self.y, jitter=self.vectors.discrete)
 
     def below(self) -> list[Markup]:
-        """The density, where there is one, the axes, and the data."""
+        """Return the density, if there is one, the axes, and the data."""
         density = self.vectors.density
         picture = [] if density is None else [density_image(density.log, as_log=self.as_log)]
         rows = self.plane.place(self.vectors.rows[:SHOWN])
         return [*picture, dots(rows, "data"), self.plane.axes(self.vectors.names)]
 
     def above(self) -> list[Markup]:
-        """What was drawn, the chains, what is held, and the row."""
+        """Return the draws, the chains, the held coordinates, and the row."""
         plane, parts = self.plane, list[Markup]()
         one = lambda values: plane.place(np.asarray(values)[None])
         if self.panel == "Complete":

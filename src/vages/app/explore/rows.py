@@ -1,4 +1,4 @@
-"""The page of a run whose examples are vectors: a plane of two coordinates, and what to do with rows of the data."""
+"""The page of a run whose examples are vectors: a plane of two coordinates, and panels."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial

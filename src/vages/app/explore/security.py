@@ -1,4 +1,4 @@
-"""Which requests a server on the loopback interface accepts: those of its own page, none from other sites."""
+"""Request filter of a server on the loopback interface: accepts its own page, and refuses other sites."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 LARGEST_FILE = 5_000_000  # bytes of an upload
 _LARGEST_BODY = LARGEST_FILE + 10_000  # with the form around it
 
-# Nothing is loaded from, sent to, or framed by another site. (The library compiles its templates in the browser.)
+# Nothing is loaded from, sent to, or framed by another site. (NiceGUI compiles its templates in the browser.)
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -23,11 +23,11 @@ _HEADERS = [
 
 
 class Guard:
-    """Lets through what is addressed to 127.0.0.1 or localhost at this port, and comes from a page of this address.
+    """Middleware that accepts requests to 127.0.0.1 or localhost at this port, made by a page of this address.
 
-    A name that an attacker points at 127.0.0.1 stands in the Host header (DNS rebinding); another site's scripts,
-    forms and sockets in Origin; its pictures and frames in Sec-Fetch-Site. A socket must name its origin. Bodies say
-    their length beforehand, and are limited.
+    The Host header reveals DNS rebinding, that is, a name that an attacker points at 127.0.0.1. Origin reveals scripts,
+    forms and sockets of other sites, and Sec-Fetch-Site their pictures and frames. A socket must send its origin. A
+    body must declare its length, which is limited.
     """
 
     def __init__(self, app: ASGIApp, port: int):
@@ -45,7 +45,7 @@ class Guard:
             await refuse(scope, receive, _with_headers(send), *refusal)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """The status and the reason, where a request is refused."""
+        """Return the status and the reason if a request is refused, else None."""
         headers = scope["headers"]
         host, origin = _values(headers, b"host"), _values(headers, b"origin")
         if len(host) != 1 or host[0] not in self._hosts:
@@ -61,7 +61,7 @@ class Guard:
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, status: int, reason: str) -> None:
-    """Answer with one line; a socket is not opened, which its client sees as status 403."""
+    """Answer with one line; a socket is not opened, and its client gets status 403."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": reason})
     else:

@@ -1,4 +1,4 @@
-"""The state of one open page: what was chosen, and the chain that it runs."""
+"""The state of one open page: the chosen image, and the running chain."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,12 +12,12 @@ from vages.app.runs.watching import Chain, Flowed, Snapshot
 
 
 class Visit:
-    """The image, its posterior mean, the length of chains; those who draw them are told of another image."""
+    """The image, its posterior mean, and the length of chains; registered functions are called for a new image."""
 
     def __init__(self, playground: Playground, turns: Turns):
         self.playground, self.turns, self.player = playground, turns, Player(turns)
         self.length: Length = "full"
-        self.panel = ""  # the name of the one that is open
+        self.panel = ""  # the name of the open panel
         self.image = playground.images[0]
         self.mean: np.ndarray | None = None
         self._listeners: list[Callable[[], Awaitable[None]]] = []
@@ -25,11 +25,11 @@ class Visit:
         self._choosing = asyncio.Lock()
 
     def on_image(self, listener: Callable[[], Awaitable[None]]) -> None:
-        """Have a function called whenever there is another image."""
+        """Register a function to be called whenever the image changes."""
         self._listeners.append(listener)
 
     async def choose(self, image: np.ndarray) -> None:
-        """Take another image; of many that come at once, the last."""
+        """Choose an image; of several concurrent calls, the last takes effect."""
         self.player.stop()
         self._wanted = image
         async with self._choosing:
@@ -43,22 +43,22 @@ class Visit:
     async def play(
         self, make: Callable[[], Chain | Flowed], show: Callable[[Snapshot], object], pause: float = 0.0
     ) -> bool:
-        """Run a chain, or say why not and return False."""
+        """Run a chain; on an error, show it and return False."""
         return await play(self.player, make, show, pause)
 
 
 async def play(
     player: Player, make: Callable[[], Watched[Seen]], show: Callable[[Seen], object], pause: float = 0.0
 ) -> bool:
-    """Run what is watched, or say why not and return False."""
+    """Show snapshots as they come; on an error, show it and return False."""
     try:
         await player.play(make, show, pause)
-    except (Busy, RuntimeError, ValueError) as error:  # of a device without memory, or a model that cannot be drawn
+    except (Busy, RuntimeError, ValueError) as error:  # out of device memory, or a model that cannot be sampled
         tell(str(error).partition("\n")[0])
         return False
     return True
 
 
 def tell(message: str) -> None:
-    """A message at the foot of the page, which screen readers speak."""
+    """Show a message at the bottom of the page, for screen readers too."""
     ui.notify(message, color="grey-10", multi_line=True, timeout=8000, close_button="Close")

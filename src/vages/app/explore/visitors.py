@@ -1,4 +1,4 @@
-"""Limits on pages, sockets and uploads at a time, and the path of every message to the server."""
+"""Limits on concurrent pages, sockets and uploads, and the filter of messages to the server."""
 
 import asyncio
 import re
@@ -12,18 +12,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vages.app.explore.messages import Conversation
 from vages.app.explore.security import refuse
 
-PAGES = 32  # with those that were left a moment ago
+PAGES = 32  # including those that were closed a moment ago
 SOCKETS = 16  # one for each open page
 UPLOADS = 2
-UNCONNECTED = 3.0  # seconds that a page may take to open its socket, where there are many
-STALLED = 5.0  # seconds that a socket may leave what it is sent unread
+UNCONNECTED = 3.0  # seconds that a page may take to open its socket, if there are many
+STALLED = 5.0  # seconds that a socket may leave sent data unread
 _NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
 class Visitors:
-    """Everything behind the token: the page, its files and uploads, and its socket. All else is refused.
+    """Middleware that accepts the page, its files and uploads, and its socket, and refuses all else.
 
-    `prefix` is the path under which they lie. There is no other transport than the web socket.
+    `prefix` is their common path. The web socket is the only transport.
     """
 
     def __init__(self, app: ASGIApp, prefix: str):
@@ -79,7 +79,7 @@ class Visitors:
 
 
 class _Line:
-    """The two ends of a socket, with its conversation between them."""
+    """Receive and send functions of a socket, filtered by its conversation."""
 
     def __init__(self, conversation: Conversation, receive: Receive, send: Send):
         self._conversation, self._receive, self._send = conversation, receive, send
@@ -96,7 +96,7 @@ class _Line:
                 return {"type": "websocket.disconnect", "code": 1008}
             if text is not None:
                 return {"type": "websocket.receive", "text": text}
-            await asyncio.sleep(0.001)  # what is dropped is read slowly, and others come first
+            await asyncio.sleep(0.001)  # read dropped messages slowly, and serve others first
 
     async def send(self, message: Message) -> None:
         if not self._stalled:
@@ -109,14 +109,14 @@ class _Line:
 
 
 def _full() -> bool:
-    """Whether there are too many pages; those that never opened their socket are forgotten first."""
+    """Whether there are too many pages, after removing those that never opened their socket."""
     if len(Client.instances) >= PAGES:
         Client.prune_instances(client_age_threshold=UNCONNECTED)
     return len(Client.instances) >= PAGES
 
 
 def _query(query: bytes) -> Mapping[str, str] | None:
-    """The query of a page's socket, or None where it is another."""
+    """Return the query of a page's socket, or None if it is invalid."""
     try:
         found = dict(parse_qsl(query.decode("ascii"), max_num_fields=16))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Shows chains as they run: four side by side, and moments of the first."""
+"""Panel that shows chains as they run: four side by side, and moments of the first."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,12 +12,12 @@ from vages.app.explore.session import Visit
 from vages.app.runs.playground import TOGETHER
 from vages.app.runs.watching import Chain, Flowed, Snapshot
 
-PAUSE = 0.03  # seconds: a small model would otherwise be done before anything is seen
+PAUSE = 0.03  # seconds, so that chains of a small model can be seen
 MOMENTS = 10
 
 
 class Stage:
-    """Controls of four chains, and the pictures of all of them."""
+    """Controls and pictures of four chains."""
 
     def __init__(self, visit: Visit, start: str, alt: str):
         self._visit, self.controls = visit, ChainControls(visit.player, start)
@@ -25,7 +25,7 @@ class Stage:
             self._pictures = [picture(f"{alt} {i}") for i in range(1, TOGETHER + 1)]
 
     async def play(self, make: Callable[[], Chain | Flowed], also: Callable[[Snapshot], object] | None = None) -> None:
-        """Show a chain until it ends, and say how it ended."""
+        """Show chains until they end, and how they ended."""
         self.controls.begin()
         last: Snapshot | None = None
 
@@ -49,7 +49,7 @@ class Stage:
 
 
 def watching(visit: Visit) -> None:
-    """Chains given the image's latents, or with latents of their own."""
+    """Lay out chains given the image's latents, or with latents that are drawn too."""
     playground = visit.playground
     seed = 0
     moments: list[ui.element] = []
@@ -75,7 +75,7 @@ def watching(visit: Visit) -> None:
     stage = Stage(visit, "Start", "Chain")
     stage.controls.start.on_click(start)
     if playground.run.recipe.flows:
-        return  # they are seen when they are done
+        return  # draws are shown only when complete
     ui.label("The first chain on its way").classes("subheading")
     with ui.element("div").classes("moments"):
         moments += [picture(f"Moment {i} of {MOMENTS}") for i in range(1, MOMENTS + 1)]

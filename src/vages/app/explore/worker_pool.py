@@ -8,26 +8,26 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 Seen = TypeVar("Seen")
 SeenOut = TypeVar("SeenOut", covariant=True)
-CHAINS = 2  # in all: each keeps the processor or the accelerator busy
+CHAINS = 2  # in total; each keeps the processor or the accelerator busy
 
 
 class Watched(Protocol[SeenOut]):
-    """What runs while it is iterated over: a `Chain` with its snapshots, or `Draws` with their frames."""
+    """A computation that runs while it is iterated over: a `Chain` with its snapshots, or `Draws` with their frames."""
 
     def stop(self) -> None:
-        """End it; any thread may call this."""
+        """Stop it; may be called from any thread."""
         ...
 
     @property
     def stopped(self) -> bool:
-        """Whether it was ended."""
+        """Whether it was stopped."""
         ...
 
     def __iter__(self) -> Iterator[SeenOut]: ...
 
 
 class Busy(Exception):
-    """There is no turn left; the message says what to do."""
+    """All turns are taken; the message says what to do."""
 
 
 class Turns:
@@ -38,16 +38,16 @@ class Turns:
         self.most, self.taken = most, 0
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
-        """The value of a function, computed in a thread while the page answers."""
+        """Run a function in a thread and return its value, while the page stays responsive."""
         return await asyncio.get_running_loop().run_in_executor(self.workers, function, *args)
 
     def close(self) -> None:
-        """Take no further work."""
+        """Accept no further work."""
         self.workers.shutdown(wait=False, cancel_futures=True)
 
 
 class Player:
-    """The one chain of a page. A new one takes the place of the old, once that has come to its next snapshot.
+    """The one chain of a page. A new chain replaces the old one when the old one reaches its next snapshot.
 
     `gone` is set while the page is closed: its chain stops, and no other starts.
     """
@@ -60,29 +60,29 @@ class Player:
 
     @property
     def playing(self) -> bool:
-        """Whether a chain runs that nobody has stopped."""
+        """Whether a chain is running and was not stopped."""
         return self._running.locked() and self._wanted is not None
 
     def stop(self) -> None:
-        """End the chain, where there is one."""
+        """Stop the chain, if there is one."""
         self._wanted = None
         if self._chain is not None:
             self._chain.stop()
 
     def come(self) -> None:
-        """Let chains start: the page is open."""
+        """Let chains start, as the page is open."""
         self.gone = False
 
     def leave(self) -> None:
-        """End the chain, and start no other until the page comes back."""
+        """Stop the chain, and start no other until the page is open again."""
         self.gone = True
         self.stop()
 
     async def play(self, make: Callable[[], Watched[Seen]], show: Callable[[Seen], object], pause: float = 0.0) -> None:
-        """Show a chain's snapshots as they come, `pause` seconds apart or more; `Busy` where all turns are taken.
+        """Show a chain's snapshots as they come, at least `pause` seconds apart; raise `Busy` if all turns are taken.
 
-        It returns when the chain has ended, was stopped or replaced. The chain is made when its turn has come: of many
-        that come at once, only the last is made.
+        It returns when the chain has ended, was stopped or replaced. The chain is created when its turn comes: of
+        several concurrent calls, only the last creates one.
         """
         self.stop()
         if self.gone:
@@ -90,7 +90,7 @@ class Player:
         wanted = self._wanted = object()
         async with self._running:
             if self._wanted is not wanted:
-                return  # another came while this one waited
+                return  # replaced while it waited
             if self._turns.taken >= self._turns.most:
                 self._wanted = None
                 raise Busy(f"{self._turns.most} chains are running on other pages; try again when one has ended")

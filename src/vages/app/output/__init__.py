@@ -1,1 +1,1 @@
-"""What the application shows while it works: the console, the progress bar, TensorBoard."""
+"""Output of the application during work: the console, the progress bar, TensorBoard."""

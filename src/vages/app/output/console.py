@@ -14,22 +14,22 @@ _NEWLINE = "\n"
 
 
 def say(text: object) -> None:
-    """One line on standard output; control characters in it are escaped."""
+    """Print one line to standard output, with control characters escaped."""
     print(printable(text))
 
 
 def say_error(text: str) -> None:
-    """Text on standard error, if anybody is there to read it; control characters but newlines are escaped."""
+    """Print text to standard error, if it is open, with control characters except newlines escaped."""
     StandardError().write(f"{printable(text, keep=_NEWLINE)}{_NEWLINE}")
 
 
 def print_json(record: dict[str, Any]) -> None:
-    """One JSON object on one line, as every parser reads it: numbers that are not finite are null."""
+    """Print one JSON object on one line. Numbers that are not finite become null."""
     print(escape_json(dumps(_strict(record), ensure_ascii=False, allow_nan=False)))
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Rows in columns; the last column may be folded."""
+    """Print rows in columns; the last column may wrap."""
     from rich.console import Console
     from rich.table import Table
 
@@ -54,10 +54,10 @@ def _strict(value: Any) -> Any:
 
 @contextmanager
 def bar(size: bool = False, then: str | None = None) -> Iterator[Any]:
-    """A function of how much is done and how much there is in all, which moves a bar on standard error.
+    """Yield a function of the amount done and the total amount, which updates a progress bar on standard error.
 
-    It is silent where there is no terminal. With `size`, the amounts are bytes. What comes after all is done, and does
-    not say how far it is, may be named: `then` is shown beside a bar that moves to and fro.
+    Without a terminal, nothing is shown. With `size`, the amounts are bytes. When all is done, `then` is shown with an
+    indeterminate bar, for work that follows.
     """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -79,17 +79,17 @@ def bar(size: bool = False, then: str | None = None) -> Iterator[Any]:
 
 
 class StageBar:
-    """Shows named parts of the work on standard error, one after the other; it is called with how far a part is.
+    """Progress of named stages on standard error, one after the other. Call it with the progress of a stage.
 
-    On a terminal, a bar with the name of the part and how long it has taken; elsewhere, a line for each part. Each
-    thread that has parts has a bar of its own.
+    On a terminal, it shows a bar with the name of the stage and the elapsed time; elsewhere, a line for each stage.
+    Each thread has its own bar.
     """
 
     def __init__(self, progress: Any):
         self._progress, self._own, self._began = progress, threading.local(), time.monotonic()
 
     def stage(self, name: str) -> None:
-        """Begin the next part."""
+        """Begin the next stage."""
         if self._progress.disable:
             say_error(f"{time.monotonic() - self._began:6.1f} s  {printable(name)}")
             return
@@ -98,7 +98,7 @@ class StageBar:
         self._own.task = self._progress.add_task(_markup(name), total=None)
 
     def __call__(self, done: int, total: int | None) -> None:
-        """How much of the part is done, and how much there is in all."""
+        """Show how much of the stage is done, and how much there is in all."""
         if (task := self._task) is not None:
             self._progress.update(task, completed=done, total=total)
 
@@ -109,7 +109,7 @@ class StageBar:
 
 @contextmanager
 def stage_bar() -> Iterator[StageBar]:
-    """A `StageBar`, which goes at the end."""
+    """Yield a `StageBar`, which disappears at the end."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -127,9 +127,9 @@ def _markup(text: str) -> str:
 
 @contextmanager
 def waiting(text: str) -> Iterator[Callable[[str], None]]:
-    """A line that moves on standard error while something is done that does not say how far it is.
+    """Show an animated line on standard error during work whose progress is unknown.
 
-    The function it gives says something above that line. Where there is no terminal, nothing moves.
+    The yielded function prints a line above it. Without a terminal, there is no animated line.
     """
     from rich.console import Console
 

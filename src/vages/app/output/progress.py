@@ -1,4 +1,4 @@
-"""A progress bar for training: how far, how fast, how much longer, and the numbers that matter."""
+"""A progress bar for training: the step, the speed, the time left and the main numbers."""
 
 import time
 import weakref
@@ -13,15 +13,15 @@ from vages.app.output.console import say_error
 from vages.terminal import StandardError
 
 _BETWEEN = 30.0  # seconds between two lines
-_RECENT = 20  # chunks of which a rate is the mean
+_RECENT = 20  # chunks over which the rate is averaged
 
 
 class Speed:
-    """Iterations per second over recent chunks, without the time of compiling.
+    """Iterations per second over recent chunks, without the time of compilation.
 
-    A chunk is compiled with the first of its length, and an evaluation with the first record that has its numbers: the
-    times up to the one and after the other are left out. The slowest chunk of several is left out too: something else
-    may have been compiled in it, or a picture drawn.
+    The first chunk of each length includes its compilation, and the chunk after the first record with new numbers that
+    of an evaluation. Both are left out. The slowest of several chunks is left out too: something else may have been
+    compiled in it, or a picture drawn.
     """
 
     def __init__(self, done: int = 0):
@@ -41,7 +41,7 @@ class Speed:
 
     @property
     def rate(self) -> float | None:
-        """Iterations per second, or None where nothing but compiled chunks has been seen."""
+        """Iterations per second, or None before the first chunk that counts."""
         if not self._recent:
             return None
         counted = sorted(self._recent, key=lambda chunk: chunk[0] / chunk[1])
@@ -50,23 +50,23 @@ class Speed:
 
 
 def _duration(seconds: float) -> str:
-    """A time to wait, in the unit that suits it."""
+    """Format a duration in a suitable unit."""
     minutes = seconds / 60
     return f"{seconds:.0f} s" if minutes < 5 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
 class ProgressBar:
-    """A progress bar on standard error, to be given to `fit` as a callback: `fit(..., callbacks=[ProgressBar(3000)])`.
+    """Progress bar on standard error, for use as a callback: `fit(..., callbacks=[ProgressBar(3000)])`.
 
-    It appears with the first record, or earlier in a `with` statement, and goes with the last step or at the end of
-    that statement. It never raises. Where there is no terminal it is silent, or a line of text now and then.
+    It appears with the first record, or at the start of a `with` statement, and disappears after the last step or at
+    the end of that statement. It never raises. Without a terminal, it prints nothing, or occasionally a line of text.
 
     **Arguments:**
 
     - `steps`: the step at which training ends.
     - `visible`: whether to show anything.
     - `done`: the step at which training starts, if it is resumed.
-    - `lines`: whether to write lines where there is no terminal: at the first record, and half a minute after the last.
+    - `lines`: whether to print lines without a terminal: at the first record, then every half minute, and at the end.
     """
 
     def __init__(self, steps: int, *, visible: bool = True, done: int = 0, lines: bool = False):
@@ -82,7 +82,7 @@ class ProgressBar:
             transient=True,
             disable=not (visible and console.is_terminal),
         )
-        weakref.finalize(self, self._bar.stop)  # training that ends early, without `with`: the cursor comes back
+        weakref.finalize(self, self._bar.stop)  # restores the cursor if training ends early without `with`
         self._steps, self._done, self._speed = steps, done, Speed(done)
         self._numbers: dict[str, str] = {}
         self._task = self._bar.add_task("", total=steps, completed=done, rate="", left="", numbers="compiling…")
@@ -107,7 +107,7 @@ class ProgressBar:
             if name == "loss" or name.endswith("log_likelihood"):
                 self._numbers[name.replace("_log_likelihood", " log-lik.")] = f"{np.mean(value):.4g}"
         numbers = "  ".join(f"{name} {value}" for name, value in self._numbers.items())
-        self._bar.start()  # does nothing if it is shown already
+        self._bar.start()  # does nothing if it has started
         self._bar.update(self._task, completed=step, rate=rate, left=left, numbers=numbers)
         if self._lines and (time.monotonic() >= self._next_line or step >= self._steps):
             self._next_line = time.monotonic() + _BETWEEN

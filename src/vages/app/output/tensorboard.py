@@ -14,11 +14,10 @@ from vages.storage.directory import Directory
 
 
 class EventLog:
-    """Takes what is logged, record by record, and writes event files in a folder made with the first record.
+    """Callback that writes log records to event files, in a folder that is created with the first record.
 
-    A number becomes a curve of its name; of several seeds, a curve each, NAME/seed_0, NAME/seed_1, …. What is not
-    finite is left out. Where steps are made again, as after a resume or a recovery, TensorBoard is told to forget the
-    earlier ones.
+    Each number becomes a curve with its name, or one curve per seed: NAME/seed_0, NAME/seed_1, …. Values that are not
+    finite are left out. If steps are repeated, as after a resume or a recovery, TensorBoard discards the earlier ones.
     """
 
     def __init__(self, folder: Directory | Path):
@@ -51,12 +50,12 @@ class EventLog:
         self._folder.append(self._file, content)
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file."""
         self._file = None
         self._folder.close()
 
     def _restarted(self, step: int) -> tuple[str, bytes]:
-        """A file of its own, which says that what was written of `step` and later holds no more."""
+        """Return the name and the beginning of a new file, which invalidates earlier events from `step` on."""
         self._folder.create()
         number = len(self._folder.names())
         begin = _record(file_version="brain.Event:2")
@@ -65,7 +64,7 @@ class EventLog:
 
 
 def _record(**event: Any) -> bytes:
-    """An event as TensorBoard's files hold it: its length, the event, and a checksum of each."""
+    """Encode an event for TensorBoard's files: its length, the event, and a checksum of each."""
     from tensorboardX.record_writer import masked_crc32c
 
     data = import_module("tensorboardX.proto.event_pb2").Event(wall_time=time.time(), **event).SerializeToString()

@@ -1,4 +1,4 @@
-"""Recipes: what is learnt, from which data, and how. Nothing here knows about run folders."""
+"""Recipes: a model, its data and its training. Nothing here depends on run folders."""
 
 from vages.app.recipes.examples import Examples
 from vages.app.recipes.grbm_pictures import model_density, square

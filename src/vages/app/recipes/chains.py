@@ -1,4 +1,4 @@
-"""The model and schedule that annealed chains of a recipe are run with."""
+"""The model and the schedule of a recipe's annealed chains."""
 
 import jax.numpy as jnp
 
@@ -8,7 +8,7 @@ from vages.samplers import Schedule
 
 
 def chains_of(recipe: Recipe, model: EBLVM) -> tuple[EBLVM, Schedule]:
-    """The model in the precision that it was trained in, and the recipe's schedule."""
+    """Return the model in its training precision, and the recipe's schedule."""
     annealed = recipe.annealed
     assert annealed is not None
     return Mixed(model, recipe.make_learner().compute_dtype or jnp.dtype("float32")), annealed.schedule

@@ -24,11 +24,11 @@ from vages.posteriors import Corrector, ExactPosterior, GaussianPosterior, Poste
 from vages.samplers import Annealed, Schedule
 from vages.training import Learner
 
-CHUNK = 100  # iterations between two looks at the numbers
+CHUNK = 100  # iterations in a chunk, between two log records
 
 
 def recipe(settings: DeepSettings) -> Recipe:
-    """A deep model by these settings; with `fid_every`, the weights with the best FID-1k are kept."""
+    """Return the recipe of a deep model. With `fid_every`, the weights with the best FID-1k are kept."""
     selection = FIDSelection(chains, grey="replicate") if settings.fid_every else None
     return Recipe(
         data=settings.data,
@@ -84,13 +84,13 @@ def learner(settings: DeepSettings) -> Learner:
 
 
 def sampler(settings: DeepSettings) -> Annealed:
-    """Annealed Langevin dynamics that end with denoising from the level the model was trained at."""
+    """Annealed Langevin dynamics with a final denoising step from the level `sigma_base` of the model."""
     schedule = replace(Schedule(), denoise=settings.sigma_base, top_temperature=settings.top_temperature)
     return Annealed(schedule.scaled(settings.sampling))
 
 
 def build(key: PRNGKeyArray, settings: DeepSettings, data: Examples) -> tuple[DeepEBLVM | EBM, Posterior]:
-    """A fresh model and posterior for images of the data's shape."""
+    """Return a new model and posterior for images of the data's shape."""
     channels, height, width = shape = data.shape
     if settings.network == "resnet":
         check_image_shape(shape)
@@ -109,7 +109,7 @@ def build(key: PRNGKeyArray, settings: DeepSettings, data: Examples) -> tuple[De
 
 
 def load(settings: DeepSettings, check: bool = True) -> Examples:
-    """The images; with flips, their mirror images are trained on too. With `check`, they fit the network and batch."""
+    """Load the images. With flips, mirrored images are trained on too. With `check`, check their shape and number."""
     images = load_images(settings.data, seed=settings.seed)
     train = images.splits.train
     if check:

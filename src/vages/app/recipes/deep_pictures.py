@@ -13,15 +13,15 @@ from vages.posteriors import posterior_means
 from vages.samplers import LangevinSamples, sample_v
 from vages.training import seed_keys
 
-GRID = 100  # images in a first look
+GRID = 100  # samples that are drawn
 
 
 def draw(trained: Trained, visible: bool = False) -> Drawn:
-    """Samples and the loss; a `visible` bar while chains run."""
+    """Draw samples and the loss, with a progress bar if `visible`."""
     samples = first_look(trained, visible=visible)
     pictures: dict = {"samples": sheet_png(np.asarray(samples.v), columns=10)}
     steps, loss = trained.fitted.curve("loss")
-    if len(steps):  # a finished run that goes on without its log has none
+    if len(steps):  # a finished run that is resumed without its log has none
         curve = {trained.settings.method: (steps, np.log10(loss)[:, None])}
         pictures["curve"] = curves_figure(curve, "loss, log10")
     told = {"diverged chains": {"count": int(np.sum(samples.diverged)), "of": GRID}}
@@ -29,7 +29,7 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
 
 
 def first_look(trained: Trained, count: int = GRID, *, visible: bool = False) -> LangevinSamples:
-    """Samples of the model, with h the posterior means of random training images, as in the paper; a `visible` bar."""
+    """Draw v given posterior means of random training images, as in the paper, with a progress bar if `visible`."""
     seed, train = trained.settings.seed, trained.data.splits.train
     key = seed_keys((seed,), "samples")[0]
     rows = np.random.default_rng(seed).integers(len(train), size=count)

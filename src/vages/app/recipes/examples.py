@@ -1,4 +1,4 @@
-"""The examples that a recipe trains on, and those that it holds out."""
+"""The training and held-out examples of a recipe."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,23 +16,23 @@ from vages.data.splits import split_rows
 from vages.objectives import Batch
 from vages.training.sources import as_batch
 
-_FROM_STREAM = 10_000  # rows that stand for a stream where it is looked at
-_HELD_OUT = 10_000  # rows of a memory-mapped array for validation, and for test, at most
+_FROM_STREAM = 10_000  # rows that represent a stream where examples are needed
+_HELD_OUT = 10_000  # most rows of a memory-mapped array for validation, and for test
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Three sets of examples; their labels, if they have any; and what is trained on, where that is not `splits.train`.
+    """Three sets of examples, their labels, if any, and what is trained on, if that is not `splits.train`.
 
     **Arguments**
 
     - `splits`: (train, validation, test), with a leading axis of seeds where they are `per_seed`.
     - `labels`: classes of the examples, for a linear probe and pictures.
     - `context`: what the model is conditioned on: three arrays for each name.
-    - `parts`: arrays that are trained on, one after the other, in the place of `splits.train`.
+    - `parts`: arrays that are trained on, concatenated, in place of `splits.train`.
     - `stream`: a function of the step or an iterator that is trained on; `splits.train` holds its first rows.
-    - `units`: those of the data, where examples are standardized.
-    - `image`: (channels, height, width) of examples that are images in [0, 1], though the model sees vectors.
+    - `units`: the units of the data, if examples are standardized.
+    - `image`: (channels, height, width) of examples that are images in [0, 1] in the form of vectors.
     """
 
     splits: Splits
@@ -47,12 +47,12 @@ class Examples:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one example."""
+        """The shape of one example."""
         return self.splits.train.shape[2 if self.per_seed else 1 :]
 
     @property
     def rows(self) -> int:
-        """How many there are to train on, but for `parts`."""
+        """The number of training examples, without `parts`."""
         return self.splits.train.shape[1 if self.per_seed else 0]
 
     @property
@@ -61,7 +61,7 @@ class Examples:
         return self.parts or (self.splits.train,)
 
     def source(self) -> Any:
-        """What `fit` takes."""
+        """Return the training data in the form that `fit` takes."""
         if self.stream is not None:
             return self.stream
         first, *others = self.trained
@@ -73,15 +73,15 @@ class Examples:
 
     @property
     def log_volume(self) -> float:
-        """By how much log p(v) in the data's units is less than in those of the model."""
+        """log p in the model's units minus log p in the data's units."""
         return 0.0 if self.units is None else self.units.log_volume
 
     def in_units(self, v: Any) -> Any:
-        """Numbers of the model in the data's units."""
+        """Convert numbers from the model's units to the data's."""
         return in_units(self.units, v)
 
     def standardized(self, units: Units | None) -> "Examples":
-        """The same in units of mean 0 and deviation 1, or in those that are given."""
+        """Return examples in the given units, or standardized to mean 0 and standard deviation 1."""
         if self.stream is not None or self.parts or isinstance(self.splits.train, np.memmap):
             raise ValueError(
                 "standardize: expected an array in memory, got a stream, a memory-mapped array or several parts; "
@@ -96,17 +96,17 @@ class Examples:
         return replace(self, splits=Splits(*map(units.standardized, self.splits)), units=units)
 
     def of_seed(self, seed: int) -> "Examples":
-        """Those of one seed, counted from 0."""
+        """Return the examples of one seed, counted from 0."""
         if not self.per_seed:
             return self
         return replace(self, splits=Splits(*(part[seed] for part in self.splits)), per_seed=False)
 
 
 def as_examples(data: Any, seed: int, *, exact: bool = False) -> Examples:
-    """What a user's recipe gives as data.
+    """Convert the data of a user's recipe.
 
-    One array is divided: 80 % of its rows are for training, 10 % for validation and 10 % for test. Where they are
-    `exact`, v in 64 bits are not rounded to 32, which is left to `Examples.standardized`.
+    A single array is split: 80 % of its rows for training, 10 % for validation and 10 % for test. With `exact`, v in 64
+    bits is not rounded to 32, which `Examples.standardized` does later.
     """
     if isinstance(data, Examples):
         return data
@@ -125,7 +125,7 @@ def as_examples(data: Any, seed: int, *, exact: bool = False) -> Examples:
 
 
 def of_stream(make: Callable[[], Any]) -> Examples:
-    """A stream of batches: its first rows stand for the training examples, and there are no others."""
+    """Convert a stream of batches. Its first rows represent the training examples; no examples are held out."""
     stream = make()
     each = make()
     batches: Iterator[Any] = map(each, count()) if callable(each) and not isinstance(each, Iterator) else iter(each)
@@ -140,13 +140,13 @@ def of_stream(make: Callable[[], Any]) -> Examples:
 
 
 def is_stream(data: Any) -> bool:
-    """Whether these are batches that come one by one."""
+    """Whether `data` is a stream of batches."""
     known = Examples | Images | Splits | Batch | Mapping | str | Path
     return not isinstance(data, known) and not hasattr(data, "shape") and (callable(data) or hasattr(data, "__iter__"))
 
 
 def _divided(batch: Batch, seed: int, exact: bool) -> Examples:
-    """80, 10 and 10 % of the rows; of a memory-mapped array, which is not read, the last are held out."""
+    """Split rows 80:10:10. The last rows of a memory-mapped array are held out, so that it is not read."""
     if np.ndim(batch.v) < 1 or np.asarray(batch.v[:1]).dtype.kind not in "fiub":
         raise TypeError("data: expected an array of numbers with a row for each example, got another; give (n, …)")
     rows = len(batch.v)
@@ -171,13 +171,13 @@ def _of_file(path: Path, seed: int, exact: bool) -> Examples:
 
 
 def placed(path: Path, beside: Path | None) -> Path:
-    """Where a recipe's file of data is: beside the recipe's own file, or as it is written, from here."""
+    """Return the path of a recipe's data file: next to the recipe file if it exists there, else unchanged."""
     near = path if beside is None else beside / path
     return near if near.exists() else path
 
 
 def _floats(array: Any, exact: bool = False) -> Any:
-    """Numbers of 64 bits as JAX has them, of 32, unless `exact`; a memory-mapped array and all else as they are."""
+    """Convert numbers of 64 bits to 32 bits, unless `exact`. A memory-mapped array is returned unchanged."""
     if isinstance(array, np.memmap):
         return array
     array = np.asarray(array)

@@ -1,7 +1,7 @@
-"""A recipe in a user's own file: `my_energy.py`, or `my_energy.py:name`.
+"""Recipes in users' files: `my_energy.py`, or `my_energy.py:name`.
 
-The file is run: it is trusted as any program of one's own. A run's folder names the file and its SHA-256, and never
-leads to it by itself.
+The file is executed: it is trusted like any program of the user's. A run folder records its name and SHA-256, but does
+not cause it to be executed.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _FOUND: dict[tuple[Path, str, str], Recipe] = {}
 
 
 class BadRecipe(ValueError):
-    """A recipe that cannot be used: one line, with the line of the user's file where there is one."""
+    """A recipe that cannot be used. The message is one line, with the line number in the user's file if known."""
 
 
 def is_recipe_file(text: str) -> bool:
@@ -33,7 +33,7 @@ def is_recipe_file(text: str) -> bool:
 
 
 def find_recipe(text: str) -> Recipe:
-    """The recipe in FILE.py or FILE.py:NAME; whatever the file raises is a `BadRecipe`."""
+    """Return the recipe in FILE.py or FILE.py:NAME. Any error of the file is raised as `BadRecipe`."""
     path, name = _divided(text)
     if not path.is_file():
         raise BadRecipe(f"recipe: expected a file, got {path}, which is not there; check the path")
@@ -41,7 +41,7 @@ def find_recipe(text: str) -> Recipe:
     if len(content) > _LARGEST:
         raise BadRecipe(f"recipe: expected a program, got {path} of {len(content):,} bytes; check the path")
     digest = hashlib.sha256(content).hexdigest()
-    if (known := _FOUND.get((path.resolve(), name, digest))) is not None:  # a command asks twice, and it runs once
+    if (known := _FOUND.get((path.resolve(), name, digest))) is not None:  # a command asks twice, the file runs once
         return known
     with blamed(path, always=True):
         module = _run(path, content)
@@ -67,9 +67,9 @@ def find_recipe(text: str) -> Recipe:
 
 @contextmanager
 def blamed(recipe: Recipe | Path | None, *, always: bool = False) -> Iterator[None]:
-    """What begins in the file of an own recipe becomes a `BadRecipe` that says where; all else stays as it is.
+    """Convert errors from the file of a user's recipe to `BadRecipe` with their line; other errors are unchanged.
 
-    With `always`, whatever is raised is the file's.
+    With `always`, all errors are attributed to the file.
     """
     path = (
         recipe if isinstance(recipe, Path) else None if recipe is None or recipe.origin is None else recipe.origin.path
@@ -84,14 +84,14 @@ def blamed(recipe: Recipe | Path | None, *, always: bool = False) -> Iterator[No
         raise BadRecipe(f"{path}: expected the recipe's code to run, got an end of the program; mend it") from error
     except Exception as error:
         line = None if path is None else _line(path, error)
-        checked = isinstance(error, TypeError) and ": expected " in str(error)  # of what the file's functions returned
+        checked = isinstance(error, TypeError) and ": expected " in str(error)  # of what the file's functions return
         if path is None or (line is None and not checked and not always):
             raise
         raise BadRecipe(_told(f"{path}" if line is None else f"{path}, line {line}", error)) from error
 
 
 def _line(path: Path, error: BaseException) -> int | None:
-    """The line of the file that an error comes from."""
+    """Return the line of the file that an error comes from, or None."""
     if isinstance(error, SyntaxError):
         return error.lineno
     same, cause = path.resolve(), error
@@ -106,7 +106,7 @@ def _line(path: Path, error: BaseException) -> int | None:
 def _told(where: str, error: Exception) -> str:
     first = str(error).strip().splitlines()
     reason = printable(first[0])[:400] if first else ""
-    if isinstance(error, ValueError | TypeError) and ": expected " in reason:  # an error of vages says what to do
+    if isinstance(error, ValueError | TypeError) and ": expected " in reason:  # errors of vages include advice
         return f"{where}: {reason}"
     return f"{where}: expected the recipe's code to run, got {type(error).__name__}: {reason or 'no message'}; mend it"
 

@@ -64,10 +64,10 @@ VALIDATION = "validation_log_likelihood"
 
 
 def recipe(settings: GRBMSettings) -> Recipe:
-    """A GRBM by these settings, with a test log-likelihood.
+    """Return the recipe of a GRBM with these settings, which reports its test log-likelihood.
 
-    Small models are followed by their exact test log-likelihood, and the last is kept. Where the latents cannot be
-    enumerated, each seed's best model by validation log-likelihood (AIS) is kept, as in the paper.
+    If the latents can be enumerated, the exact test log-likelihood is logged during training, and the last model is
+    kept. Otherwise each seed's best model by validation log-likelihood (AIS) is kept, as in the paper.
     """
     exact = settings.latents <= MAX_ENUMERATED
     return Recipe(
@@ -107,7 +107,7 @@ def learner(settings: GRBMSettings) -> Learner:
 
 
 def build(key: PRNGKeyArray, settings: GRBMSettings, data: Examples) -> tuple[GRBM, Posterior]:
-    """A fresh model and posterior; methods that need no variational posterior get the exact one."""
+    """Return a new model and posterior. Methods that need no variational posterior get the exact one."""
     (size,) = data.shape
     for_model, for_posterior = jax.random.split(key)
     posterior = (
@@ -119,7 +119,7 @@ def build(key: PRNGKeyArray, settings: GRBMSettings, data: Examples) -> tuple[GR
 
 
 def load(settings: GRBMSettings, check: bool = True) -> Examples:
-    """The data of all seeds: of a toy one draw for each, along a leading axis; else one array for all of them."""
+    """Load the data of all seeds: one draw of a toy per seed, along a leading axis; else one array for all seeds."""
     first = load_rows(settings)
     if settings.data not in TOYS:
         return first
@@ -129,7 +129,7 @@ def load(settings: GRBMSettings, check: bool = True) -> Examples:
 
 
 def load_rows(settings: GRBMSettings | PointSettings) -> Examples:
-    """A toy of the settings' seed, Frey face, or a file of the user's; examples as vectors."""
+    """Load a toy with the settings' seed, Frey face, or a user's file, with examples as vectors."""
     if settings.data in TOYS:
         return Examples(load_toy(settings.data, settings.seed))
     if settings.data == "freyface":
@@ -143,14 +143,14 @@ def load_rows(settings: GRBMSettings | PointSettings) -> Examples:
         for shape, _ in without_labels(declared_arrays(Path(settings.data))).values():
             if len(shape) > 3:  # rows of two axes may be anything, such as time series
                 check_image_shape(settings.data, shape)
-    dtype = np.float64 if settings.standardize else np.float32  # numbers are rounded where they are standardized
+    dtype = np.float64 if settings.standardize else np.float32  # standardizing rounds them later
     splits = load_splits(Path(settings.data), settings.seed, dtype=dtype)
     rows = Splits(*(part.reshape(len(part), -1) for part in splits))
     return Examples(rows, image=_image_shape(splits.train))
 
 
 def _image_shape(train: np.ndarray) -> tuple[int, int, int] | None:
-    """(channels, height, width) of examples that can be images: (height, width) or with channels, from 0 to 1."""
+    """Return (channels, height, width) if examples have the shape of images and values from 0 to 1, else None."""
     shape = train.shape[1:] if train.ndim == 4 else (1, *train.shape[1:])
     if len(shape) != 3 or shape[0] not in (1, 3) or train.min() < 0 or train.max() > 1:
         return None
@@ -176,7 +176,7 @@ def _log_likelihood(settings: GRBMSettings, models: GRBM, data: Examples, split:
 
 @eqx.filter_jit
 def exact_log_likelihood(models: GRBM, examples: Array) -> Array:
-    """The mean exact log-likelihood of each seed's model; examples have a leading axis of seeds, or one for all."""
+    """Mean exact log-likelihood of each seed's model. Examples have a leading axis of seeds, or of length 1."""
 
     def one(model, examples):
         return -jnp.mean(jax.vmap(model.free_energy)(examples)) - model.log_partition()
@@ -191,7 +191,7 @@ _log_density = eqx.filter_jit(log_density)
 
 
 def annealed_log_likelihood(settings: GRBMSettings, models: GRBM, examples: Array, use: str) -> np.ndarray:
-    """The same with log Z by AIS, seed by seed."""
+    """Mean log-likelihood of each seed's model, with log Z by AIS, one seed at a time."""
     values = []
     for i, key in enumerate(seed_keys([settings.seed + i for i in range(len(models.latent_bias))], use)):
         model = jax.tree.map(lambda x: x[i], models)  # noqa: B023

@@ -19,11 +19,11 @@ from vages.models.grbm import MAX_ENUMERATED
 from vages.samplers import gibbs_sample
 
 CURVES = ("test_log_likelihood", "validation_log_likelihood", "loss")
-SKETCHED = 60  # cells of a side of the density of a model that is being trained
+SKETCHED = 60  # cells per side of the density that is drawn during training
 
 
 def draw(trained: Trained, visible: bool = False) -> Drawn:
-    """Figures of the first seed."""
+    """Draw figures of the first seed."""
     model, _ = trained.of_seed(0)
     settings, data = trained.settings, trained.data.of_seed(0)
     own, test = data.in_units, data.in_units(data.splits.test)
@@ -31,7 +31,7 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
     samples = None
     logged = [
         name for name in CURVES if any(name in row for row in trained.fitted.history)
-    ]  # nothing, if it was stopped at once
+    ]  # nothing, if training was stopped at once
     if logged:
         ceiling = ("log 2, the data's own", float(np.log(2))) if settings.data == "checkerboard" else None
         curve = {settings.method: trained.fitted.curve(logged[0])}
@@ -57,7 +57,7 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
 
 
 def sketch(key: PRNGKeyArray, recipe: Recipe, model: GRBM, posterior: Any, data: Examples) -> bytes | None:
-    """The density on the plane, for a look at a model that is being trained."""
+    """Draw the density in 2D during training."""
     if model.v.shape != (2,) or recipe.settings.latents > MAX_ENUMERATED:
         return None
     return density_png(_density_of(model, data, grid_points(plane_of(recipe.settings, data), SKETCHED)))
@@ -87,7 +87,7 @@ def _density(model: GRBM, points: Array) -> Array:
 
 
 def plane_of(settings: Any, data: Examples) -> Extent:
-    """The window of pictures: that of the toy, or one around the test points."""
+    """Return the extent of pictures: that of the toy, or one around the test points."""
     return TOYS[settings.data].bounds if settings.data in TOYS else _around(data.in_units(data.splits.test))
 
 

@@ -27,16 +27,16 @@ from vages.samplers import Heun
 from vages.training import Learner
 
 CENTER = 0.5  # of images in [0, 1]
-CHUNK = 20  # iterations between two looks at the numbers
-_WIDEST = 256  # channels of a unet's lower levels, at most
+CHUNK = 20  # iterations in a chunk, between two log records
+_WIDEST = 256  # most channels of a unet's lower levels
 _LOWEST = 8  # pixels, the side of a unet's lowest level
 _RATES = {"unet": 6e-3, "mixer": 2e-2, "mlp": 1e-3}  # peaks of the learning rate
-# Mean and deviation of ln(σ / σ_d). A mixer underfits at two to five times σ_d, where it is decided what lies where.
+# Mean and deviation of ln(σ / σ_d). A mixer underfits at two to five times σ_d, which decides where things are.
 _LEVELS = {"mixer": (0.3, 1.4)}
 
 
 def recipe(settings: ImageSettings) -> Recipe:
-    """A noise-conditional model by these settings."""
+    """Return the recipe of a noise-conditional model with these settings."""
     return Recipe(
         data=settings.data,
         build=build,
@@ -63,7 +63,7 @@ def recipe(settings: ImageSettings) -> Recipe:
 
 
 def settle(settings: ImageSettings, data: Examples) -> ImageSettings:
-    """The settings with what the images and the device decide in the place of None."""
+    """Return the settings with None replaced by values for the images and the device."""
     channels, height, width = data.shape
     side, on_cpu = max(height, width), jax.default_backend() == "cpu"
     network = settings.network or ("mixer" if on_cpu else "unet")
@@ -102,7 +102,7 @@ def settle(settings: ImageSettings, data: Examples) -> ImageSettings:
 
 
 def build(key: PRNGKeyArray, settings: ImageSettings, data: Examples) -> tuple[NoiseConditionalEBLVM, Posterior]:
-    """A fresh model and posterior for images of the data's shape."""
+    """Return a new model and posterior for images of the data's shape."""
     channels, height, width = data.shape
     settings = settle(settings, data)
     for_model, for_posterior = jax.random.split(key)
@@ -135,7 +135,7 @@ def _build(key: PRNGKeyArray, settings: ImageSettings, shape: tuple[int, int, in
 
 
 def _levels(shape: tuple[int, int, int]) -> int:
-    """Levels of a unet: so many that the lowest has sides of about 8 pixels."""
+    """Number of levels of a unet whose lowest level has sides of about 8 pixels."""
     levels = 1
     while min(shape[1:]) >= 2**levels * (_LOWEST - 1):
         levels += 1
@@ -165,7 +165,7 @@ def learner(settings: ImageSettings) -> Learner:
 
 
 def load(settings: ImageSettings, check: bool = True) -> Examples:
-    """The images; with flips, their mirror images are trained on too, and with labels, their classes are a context."""
+    """Load the images. With flips, mirrored images are trained on too; with labels, the classes are a context."""
     if settings.data == IMAGE_PRESETS["images"].data and not Path(settings.data).exists():
         raise ValueError("data: expected a folder, an archive or a file of images, got none; give --data FOLDER, say")
     images = load_images(settings.data, seed=settings.seed)

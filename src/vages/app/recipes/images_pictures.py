@@ -15,20 +15,20 @@ from vages.samplers import SamplingWarning, sample
 from vages.training import seed_keys
 from vages.training.health import Finding
 
-GRID = 100  # images in a first look
+GRID = 100  # samples that are drawn
 DUPLICATES = "most training images have an exact duplicate, so that copies among the samples cannot be told"
-SKETCHED = 8  # images of a model that is being trained
+SKETCHED = 8  # samples that are shown during training
 
 
 def draw(trained: Trained, visible: bool = False) -> Drawn:
-    """Samples by Heun's method, and the loss."""
+    """Draw samples by Heun's method, and the loss."""
     key = seed_keys((trained.settings.seed,), "samples")[0]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplingWarning)  # the result says it
+        warnings.simplefilter("ignore", SamplingWarning)  # the result counts lost samples
         drawn = sample(key, trained.model, GRID, sampler=trained.recipe.make_sampler(trained.posterior))
     pictures: dict = {"samples": sheet_png(np.asarray(drawn.v), columns=10)}
     steps, loss = trained.fitted.curve("loss")
-    if len(steps):  # a finished run that goes on without its log has none
+    if len(steps):  # a finished run that is resumed without its log has none
         pictures["curve"] = curves_figure({"training": (steps, np.log10(loss)[:, None])}, "loss, log10")
     findings: tuple[Finding, ...] = ()
     told: dict = {"lost samples": {"count": drawn.diverged, "of": GRID}}
@@ -41,11 +41,11 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
 
 
 def sketch(key: PRNGKeyArray, recipe: Recipe, model: Any, posterior: Any, data: Examples) -> bytes:
-    """A row of samples by Heun's method, for a look at a model that is being trained.
+    """Draw a row of samples by Heun's method during training.
 
-    As many are drawn as in the end, by the same program: compiling another takes longer, a minute for CIFAR10 on a GPU.
+    As many are drawn as at the end, by the same program: compiling another takes longer, a minute for CIFAR10 on a GPU.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplingWarning)  # lost samples are seen as such
+        warnings.simplefilter("ignore", SamplingWarning)  # lost samples are visible
         drawn = sample(key, model, GRID, sampler=recipe.make_sampler(posterior))
     return sheet_png(np.asarray(drawn.v)[:SKETCHED], columns=SKETCHED)

@@ -1,4 +1,4 @@
-"""Recipes ready to be timed."""
+"""Training jobs of recipes, for timing."""
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,13 @@ from vages.training.learner import LearnerState
 
 
 def job_of(settings: GRBMSettings | DeepSettings, *, seeds: int = 0) -> Job:
-    """On the recipe's own data; `seeds` = 0 is one run without an axis of seeds."""
+    """Return a job on the recipe's own data; `seeds` = 0 is one run without an axis of seeds."""
     recipe = as_recipe(settings)
     return _job(recipe, jnp.asarray(recipe.load().of_seed(0).splits.train), seeds)
 
 
 def job_on_noise(settings: GRBMSettings | DeepSettings, shape: tuple[int, ...], rows: int = 1000) -> Job:
-    """On random images of a shape."""
+    """Return a job on random images of a shape."""
     return _job(as_recipe(settings), jax.random.uniform(jax.random.key(0), (rows, *shape)), 0)
 
 

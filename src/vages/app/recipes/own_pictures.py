@@ -1,4 +1,4 @@
-"""Pictures of a model that was trained by a recipe of one's own: its learning curves, and its density on the plane."""
+"""The picture of a model that was trained by a user's recipe: its loss."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from vages.app.report import curves_figure
 
 
 def draw_own(trained: Trained) -> Drawn:
-    """The loss of all seeds."""
+    """Draw the loss of all seeds."""
     if not any("loss" in row for row in trained.fitted.history):
         return Drawn({})
     steps, loss = trained.fitted.curve("loss")

@@ -29,13 +29,13 @@ from vages.training import Learner
 
 LOOKED_AT = 1000  # test points in the curve of a run
 NAMED = (*TOYS, "freyface")
-CHUNK = 100  # iterations between two looks at the numbers
-STEPS = 40  # of Heun's method draw a Gaussian as wide as the data 1 % too wide, where the 18 of images draw it 5.5 %
+CHUNK = 100  # iterations in a chunk, between two log records
+STEPS = 40  # of Heun's method; for a Gaussian as wide as the data, samples are 1 % too wide, with 18 steps 5.5 %
 TEST = "test_log_likelihood"
 
 
 def recipe(settings: PointSettings) -> Recipe:
-    """A normalized model by these settings, with its test log-likelihood."""
+    """Return the recipe of a normalized model with these settings, which reports its test log-likelihood."""
     return Recipe(
         data=settings.data,
         build=build,
@@ -63,7 +63,7 @@ def recipe(settings: PointSettings) -> Recipe:
 
 
 def settle(settings: PointSettings, data: Examples) -> PointSettings:
-    """The settings with what the data decide in the place of None; the default batch takes all rows at most."""
+    """Return the settings with None replaced by values for the data; the default batch is at most all rows."""
     train, own = data.splits.train, settings.data not in NAMED
     center = float(np.mean(train, dtype=np.float64)) if settings.center is None else settings.center
     return replace(
@@ -76,7 +76,7 @@ def settle(settings: PointSettings, data: Examples) -> PointSettings:
 
 
 def build(key: PRNGKeyArray, settings: PointSettings, data: Examples) -> tuple[NoiseConditionalEBLVM, Posterior]:
-    """A fresh model and posterior for rows of the data's length."""
+    """Return a new model and posterior for rows of the data's length."""
     settings = settle(settings, data)
     assert settings.sigma_data is not None
     assert settings.center is not None
@@ -118,7 +118,7 @@ def _look(key: PRNGKeyArray, settings: Any, model: Any, posterior: Any, data: Ex
 
 
 def _test(key: PRNGKeyArray, settings: Any, model: Any, posterior: Any, data: Examples) -> dict[str, Any]:
-    """The likelihood in one pass, the effective share of the samples of q, and the data's own where it is known."""
+    """Log-likelihood in one pass and of a Gaussian, the effective share of q's samples, and the data's own if known."""
     found = one_pass(key, model, posterior, data.splits.test)
     told: dict[str, Any] = {TEST: found.value.mean() - data.log_volume}
     gaussian = gaussian_log_density(data.splits.train, data.splits.test, model.sigma_min)

@@ -1,4 +1,4 @@
-"""First pictures of a normalized model: on the plane its density beside the data's and a GRBM's, samples, the curve."""
+"""First pictures of a normalized model: in 2D its density next to the data's and a GRBM's, samples, and the curve."""
 
 import math
 import warnings
@@ -28,10 +28,10 @@ from vages.samplers import SamplingWarning, sample
 from vages.training import seed_keys
 from vages.training.health import look_at_mass
 
-SAMPLES = 64  # of q, for each log p(v)
-_BLOCK = 1000  # points of one call: all calls are one program
+SAMPLES = 64  # samples of q for each log p(v)
+_BLOCK = 1000  # points per call, so that all calls share a compiled program
 DRAWN = 5000
-GRBM_STEPS = 10_000  # of the model beside it: there is hardly anything to gain after that
+GRBM_STEPS = 10_000  # of the GRBM in the picture, which hardly improves after that
 LOG_Z = "log Z on the grid of the picture"
 
 _log_density = eqx.filter_jit(log_density)
@@ -49,10 +49,10 @@ def one_pass(key: PRNGKeyArray, model: Any, posterior: Any, v: np.ndarray) -> De
 
 
 def draw(trained: Trained, visible: bool = False) -> Drawn:
-    """On the plane: densities, and samples by Heun's method; else the curve alone."""
+    """Draw the curve, and in 2D the densities, and samples by Heun's method."""
     test, key = trained.data.splits.test, seed_keys((trained.settings.seed,), "samples")[0]
     with warnings.catch_warnings(), ThreadPoolExecutor(1) as another:  # compiling takes one core
-        warnings.simplefilter("ignore", SamplingWarning)  # the result says it
+        warnings.simplefilter("ignore", SamplingWarning)  # the result counts lost samples
         heun = trained.recipe.make_sampler(trained.posterior)
         drawing = another.submit(sample, key, trained.model, DRAWN, sampler=heun)
         pictures, told = _densities(trained, jax.random.fold_in(key, 1))
@@ -68,12 +68,12 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
 
 
 def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The curve, and on the plane the densities; and what is told of them."""
+    """Draw the curve, and in 2D the densities; return them and their entries in result.json."""
     settings, told, pictures = trained.settings, {}, {}
     toy = TOYS.get(settings.data)
     ceiling = float(trained.tested[OWN]) if OWN in trained.tested else None
     steps, values = trained.fitted.curve("test_log_likelihood")
-    if len(steps):  # a finished run that goes on without its log has none
+    if len(steps):  # a finished run that is resumed without its log has none
         labelled = None if ceiling is None else ("the data's own", ceiling)
         pictures["curve"] = curves_figure(
             {"one pass": (steps, values[:, None])}, "test log likelihood", ceiling=labelled
@@ -97,7 +97,7 @@ def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dic
 
 
 def sketch(key: PRNGKeyArray, recipe: Recipe, model: Any, posterior: Any, data: Examples) -> bytes | None:
-    """The density on the plane, for a look at a model that is being trained."""
+    """Draw the density in 2D during training."""
     if model.v.shape != (2,):
         return None
     points = grid_points(plane_of(recipe.settings, data), SKETCHED)
@@ -105,12 +105,12 @@ def sketch(key: PRNGKeyArray, recipe: Recipe, model: Any, posterior: Any, data: 
 
 
 def _shown(logs: np.ndarray) -> np.ndarray:
-    """A density of which its log is given, in float64, which a log of 709 would overflow."""
+    """Return exp of a log density; float64 would overflow at 709."""
     return np.exp(np.minimum(logs, 700.0))
 
 
 def _log_density_of(key: PRNGKeyArray, model: Any, posterior: Any, data: Examples, points: np.ndarray) -> np.ndarray:
-    """The log density at points in the units of the data, in float64, as a picture."""
+    """Return the log density at a grid of points in the data's units, as a square float64 array."""
     seen = points if data.units is None else data.units.standardized(points)
     found = one_pass(key, model, posterior, seen)
     return square(np.asarray(found.value, np.float64) - data.log_volume)

@@ -1,4 +1,4 @@
-"""The presets as recipes, and the recipe of any settings of theirs."""
+"""The presets as recipes, and recipes for any of their settings."""
 
 from dataclasses import asdict, fields
 from typing import Any
@@ -11,7 +11,7 @@ Settings = GRBMSettings | DeepSettings | ImageSettings | PointSettings
 
 
 def as_recipe(settings: Settings) -> Recipe:
-    """The recipe of a GRBM, of a noise-conditional model of images or points, or of the paper's deep models."""
+    """Return the recipe of a GRBM, a noise-conditional model of images or points, or one of the paper's deep models."""
     makers: dict[type, Any] = {
         GRBMSettings: grbm.recipe,
         DeepSettings: deep.recipe,
@@ -22,14 +22,14 @@ def as_recipe(settings: Settings) -> Recipe:
 
 
 def preset(name: str) -> Recipe:
-    """The preset of a name."""
+    """Return the preset with this name."""
     return as_recipe(ALL[name])
 
 
 def nearest_preset(settings: Settings) -> tuple[str, dict[str, Any]]:
-    """The preset that the fewest settings differ from, of those for the same data, if any; and these settings.
+    """Return the name of the preset with the fewest different settings, and these settings.
 
-    Images of one's own are those of the preset `images`.
+    Presets for the same data take precedence, then `images`.
     """
     mine = asdict(settings)
     near = {name: one for name, one in ALL.items() if type(one) is type(settings)}

@@ -1,4 +1,4 @@
-"""A recipe: what is learnt, from which data, and how. Presets are values of it, and so is what a user's file holds."""
+"""The `Recipe`: a model, its data and its training. Presets and the recipes in users' files are its values."""
 
 import inspect
 import math
@@ -35,7 +35,7 @@ _ARGUMENTS = {"build": ("key", "settings", "data"), "evaluate": _LOOK, "test": _
 
 
 class Origin(NamedTuple):
-    """Where a recipe of one's own comes from: FILE.py:NAME, the SHA-256 of the file, the file, and what it says."""
+    """Origin of a user's recipe: FILE.py:NAME, the SHA-256 of the file, its path, and its description."""
 
     name: str
     sha256: str
@@ -44,47 +44,49 @@ class Origin(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a family of presets knows beyond a recipe of one's own."""
+    """Properties of a family of presets that a user's recipe does not have."""
 
-    of: Callable[[Any], "Recipe"]  # the recipe of other settings
-    rank: int  # dimensions of an example
-    load: Callable[[Any, bool], Examples]  # the data of settings, checked against the network or not
-    named: tuple[str, ...]  # data that need no file
-    same_until: float  # the iterations that are the same whatever number of them is planned; inf: all
-    activations: Callable[[tuple[int, ...]], int]  # bytes of an iteration, for examples of a shape
-    draw: Callable[[Any, bool], Any]  # pictures of a trained run; whether to show progress
-    summary: Callable[[Any], str]  # of a run, in a line
-    sketch: Callable[[PRNGKeyArray, "Recipe", Any, Any, Examples], bytes | None] | None = None  # while it trains: a PNG
-    check: Callable[[], object] = lambda: None  # raises where something that training needs is missing
-    copies: int = 1  # of the data that are held: one for each seed, or with mirror images
-    stacked: bool = False  # whether one seed has an axis of seeds too, and evaluations see it
+    of: Callable[[Any], "Recipe"]  # the recipe with these settings
+    rank: int  # number of axes of an example
+    load: Callable[[Any, bool], Examples]  # loads the data of settings; whether to check them against the network
+    named: tuple[str, ...]  # names of data that need no path
+    same_until: float  # number of iterations that do not depend on how many are planned; inf: all
+    activations: Callable[[tuple[int, ...]], int]  # bytes of activations in an iteration, for examples of a shape
+    draw: Callable[[Any, bool], Any]  # draws pictures of a trained run; whether to show progress
+    summary: Callable[[Any], str]  # describes a run in one line
+    sketch: Callable[[PRNGKeyArray, "Recipe", Any, Any, Examples], bytes | None] | None = None  # a PNG during training
+    check: Callable[[], object] = lambda: None  # raises if something that training needs is missing
+    copies: int = 1  # copies of the data in memory: one per seed, or two with mirrored images
+    stacked: bool = False  # whether a single seed has an axis of seeds too, which evaluations see
     chunk: int | None = None
-    evaluate_every: int | None = None  # iterations, where no setting of this name says it
+    evaluate_every: int | None = None  # iterations, if there is no such setting
     free: frozenset[str] = frozenset()  # settings that a resumed run may change
-    settle: Callable[[Examples], Any] | None = None  # the settings with what the data decide
+    settle: Callable[[Examples], Any] | None = None  # completes settings by values from the data
 
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """A model, its data and its training: what `vages train` and the commands on its runs need to know.
+    """A model, its data and its training, for `vages train` and the commands on its runs.
 
-    A part is a value, or a function of the settings that returns it.
+    `data`, `learner`, `sampler` and `noise` are values, or functions of the settings that return them.
 
     **Arguments**
 
-    - `data`: An array, a dict with "v" beside the context, `Splits`, or a .npy, .npz or .csv file: one array is
-        divided into 80 % for training, 10 % for validation and 10 % for test. A function of the settings may return
+    - `data`: An array, a dict with "v" and the context, `Splits`, or a .npy, .npz or .csv file. A single array is
+        split into 80 % for training, 10 % for validation and 10 % for test. A function of the settings may return
         these, or a stream: a function of the step, or an iterator (see `fit`).
-    - `build`: `build(key, settings, data)` returns a model and a posterior. `data.splits.train` are training examples.
+    - `build`: `build(key, settings, data)` returns a model and a posterior. `data.splits.train` holds the training
+        examples.
     - `learner`: A `Learner`.
-    - `settings`: `Training`, or a dataclass derived from it: plain values, which are the options of `vages train`.
-    - `sampler`: How `vages sample` draws; None leaves it to `vages.sample`.
+    - `settings`: `Training`, or a dataclass derived from it. Its fields are plain values, and become options of
+        `vages train`.
+    - `sampler`: The sampler of `vages sample`. With None, `vages.sample` chooses it.
     - `evaluate`: `evaluate(key, settings, model, posterior, data)` returns a dict of numbers, which are logged every
         `settings.evaluate_every` iterations.
-    - `maximize`, `minimize`: One of these numbers, by which the weights that are kept are selected.
-    - `test`: The same function for the end of training; its numbers go into result.json.
-    - `pictures`: `pictures(trained)` returns figures of Matplotlib by name; None draws what the domain suggests.
-    - `noise`: The standard deviation of the noise on data that the model was trained to know, for `vages evaluate`.
+    - `maximize`, `minimize`: The name of one of these numbers. The weights with the best value are kept.
+    - `test`: A function like `evaluate` that is called at the end of training. Its numbers go into result.json.
+    - `pictures`: `pictures(trained)` returns Matplotlib figures by name. With None, the loss is drawn.
+    - `noise`: The standard deviation of the noise on the data whose density the model learns, for `vages evaluate`.
     """
 
     data: Any
@@ -100,7 +102,7 @@ class Recipe:
     noise: float | Callable[[Any], float] = 0.0
     parts: Parts | None = field(default=None, repr=False)
     origin: Origin | None = field(default=None, repr=False)
-    units: Units | None = field(default=None, repr=False)  # of the data that a run was trained on, standardized
+    units: Units | None = field(default=None, repr=False)  # of a run's training data, if standardized
 
     def __post_init__(self) -> None:
         if self.parts is None:
@@ -140,7 +142,7 @@ class Recipe:
         return replace(self.parts.of(other), units=self.units)
 
     def with_sampling(self, length: float | None) -> "Recipe":
-        """The same with a schedule of images of this length; 1 is the paper's 2,700 steps, or 18 of Heun's method."""
+        """The recipe with a sampling schedule of this length; 1 is the paper's 2,700 steps, or 18 of Heun's method."""
         if length is None:
             return self
         if self.annealed is None and not self.flows:
@@ -153,12 +155,12 @@ class Recipe:
 
     @property
     def kind(self) -> str:
-        """What the model is, in words."""
+        """The kind of model, in words."""
         return self.settings.kind
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds of its runs, which train in one program."""
+        """The seeds of its runs, which are trained in one program."""
         return tuple(self.settings.seed + i for i in range(getattr(self.settings, "seeds", 1)))
 
     @property
@@ -174,7 +176,7 @@ class Recipe:
 
     @property
     def place(self) -> str | None:
-        """The name or file of its data; None where they are made by a function, or are there already."""
+        """The name or path of its data; None if they come from a function or are given as values."""
         if self.parts is not None:
             return self.settings.data
         if not isinstance(self.data, str | Path):
@@ -187,11 +189,11 @@ class Recipe:
         return self.place is None or (self.parts is not None and self.place in self.parts.named)
 
     def at(self, place: str) -> "Recipe":
-        """The recipe with the data of another place."""
+        """The recipe with data from another path."""
         return replace(self, data=Path(place).absolute()) if self.parts is None else self.with_(data=place)
 
     def load(self, *, check: bool = True) -> Examples:
-        """The data, standardized where the settings say so. With `check`, what training would refuse is refused."""
+        """Load the data, standardized if the settings say so. With `check`, raise if training would refuse them."""
         data = self._load(check)
         return data.standardized(self.units) if self._standardizes else data
 
@@ -210,7 +212,7 @@ class Recipe:
         return as_examples(place, self.settings.seed, exact=self._standardizes)
 
     def make(self, key: PRNGKeyArray, data: Examples) -> tuple[EBLVM, Posterior]:
-        """A model and a posterior before training."""
+        """Return a model and a posterior before training."""
         made: Any = self.build(key, self.settings, data)
         if not (isinstance(made, tuple) and len(made) == 2):
             got = f"{len(made)} values" if isinstance(made, tuple) else type(made).__name__
@@ -223,7 +225,7 @@ class Recipe:
         return made
 
     def make_learner(self) -> Learner:
-        """The learner of these settings; the same one at each call, so that its step is traced once."""
+        """Return the learner of these settings. It is the same at each call, so that its step is traced once."""
         return self._learner
 
     @cached_property
@@ -233,13 +235,13 @@ class Recipe:
         return learner
 
     def make_sampler(self, posterior: Posterior | None = None) -> Any:
-        """The sampler of these settings, or None; one that needs a posterior and has none gets this."""
+        """Return the sampler of these settings, or None. `Heun` without a posterior gets this one."""
         made = callable(self.sampler) and not hasattr(self.sampler, "draw")
         sampler = self.sampler(self.settings) if made else self.sampler
         return replace(sampler, posterior=posterior) if isinstance(sampler, Heun) and not sampler.posterior else sampler
 
     def settled(self, data: Examples) -> "Recipe":
-        """The recipe with the settings that its data decide."""
+        """Return the recipe with settings and units completed by its data."""
         settled = self
         if self.parts is not None and self.parts.settle is not None:
             settings = self.parts.settle(data)
@@ -248,18 +250,18 @@ class Recipe:
 
     @property
     def annealed(self) -> Annealed | None:
-        """The paper's sampler of images, where the recipe has it."""
+        """The paper's sampler of images, if the recipe uses it."""
         sampler = self.make_sampler()
         return sampler if isinstance(sampler, Annealed) else None
 
     @property
     def flows(self) -> bool:
-        """Whether it is of images that are drawn by Heun's method, from noise of the highest level."""
+        """Whether images are sampled by Heun's method, from noise of the highest level."""
         return self.draws_images and isinstance(self.make_sampler(), Heun)
 
     @property
     def draws_images(self) -> bool:
-        """Whether its samples are images that a network can judge."""
+        """Whether its samples are images, for FID and KID."""
         return self.parts is not None and self.parts.rank == 3
 
     @property
@@ -269,11 +271,11 @@ class Recipe:
 
     @property
     def objective(self) -> Objective:
-        """What is learnt by."""
+        """The objective of the learner."""
         return self.make_learner().objective
 
     def check(self) -> None:
-        """Raise where something that training needs is missing."""
+        """Raise if something that training needs is missing."""
         if self.parts is not None:
             self.parts.check()
 
@@ -285,7 +287,7 @@ class Recipe:
 
     @cached_property
     def same_until(self) -> float:
-        """The iterations that do not depend on `settings.steps`: inf, or as many as are made before the rate decays."""
+        """Number of iterations that do not depend on `settings.steps`: inf, or those before the rate decays."""
         if self.parts is not None:
             return self.parts.same_until
         return 0.0 if self._learner_reads_steps() or self._build_reads_steps() else math.inf
@@ -296,27 +298,27 @@ class Recipe:
         read, names = _recorded(self.settings)
         learner: Any = self.learner(read)
         one = {"parameter": jnp.zeros(())}
-        try:  # schedules are read when a step is made
+        try:  # schedules read settings only when a step is made
             with jax.numpy_dtype_promotion("standard"):
                 for optimizer in learner.optimizers:
                     optimizer.update(one, optimizer.init(one), one)
-        except Exception:  # an optimizer of certain parameters alone: nobody knows
+        except Exception:  # an optimizer for certain parameters: it may read them
             return True
         return "steps" in names
 
     def _build_reads_steps(self) -> bool:
-        """Nothing is computed, and the data are read only where `build` looks at them."""
+        """Whether `build` reads `steps`. Nothing is computed, and the data are loaded only if `build` uses them."""
         read, names = _recorded(self.settings)
         shapes = lambda data: eqx.filter_eval_shape(lambda key: self.build(key, read, data), jax.random.key(0))
         for data in (lambda: _Later(self.load), self.load):
-            with suppress(Exception):  # training will say what is wrong
+            with suppress(Exception):  # training will raise the error
                 shapes(data())
                 break
         return "steps" in names
 
 
 class _Later:
-    """Data that are read when they are first looked at."""
+    """Data that are loaded on first access."""
 
     def __init__(self, load: Callable[[], Examples]):
         self._load, self._data = load, None
@@ -327,7 +329,7 @@ class _Later:
 
 
 def _takes(function: Any, count: int) -> bool:
-    """Whether a function can be called with so many arguments; where that cannot be told, it can."""
+    """Whether a function accepts `count` arguments; True if its signature is unknown."""
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:
@@ -338,7 +340,7 @@ def _takes(function: Any, count: int) -> bool:
 
 
 def _recorded(settings: Any) -> tuple[Any, set[str]]:
-    """The same settings, and the names of those that are read from then on."""
+    """Return a copy of the settings, and a set that collects the names of the settings that are read from it."""
     names = set[str]()
 
     def read(self: Any, name: str) -> Any:
@@ -353,6 +355,6 @@ def _recorded(settings: Any) -> tuple[Any, set[str]]:
 
 
 def example_of(shape: tuple[int, ...]) -> Examples:
-    """An example of zeros and one of ones, for presets, which look at shape and scale alone."""
+    """Return an example of zeros and one of ones, for presets, which use only shape and scale."""
     both = np.broadcast_to(np.arange(2, dtype=np.float32).reshape(2, *[1] * len(shape)), (2, *shape))
     return Examples(Splits(both, both, both))

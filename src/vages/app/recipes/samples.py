@@ -28,32 +28,32 @@ _BLOCK = 500  # chains that run together
 
 
 def block_size(count: int) -> int:
-    """How many of so many images are drawn together."""
+    """Return the number of images per block, if `count` are drawn."""
     return min(count, _BLOCK)
 
 
 def check_seed(seed: int) -> None:
-    """Raise unless a seed is one for JAX and NumPy alike."""
+    """Raise ValueError unless the seed is valid for both JAX and NumPy."""
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed: expected a seed from 0 to below 2**32, got {shown(seed)}; choose another")
 
 
-# of a key, the number of the first image and how many: v, and which are lost
+# takes a key, the index of the first image and the number of images; returns v, and which are lost
 Block = Callable[[PRNGKeyArray, int, int], tuple[Any, Any]]
-Drawn = tuple[Pixels, Bool[np.ndarray, "block"]]  # the images of a block, but for those that are lost, and which are
-Remember = Callable[[int, Callable[[], Drawn]], Drawn]  # a block as it was drawn before, or as it is drawn now
+Drawn = tuple[Pixels, Bool[np.ndarray, "block"]]  # the images of a block that are not lost, and which are lost
+Remember = Callable[[int, Callable[[], Drawn]], Drawn]  # returns a stored block, or draws it
 
 
 def draw_now(begin: int, draw: Callable[[], Drawn]) -> Drawn:
-    """Remember nothing."""
+    """Draw a block without storing it."""
     return draw()
 
 
 class Samples:
-    """Images drawn from a model, a block at a time; `diverged` counts those that are lost.
+    """Images drawn from a model, one block at a time; `diverged` counts those that are lost.
 
-    `sampler` says how they are drawn, and `gradients` of the energy are computed for each. `given` are the images that
-    their h come from, if any.
+    `sampler` describes the sampler, `gradients` is the number of gradients of the energy per image, and `given` are the
+    images that h is inferred from, if any.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Samples:
         use: str = "quality",
     ):
         check_seed(seed)
-        as_pixels(np.zeros((1, *shape), np.uint8), "samples", grey)  # refused here, not after hours of chains
+        as_pixels(np.zeros((1, *shape), np.uint8), "samples", grey)  # fails here, not after hours of sampling
         self.block, self.sampler, self.gradients, self.given = block, sampler, gradients, given
         self.grey: Grey = grey
         self.key, self.diverged = seed_keys((seed,), use)[0], 0
@@ -80,9 +80,9 @@ class Samples:
         progress: Callable[[int, int], object] | None = None,
         remember: Remember = draw_now,
     ) -> Iterator[Pixels]:
-        """So many images, but for those that are lost. Pixels that are a little out of [0, 1] are clipped.
+        """Yield the pixels of `count` images, without those that are lost. Values are clipped to [0, 1].
 
-        Every block has as many, so that they share a program.
+        All blocks have the same size, so that they share a compiled program.
         """
         size, self.diverged = block_size(count), 0
         for begin in range(0, count, size):
@@ -108,7 +108,7 @@ def chain_samples(
     seed: int = 0,
     **how: Any,
 ) -> Samples:
-    """By annealed chains: given h, the posterior means of random training images, where there are any; else jointly."""
+    """Samples by annealed chains: v given posterior means of random training images, or v and h without `train`."""
     chained, schedule = chains
 
     def block(key: PRNGKeyArray, begin: int, size: int) -> tuple[Any, Any]:
@@ -128,7 +128,7 @@ def chain_samples(
 
 
 def heun_samples(sampler: Heun, model: EBLVM, **how: Any) -> Samples:
-    """By Heun's method, which draws h at each gradient."""
+    """Samples by Heun's method, which draws h at each gradient."""
 
     def block(key: PRNGKeyArray, begin: int, size: int) -> tuple[Any, Any]:
         with warnings.catch_warnings():

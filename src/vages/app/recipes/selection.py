@@ -1,4 +1,4 @@
-"""The FID of a few samples, by which the weights that are kept are selected, as in the paper."""
+"""Selection of weights by the FID of a few samples, as in the paper."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,14 +13,14 @@ from vages.evaluation import Grey, Inception, Statistics, as_pixels, feature_mom
 from vages.models import EBLVM
 from vages.samplers import Schedule
 
-Chains = Callable[[Any, EBLVM], tuple[EBLVM, Schedule]]  # the model and schedule of chains, by settings
+Chains = Callable[[Any, EBLVM], tuple[EBLVM, Schedule]]  # the model and schedule of chains, from settings and a model
 
 
 class FIDSelection:
-    """The lower FID of `count` samples: `Recipe(…, evaluate=selection, minimize=selection.name)`.
+    """Selection by the FID of `count` samples: `Recipe(…, evaluate=selection, minimize=selection.name)`.
 
-    The chains' noise and training images come from a stream of their own, so that the number a run is reported with
-    owes nothing to its selection.
+    The chains' noise and training images come from a separate random stream, so that the reported FID of a run is
+    independent of its selection.
     """
 
     def __init__(self, chains: Chains, *, count: int = 1000, grey: Grey = "refuse", network: Inception | None = None):
@@ -31,11 +31,11 @@ class FIDSelection:
         self._network, self._reference = network, None
 
     def check(self) -> None:
-        """Raise unless the network is there."""
+        """Load the network, and raise if it is not installed."""
         self._network = load_inception() if self._network is None else self._network
 
     def __call__(self, key: Any, settings: Any, model: Any, posterior: Any, data: Examples) -> dict[str, Any]:
-        """The FID against all training images, which is not a number where too few chains ended."""
+        """Return the FID against all training images, NaN if too many chains diverged."""
         self.check()
         assert self._network is not None
         train = data.splits.train
@@ -45,7 +45,7 @@ class FIDSelection:
         drawn = chain_samples(chains, model, posterior, given, seed=settings.seed, grey=self._grey, use="selection")
         moments = feature_moments(self._network, drawn.draw(self.count), self.count, kept=0)
         told = {"diverged_chains": drawn.diverged}
-        if moments.n < self.count // 2:  # too few to be compared with others
+        if moments.n < self.count // 2:  # too few for a comparison
             return {self.name: float("nan"), **told}
         return {self.name: fid(moments.statistics(), reference), **told}
 

@@ -1,4 +1,4 @@
-"""The least memory that training needs, from shapes alone: parameters and bytes. Nothing is allocated."""
+"""A lower bound on the memory that training needs, from shapes alone. Nothing is allocated."""
 
 from math import prod
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from vages.training.program import split_step
 
 
 class Sizes(NamedTuple):
-    """Parameters by part, and bytes of the state and of the data; of `working`, a lower bound on all else."""
+    """Number of parameters by part, bytes of the state and of the data, and `working`, a lower bound on all others."""
 
     parameters: dict[str, int]
     bytes: dict[str, int]
@@ -26,7 +26,7 @@ class Sizes(NamedTuple):
 
 
 def training_sizes(recipe: Recipe, data: Examples, rows: int | None) -> Sizes:
-    """The sizes for data like these, of which there may be a number. ValueError where the recipe cannot be."""
+    """Return the sizes for data like these, with `rows` rows if known. Raise ValueError for an invalid recipe."""
     recipe = recipe.settled(data)
     settings, seeds = recipe.settings, len(recipe.seeds)
     if rows is not None and data.stream is None:
@@ -49,7 +49,7 @@ def training_sizes(recipe: Recipe, data: Examples, rows: int | None) -> Sizes:
 
 
 def _batch(data: Examples, size: int) -> Batch:
-    """A batch as shapes; a stream says itself how large its batches are."""
+    """Return the shapes of a batch. A stream determines the size of its batches."""
     if data.stream_batch is not None:
         return data.stream_batch
     v: Any = jax.ShapeDtypeStruct((size, *data.shape), jnp.float32)
@@ -58,14 +58,14 @@ def _batch(data: Examples, size: int) -> Batch:
 
 
 def check_training_memory(sizes: Sizes) -> None:
-    """Raise ValueError where training cannot fit; the state is there twice, as it was at the start and as it is."""
+    """Raise ValueError if training cannot fit. The state is in memory twice: the initial and the current one."""
     twice = {f"the {name}": (2 if name == "state" else 1) * size for name, size in sizes.bytes.items()}
     advice = "choose a smaller batch, width, depth or number of latents, samples or seeds"
     check_memory(twice | sizes.working, advice)
 
 
 def check_recipe(recipe: Recipe, data: Examples) -> None:
-    """Raise whatever would be raised at the start of training, before a folder is made for it."""
+    """Raise the errors that the start of training would raise, before its folder is created."""
     check_training_memory(training_sizes(recipe, data, data.rows))
     recipe.check()
 

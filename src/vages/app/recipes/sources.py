@@ -1,4 +1,4 @@
-"""Sets of images by the names a user gives them, read piece by piece for the FID network."""
+"""Sets of images, opened by name or path and read piece by piece for the FID network."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,14 +17,14 @@ from vages.files.limits import MAX_MEMBERS
 
 _PIECE = 250
 _SAMPLES = {"v", "diverged"}  # arrays in what `vages sample` writes
-_CLIPPED = 0.1  # the most that clipping may move pixels on average: more than denoising's overshoot
+_CLIPPED = 0.1  # largest mean change of pixels by clipping: more than denoising's overshoot
 
 Pixels = UInt8[np.ndarray, "n 3 height width"]
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """So many images, and how to read some by their numbers."""
+    """A set of images: its name, the number of images, and a function that reads images by their indices."""
 
     name: str
     count: int
@@ -32,27 +32,27 @@ class ImageSet:
 
 
 def pieces(images: ImageSet, rows: Int[np.ndarray, "n"] | None = None) -> Iterator[Pixels]:
-    """The images of these numbers, or all, a few hundred at a time."""
+    """Yield the images with these indices, or all, a few hundred at a time."""
     rows = np.arange(images.count) if rows is None else rows
     for begin in range(0, len(rows), _PIECE):
         yield images.read(rows[begin : begin + _PIECE])
 
 
 def random_rows(images: ImageSet, n: int, seed: int) -> Int[np.ndarray, "n"]:
-    """The numbers of n images drawn without replacement."""
+    """Return the indices of n images drawn without replacement."""
     return np.sort(np.random.default_rng(seed).permutation(images.count)[:n])
 
 
 def is_image_set(text: str) -> bool:
-    """Whether this is a public set, or a split of one."""
+    """Whether `text` is the name of a public dataset, or of a split of one."""
     return text.partition(":")[0] in IMAGE_SETS
 
 
 def open_images(text: str, grey: Grey = "refuse") -> ImageSet:
-    """A set such as cifar10 or cifar10:test (train unless it is said), a folder of images, or a .npy or .npz file.
+    """Open a dataset such as cifar10 or cifar10:test (by default train), a folder of images, or a .npy or .npz file.
 
-    A .npz file holds one array, or is what `vages sample` wrote: chains that diverged are then left out, and floats
-    that denoising took a little out of [0, 1] are clipped to it.
+    A .npz file holds one array, or the output of `vages sample`. In the latter, chains that diverged are left out, and
+    floats slightly outside of [0, 1], which denoising can produce, are clipped.
     """
     path = Path(text)
     if is_image_set(text):
@@ -69,7 +69,7 @@ def open_images(text: str, grey: Grey = "refuse") -> ImageSet:
 
 
 def split_of(images: Images | Examples, name: str, part: str, grey: Grey = "refuse") -> ImageSet:
-    """One of the splits of a set."""
+    """Return one of the splits of a dataset."""
     if part not in Splits._fields:
         raise ValueError(f"{name}: expected a split, {', '.join(Splits._fields)}, got {part!r}; choose one")
     return _of_array(f"{name}:{part}", getattr(images.splits, part), grey)
@@ -96,7 +96,7 @@ def _file(path: Path, grey: Grey) -> ImageSet:
 
 
 def _clipped(path: Path, v: np.ndarray) -> np.ndarray:
-    """Floats clipped to [0, 1], unless they are not of that range; anything else as it is."""
+    """Clip floats to [0, 1]; raise BadFile if they are far outside. Other types are returned unchanged."""
     if v.dtype.kind != "f" or not v.size:
         return v
     clipped = np.clip(v, 0, 1)
@@ -121,7 +121,7 @@ def _folder(folder: Path, grey: Grey) -> ImageSet:
         return as_pixels(image[None], str(path), grey)
 
     def read(rows: np.ndarray) -> np.ndarray:
-        with ThreadPoolExecutor() as pool:  # Pillow decodes without holding Python's lock
+        with ThreadPoolExecutor() as pool:  # Pillow decodes without the GIL
             return np.concatenate(list(pool.map(one, [paths[row] for row in rows])))
 
     return ImageSet(str(folder), len(paths), read)

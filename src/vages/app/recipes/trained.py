@@ -1,4 +1,4 @@
-"""What training by a recipe gives."""
+"""The result of training by a recipe."""
 
 from typing import Any, NamedTuple
 
@@ -11,15 +11,15 @@ from vages.training.health import Finding
 
 
 def last_loss(fitted: Fitted) -> str:
-    """The loss at the end, in a line."""
+    """Return the final loss as text."""
     loss = fitted.history[-1].get("loss") if fitted.history else None
     return "no log" if loss is None else f"loss: {float(np.mean(loss)):.5g}"
 
 
 class Trained(NamedTuple):
-    """A finished run: model and posterior that count (the best or the last; averages where the learner keeps them).
+    """The result of training, with the best or the last model and posterior; averages if the learner keeps them.
 
-    They have a leading axis of seeds where the recipe is `stacked`. `tested` are the numbers of the recipe's `test`.
+    They have a leading axis of seeds if the recipe is `stacked`. `tested` holds the numbers of the recipe's `test`.
     """
 
     recipe: Recipe
@@ -31,12 +31,12 @@ class Trained(NamedTuple):
 
     @property
     def settings(self) -> Any:
-        """Those of the recipe."""
+        """The settings of the recipe."""
         return self.recipe.settings
 
     @property
     def summary(self) -> str:
-        """What came of it, in a line."""
+        """A one-line summary of the result."""
         if self.recipe.parts is not None:
             return self.recipe.parts.summary(self)
         if self.tested:
@@ -50,7 +50,7 @@ class Trained(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Pictures by name, figures or PNG files, what result.json says of them, samples, and what is wrong with them."""
+    """Pictures by name (figures or PNG files), their entries in result.json, samples, and findings about them."""
 
     pictures: dict[str, Any]
     result: dict[str, Any] = {}  # noqa: RUF012

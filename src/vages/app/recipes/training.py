@@ -21,10 +21,10 @@ from vages.training.selection import weights_of
 def train(
     recipe: Recipe, data: Examples | None = None, *, begin: tuple[EBLVM, Posterior] | None = None, **how: Any
 ) -> Trained:
-    """Train every seed in one program; `how` goes to `fit`: folder, resume, guard, mesh, …
+    """Train every seed in one program. `how` is passed on to `fit`: folder, resume, guard, mesh, …
 
-    `data` are those of the recipe, where they have been read already. `begin` are the model and posterior to begin
-    with, in the place of fresh ones.
+    `data` are those of the recipe, if they have been loaded already. `begin` are the model and posterior to start from,
+    in place of new ones.
     """
     data = recipe.load() if data is None else data
     recipe = recipe.settled(data)
@@ -34,7 +34,7 @@ def train(
     if not recipe.stacked:
         keys, models, posteriors = one_seed((keys, models, posteriors))
     settings = recipe.settings
-    curve = min(500, max(10, settings.steps // 100))  # of a hundred points
+    curve = min(500, max(10, settings.steps // 100))  # iterations between the hundred points of a curve
     chunk = curve if recipe.parts is None else recipe.parts.chunk
     if chunk is not None:
         how = {"chunk": chunk if recipe.evaluate is None else _dividing(recipe.evaluate_every, chunk), **how}
@@ -59,15 +59,15 @@ def train(
 
 
 def _dividing(every: int, chunk: int) -> int:
-    """The longest chunk up to this one that divides `every`; the chunk itself where that is less than half of it.
+    """Return the largest divisor of `every` between half of `chunk` and `chunk`, or `chunk` if there is none.
 
-    All chunks are then of one length, and training is compiled once: each length is a program.
+    With a divisor, all chunks have one length, and training is compiled once: each length is compiled separately.
     """
     return next((length for length in range(chunk, (chunk - 1) // 2, -1) if every % length == 0), chunk)
 
 
 def check_evaluation(recipe: Recipe, data: Examples) -> None:
-    """Call the `evaluate` of an own recipe once, on a fresh model: raise where it or its numbers are wrong."""
+    """Call the `evaluate` of a user's recipe once, on a new model, and raise if it or its numbers are wrong."""
     if recipe.parts is not None or recipe.evaluate is None:
         return
     use = recipe.seeds[:1]
@@ -85,7 +85,7 @@ def check_evaluation(recipe: Recipe, data: Examples) -> None:
 
 
 def _taken(begin: Any, fresh: Any) -> Any:
-    """What to begin with, for all seeds; ValueError where it has not the structure and shapes of what is fresh."""
+    """Broadcast `begin` to all seeds. Raise ValueError unless it has the structure and shapes of `fresh`."""
     own, other = (jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array)) for tree in (fresh, begin))
     if [(path, x.shape[1:]) for path, x in own] != [(path, y.shape) for path, y in other]:
         raise ValueError(
@@ -102,7 +102,7 @@ def _on_device(array: Any) -> Any:
 
 
 def _looked(recipe: Recipe, look: Any, weights: Any, data: Examples, use: str) -> dict[str, Any]:
-    """The numbers of an evaluation; of several seeds one after the other, unless it sees them all."""
+    """Return the numbers of an evaluation. Seeds of users' recipes are evaluated one after the other."""
     if look is None:
         return {}
     keys = seed_keys(recipe.seeds, use)
@@ -117,7 +117,7 @@ def _looked(recipe: Recipe, look: Any, weights: Any, data: Examples, use: str) -
 
 
 def _numbers(found: Any, use: str) -> dict[str, Any]:
-    """What an evaluation returned, if it is a dict of numbers."""
+    """Return what an evaluation returned. Raise TypeError if it is not a dict."""
     if not isinstance(found, Mapping):
         raise TypeError(f"{use}: expected a dict of numbers by name, got {type(found).__name__}; return one")
     return dict(found)

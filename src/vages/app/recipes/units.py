@@ -1,6 +1,6 @@
-"""The data's own units, where a model is trained on standardized numbers u = (v − mean) / scale.
+"""Units of the data, for models that are trained on standardized numbers u = (v − mean) / scale.
 
-What is computed of u is told of v: draws are mean + scale · u, and log p(v) = log p(u) − Σ log scale.
+Results are converted from u to v: samples are mean + scale · u, and log p(v) = log p(u) − Σ log scale.
 """
 
 import math
@@ -20,33 +20,33 @@ class Units:
 
     @staticmethod
     def of(train: Num[np.ndarray, "n ..."], *, per_seed: bool = False) -> "Units":
-        """The mean and standard deviation of training examples; a coordinate that is constant has the scale 1."""
+        """Return the mean and standard deviation of training examples. A constant coordinate has the scale 1."""
         axes = (0, 1) if per_seed else 0
         exact = np.asarray(train, np.float64)
         first, constant = exact.min(axis=axes), exact.min(axis=axes) == exact.max(axis=axes)
-        mean, scale = exact.mean(axis=axes), exact.std(axis=axes)  # rounded, which takes a constant's from 0
+        mean, scale = exact.mean(axis=axes), exact.std(axis=axes)  # rounding takes a constant's from 0
         return Units(np.where(constant, first, mean), np.where(constant | (scale == 0), 1.0, scale))
 
     def standardized(self, v: Num[np.ndarray, "*n"]) -> Float32[np.ndarray, "*n"]:
-        """Examples as the model sees them."""
+        """Convert examples from the data's units to the model's."""
         return ((np.asarray(v, np.float64) - self.mean) / self.scale).astype(np.float32)
 
     def restored(self, u: Float[np.ndarray, "*n"]) -> Float64[np.ndarray, "*n"]:
-        """What the model sees, in the data's units."""
+        """Convert examples from the model's units to the data's."""
         return self.mean + self.scale * np.asarray(u, np.float64)
 
     @property
     def log_volume(self) -> float:
-        """Σ log scale, by which log p(v) is less than log p(u)."""
+        """Σ log scale, which is log p(u) − log p(v)."""
         return float(np.log(self.scale).sum())
 
     def plain(self) -> dict[str, Any]:
-        """For config.json."""
+        """Return plain values for config.json."""
         return {"mean": self.mean.tolist(), "scale": self.scale.tolist()}
 
     @staticmethod
     def parse(plain: Any, name: str) -> "Units":
-        """What `plain` gave; `name`, of the file, is for the error."""
+        """Invert `plain`. `name` is the name of the file, for the error."""
         try:
             mean, scale = (np.asarray(plain[part], np.float64) for part in ("mean", "scale"))
             good = mean.shape == scale.shape and np.isfinite(mean).all() and np.isfinite(scale).all()
@@ -61,10 +61,10 @@ class Units:
 
 
 def standardized(units: Units | None, v: Any) -> Float32[np.ndarray, "..."]:
-    """Numbers in the data's units as the model sees them; only rounded where these are the model's own."""
+    """Convert numbers from the data's units to the model's, as float32; without units, only round them."""
     return np.asarray(v, np.float32) if units is None else units.standardized(np.asarray(v))
 
 
 def in_units(units: Units | None, u: Any) -> Any:
-    """Numbers of a model in the data's units; as they are where these are the model's own."""
+    """Convert numbers from the model's units to the data's; without units, return them unchanged."""
     return u if units is None else units.restored(np.asarray(u))

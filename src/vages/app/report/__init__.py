@@ -1,4 +1,4 @@
-"""Pictures of results. Every function takes plain arrays, and makes a matplotlib Figure or a sheet of pixels."""
+"""Pictures of results. Every function takes plain arrays, and returns a matplotlib Figure or a sheet of pixels."""
 
 from vages.app.report.assessments import assessment_figure, number_with_error
 from vages.app.report.chains import chains_figure

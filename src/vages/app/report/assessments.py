@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 
 def assessment_figure(rows: list[dict[str, Any]], title: str | None = None) -> Figure:
-    """One line a row, from dictionaries with name, value, standard_error and means."""
+    """Draw a table with one line for each row, a dictionary with name, value, standard_error and means."""
     lines = [textwrap.wrap(row["means"], 64) or [""] for row in rows]
     count = sum(map(len, lines)) + 0.6 * len(rows)
     figure = Figure(figsize=(9.0, 0.7 + 0.21 * count), layout="constrained")
@@ -29,7 +29,7 @@ def assessment_figure(rows: list[dict[str, Any]], title: str | None = None) -> F
 
 
 def number_with_error(value: float | None, error: float | None) -> str:
-    """A number as it is told, ± its standard error where it has one."""
+    """Format a number, ± its standard error if it has one."""
     if value is None:
         return "none"
     if not math.isfinite(value):

@@ -1,8 +1,10 @@
-"""Pictures of Markov chains: what they visited, how fast they forget, and whether they agree.
+"""Figures of Markov chains: traces, autocorrelations and marginals.
 
-Every function takes the chains as an array (chains, draws, …), one entry of a `Samples.trace`:
+`chains_figure` draws all three for the coordinates whose chains agree least:
 
-    chains_figure(samples.trace)          all three for the worst coordinates
+    chains_figure(samples.trace)
+
+The other functions take the chains of one coordinate as an array (chains, draws).
 """
 
 from typing import Any
@@ -15,11 +17,11 @@ from matplotlib.figure import Figure
 from vages.app.report.figures import COLOURS
 
 _LAGS = 100
-_SHOWN = 8  # chains that are drawn one by one
+_SHOWN = 8  # chains that are drawn individually
 
 
 def chains_figure(trace: dict[str, Any] | None, coordinates: int = 4) -> Figure:
-    """Trace, autocorrelation and marginals of the coordinates whose chains agree least, one a row."""
+    """Draw trace, autocorrelation and marginals of the coordinates whose chains agree least, one row for each."""
     if trace is None:
         raise ValueError("trace: expected chains, got None, of independent draws; sample with MCMC() or Gibbs()")
     rows = _worst(trace, coordinates)
@@ -42,7 +44,7 @@ def chains_figure(trace: dict[str, Any] | None, coordinates: int = 4) -> Figure:
 
 
 def draw_trace(axes: Axes, chains: Float[np.ndarray, "chains draws"]) -> None:
-    """Values over draws, a line a chain; chains that never meet are bands apart. Of zeros and ones the share so far."""
+    """Draw values over draws, one line for each chain; for zeros and ones, the running mean."""
     lines = np.cumsum(chains, axis=1) / np.arange(1, chains.shape[1] + 1) if _binary(chains) else chains
     for i, chain in enumerate(_some(lines)):
         axes.plot(chain, color=COLOURS[i % len(COLOURS)], lw=0.6, alpha=0.8)
@@ -51,9 +53,10 @@ def draw_trace(axes: Axes, chains: Float[np.ndarray, "chains draws"]) -> None:
 
 
 def draw_autocorrelation(axes: Axes, chains: Float[np.ndarray, "chains draws"]) -> None:
-    """The mean over chains in black, and each chain; about the mean of all, so that chains apart never fall to 0.
+    """Draw the autocorrelation of each chain, and their mean in black.
 
-    Units are the variance of all, or of a chain where that is larger: it may be the only one with a rare state.
+    Deviations are from the mean of all chains, so that chains that do not mix never fall to 0. The unit is the variance
+    of all chains, or of the one chain if that is larger, as it may be the only one with a rare state.
     """
     each = np.stack([autocorrelation(chain, chains.mean(), chains.var()) for chain in chains])
     for i, one in enumerate(_some(each)):
@@ -67,7 +70,7 @@ def draw_autocorrelation(axes: Axes, chains: Float[np.ndarray, "chains draws"]) 
 
 
 def draw_marginals(axes: Axes, chains: Float[np.ndarray, "chains draws"]) -> None:
-    """A histogram of all draws in grey, and the outline of each chain's."""
+    """Draw a histogram of all draws in gray, and the outline of each chain's histogram."""
     low, high = chains.min(), chains.max()
     edges = np.linspace(low, high if high > low else low + 1, 31)
     axes.hist(chains.ravel(), edges, density=True, color="0.85", label="all chains")
@@ -80,7 +83,7 @@ def draw_marginals(axes: Axes, chains: Float[np.ndarray, "chains draws"]) -> Non
 def autocorrelation(
     chain: Float[np.ndarray, "draws"], mean: float, variance: float, lags: int = _LAGS
 ) -> Float[np.ndarray, "lags"]:
-    """Of one chain about this mean, in units of this variance, at the lags from 0 on."""
+    """Return the autocorrelation of one chain about `mean`, in units of `variance`, at the lags from 0 on."""
     centred = chain - mean
     size = len(centred)
     spectrum = np.abs(np.fft.rfft(centred, 2 * size)) ** 2
@@ -89,7 +92,7 @@ def autocorrelation(
 
 
 def _worst(trace: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
-    """The coordinates (chains, draws) with the largest share of their variance between chains."""
+    """Return the coordinates (chains, draws) with the largest share of their variance between chains."""
     named: dict[str, np.ndarray] = {}
     for name, values in trace.items():
         flat = np.asarray(values, np.float64).reshape(*values.shape[:2], -1)

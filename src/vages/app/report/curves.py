@@ -17,9 +17,10 @@ def curves_figure(
     ceiling: tuple[str, float] | None = None,
     floor: float | None = None,
 ) -> Figure:
-    """One line a name, the mean over seeds, in a band of one standard deviation; `ceiling` is a line to look up to.
+    """Draw one line for each name: the mean over seeds, in a band of one standard deviation.
 
-    Early values below `floor` are left out of the picture, so that the end can be told apart.
+    `ceiling` is the name and value of a reference line. Early values below `floor` are cut off, so that final values
+    can be distinguished.
     """
     figure = Figure(figsize=(6.4 if len(curves) == 1 else 7.6, 4.0), layout="constrained")
     axes = figure.subplots()
@@ -44,7 +45,7 @@ def curves_figure(
 
 @dataclass(frozen=True)
 class GridPanel:
-    """A quantity against one setting, a line a name."""
+    """A quantity against one setting, with one line for each name."""
 
     x_label: str
     y_label: str
@@ -52,7 +53,7 @@ class GridPanel:
 
 
 def grid_figure(panels: list[GridPanel], columns: int = 4) -> Figure:
-    """All panels under one legend."""
+    """Draw all panels with one legend."""
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(3.1 * columns, 2.6 * rows + 0.4), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()

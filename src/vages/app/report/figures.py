@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # told apart by all eyes
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # colorblind-safe
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 
 
@@ -20,7 +20,7 @@ class Series:
 
 
 def proportionality_figure(panels: dict[str, tuple[str, list[Series]]], y_label: str) -> Figure:
-    """One panel a title: points over their fitted lines through the origin, an axis a series."""
+    """Draw one panel for each title: points over fitted lines through the origin, with one axis for each series."""
     figure = Figure(figsize=(4.4 * len(panels), 3.4), layout="constrained")
     for axes, (title, (x_label, series)) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
@@ -35,6 +35,6 @@ def proportionality_figure(panels: dict[str, tuple[str, list[Series]]], y_label:
             side.set_ylabel(f"{y_label} of {one.name}", color=COLOURS[i])
             side.tick_params(axis="y", colors=COLOURS[i])
             side.set_xlim(0)
-            side.set_ylim(0, (1.05 + 0.55 * i) * one.y.max())  # so that the series do not lie on each other
+            side.set_ylim(0, (1.05 + 0.55 * i) * one.y.max())  # so that the series do not overlap
             side.spines["top"].set_visible(False)
     return figure

@@ -1,4 +1,4 @@
-"""Images as sheets of pixels: grey or colour, in [0, 1]; NaN is magenta."""
+"""Images as sheets of pixels: gray or color, in [0, 1]; NaN is magenta."""
 
 import io
 import math
@@ -11,13 +11,13 @@ from PIL import Image
 
 from vages.checks import check_count
 
-NOT_A_NUMBER = (1.0, 0.0, 1.0)  # magenta: a diverged chain must not pass for a black picture
+NOT_A_NUMBER = (1.0, 0.0, 1.0)  # magenta, so that a diverged chain does not look like a black picture
 
 GreyOrColour = Float[np.ndarray, "n height width"] | Float[np.ndarray, "n channels height width"]
 
 
 def tile(images: GreyOrColour, columns: int, gap: int = 1) -> Float[np.ndarray, "y x 3"]:
-    """One sheet of all images, row by row, `gap` white pixels apart. Values are clipped to [0, 1]."""
+    """Arrange images on one sheet, row by row, `gap` white pixels apart. Values are clipped to [0, 1]."""
     if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[1] not in (1, 3)) or not len(images):
         raise ValueError(
             "images: expected at least one, (n, height, width) or (n, channels, height, width) with 1 or 3 channels, "
@@ -37,7 +37,7 @@ def tile(images: GreyOrColour, columns: int, gap: int = 1) -> Float[np.ndarray, 
 
 
 def image_grid(sets: dict[str, GreyOrColour], columns: int = 10) -> Figure:
-    """A panel a set of images, tiled."""
+    """Draw one panel for each set of images, tiled."""
     sheets = {title: tile(images, columns) for title, images in sets.items()}
     tallest = max(len(sheet) / sheet.shape[1] for sheet in sheets.values())
     figure = Figure(figsize=(4.2 * len(sets), 4.2 * tallest + 0.3), layout="constrained")
@@ -49,12 +49,12 @@ def image_grid(sets: dict[str, GreyOrColour], columns: int = 10) -> Figure:
 
 
 def save_sheet(path: str | Path, images: GreyOrColour, columns: int) -> Path:
-    """Write images as one sheet of tiles, small ones enlarged to be seen."""
+    """Write images as one sheet of tiles; small images are enlarged."""
     return save_png(path, tile(images, columns), _enlarged(images))
 
 
 def save_png(path: str | Path, sheet: Float[np.ndarray, "y x 3"], scale: int = 1) -> Path:
-    """Write a sheet pixel by pixel, each as a square of `scale` pixels; grey sheets as grey files, which are small."""
+    """Write a sheet as a PNG file, each pixel as a square of `scale` pixels; gray sheets are stored as grayscale."""
     path = Path(path)
     if path.suffix != ".png":
         raise ValueError(f"path: expected a name that ends in .png, got {path.name}; rename it")
@@ -63,12 +63,12 @@ def save_png(path: str | Path, sheet: Float[np.ndarray, "y x 3"], scale: int = 1
 
 
 def sheet_png(images: GreyOrColour, columns: int) -> bytes:
-    """The PNG file that `save_sheet` writes."""
+    """Return the PNG file that `save_sheet` writes."""
     return png_bytes(tile(images, columns), _enlarged(images))
 
 
 def png_bytes(sheet: Float[np.ndarray, "y x 3"], scale: int = 1) -> bytes:
-    """The PNG file that `save_png` writes."""
+    """Return the PNG file that `save_png` writes."""
     if scale < 1:
         raise ValueError(f"scale: expected a whole number of at least 1, got {scale}")
     pixels = np.rint(255 * np.clip(sheet, 0, 1)).astype(np.uint8)
@@ -80,7 +80,7 @@ def png_bytes(sheet: Float[np.ndarray, "y x 3"], scale: int = 1) -> bytes:
 
 
 def figure_png(figure: Figure) -> bytes:
-    """A figure as a PNG file."""
+    """Return a figure as a PNG file."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=150)
     return file.getvalue()

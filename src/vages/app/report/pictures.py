@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from vages.app.report.images import png_bytes
 
 Extent = tuple[float, float, float, float]
-_LONGEST = 4.0  # times as long as wide
+_LONGEST = 4.0  # largest ratio of the sides
 
 
 def density_figure(densities: dict[str, Float[np.ndarray, "y x"]], extent: Extent, columns: int = 4) -> Figure:
-    """A panel a density on the plane (rows from the bottom up), all on one scale of colour."""
+    """Draw one panel for each density on the plane (rows from the bottom up), with a common color scale."""
     columns = min(columns, len(densities))
     rows = math.ceil(len(densities) / columns)
     figure = Figure(figsize=(2.4 * columns, 2.5 * rows), layout="constrained")
@@ -41,13 +41,13 @@ def density_figure(densities: dict[str, Float[np.ndarray, "y x"]], extent: Exten
 
 
 def density_png(density: Float[np.ndarray, "y x"], scale: int = 3) -> bytes:
-    """One density on the plane (rows from the bottom up) as a small PNG file, on a scale of colour of its own."""
+    """Return one density on the plane (rows from the bottom up) as a small PNG file, with its own color scale."""
     brightest = max(float(np.percentile(density, 99.5)), np.finfo(np.float64).tiny)
     return png_bytes(colormaps["magma"](np.clip(density[::-1] / brightest, 0, 1))[..., :3], scale)
 
 
 def scatter_figure(sets: dict[str, Float[np.ndarray, "n 2"]], extent: Extent) -> Figure:
-    """A panel a set of points on the plane."""
+    """Draw one panel for each set of points on the plane."""
     figure = Figure(figsize=(3.2 * len(sets), 3.4), layout="constrained")
     for axes, (title, points) in zip(figure.subplots(1, len(sets), squeeze=False)[0], sets.items(), strict=True):
         axes.plot(points[:, 0], points[:, 1], ".", ms=1.5, alpha=0.5, color="#0072B2")
@@ -59,13 +59,13 @@ def scatter_figure(sets: dict[str, Float[np.ndarray, "n 2"]], extent: Extent) ->
 
 
 def _aspect(extent: Extent) -> Literal["equal", "auto"]:
-    """One length for a unit of both axes, unless that would make a picture a line."""
+    """Return an equal aspect, unless the picture would be too narrow."""
     left, right, bottom, top = extent
     return "equal" if 1 / _LONGEST < (right - left) / (top - bottom) < _LONGEST else "auto"
 
 
 def grid_points(extent: Extent, resolution: int = 200) -> Float[np.ndarray, "points 2"]:
-    """The centres of a grid of cells over the extent, row by row from the bottom, for `density_figure`."""
+    """Return the centers of a grid of cells over the extent, row by row from the bottom, for `density_figure`."""
     left, right, bottom, top = extent
     centres = (np.arange(resolution) + 0.5) / resolution
     x, y = np.meshgrid(left + (right - left) * centres, bottom + (top - bottom) * centres)

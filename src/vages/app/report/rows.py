@@ -1,4 +1,4 @@
-"""Pictures of examples that are no images: points, pairs of coordinates, or rows of zeros and ones."""
+"""Figures of examples that are not images: points, pairs of coordinates, or heat maps."""
 
 from itertools import pairwise
 
@@ -9,12 +9,12 @@ from matplotlib.ticker import MaxNLocator
 
 from vages.app.report.figures import COLOURS
 
-_MOST = 6  # coordinates in a picture of pairs
+_MOST = 6  # coordinates in a pair plot
 _POINTS = 2000  # of each set
 
 
 def rows_figure(sets: dict[str, Num[np.ndarray, "n d"]], title: str = "") -> Figure:
-    """Each set in a colour: its points on the plane, or the first coordinates pair by pair, with histograms."""
+    """Draw each set in one color: points on the plane, or a pair plot of the first coordinates with histograms."""
     figure = _rows_figure(sets)
     if title:
         figure.suptitle(title, fontsize=8, wrap=True)
@@ -55,7 +55,7 @@ def _rows_figure(sets: dict[str, Num[np.ndarray, "n d"]]) -> Figure:
 def walk_rows_figure(
     rows: Float[np.ndarray, "n d"], labels: list[str], data: Num[np.ndarray, "m d"], title: str = ""
 ) -> Figure:
-    """The stations of a walk: on the plane over the data, or a line for each over the coordinates."""
+    """Draw the points of a walk: on the plane over the data, or as rows of a heat map over the coordinates."""
     figure = _walk_rows_figure(rows, labels, data)
     if title:
         figure.suptitle(title, fontsize=8, wrap=True)

@@ -1,4 +1,4 @@
-"""Chains on their way from noise to an image, as in the paper's interpolation figure."""
+"""Trajectories of chains from noise to an image, as in the paper's interpolation figure."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ Trajectory = Float[np.ndarray, "time chains height width"] | Float[np.ndarray, "
 
 
 def trajectory_sheet(trajectory: Trajectory, gap: int = 1) -> Float[np.ndarray, "y x 3"]:
-    """A row a chain, a column a snapshot; the sampler's `trajectory` as it comes. For `save_png`."""
+    """Arrange a sampler's `trajectory` on a sheet for `save_png`, with chains in rows and snapshots in columns."""
     if trajectory.ndim not in (4, 5):
         raise ValueError(
             "trajectory: expected (time, chains, height, width) or (time, chains, channels, height, width), "
@@ -26,14 +26,14 @@ def trajectory_sheet(trajectory: Trajectory, gap: int = 1) -> Float[np.ndarray, 
 def trajectory_figure(
     trajectory: Trajectory, row_labels: Sequence[str] = (), column_labels: Sequence[str] = (), title: str = ""
 ) -> Figure:
-    """The same sheet with labels of the chains on the left and of the snapshots below, where they are given."""
+    """Draw `trajectory_sheet` with optional labels of the chains on the left and of the snapshots below."""
     sheet = trajectory_sheet(trajectory)
     times, chains = trajectory.shape[:2]
     for name, labels, number in (("row_labels", row_labels, chains), ("column_labels", column_labels, times)):
         if labels and len(labels) != number:
             raise ValueError(f"{name}: expected {number}, one for each, got {len(labels)}")
     width, height = WIDTH, WIDTH * len(sheet) / sheet.shape[1]
-    left = 0.1 + 0.075 * max(map(len, row_labels), default=0)  # inches: room for the labels, and none to waste
+    left = 0.1 + 0.075 * max(map(len, row_labels), default=0)  # inches, for the labels
     bottom, top = 0.25 if column_labels else 0.05, 0.3 if title else 0.05
     whole = np.asarray([left + width + 0.1, bottom + height + top])
     figure = Figure(figsize=tuple(whole))

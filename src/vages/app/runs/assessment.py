@@ -1,11 +1,11 @@
-"""Is a run's model right? Everything that can be said of it without looking at samples, in one table.
+"""Assess a run's model in one table: likelihood, score matching loss, Fisher divergence, KSD and posterior gap.
 
     assessment = assess(load_run(path))
     assessment.record()                            for a file
 
-Models that are learnt by denoising know the data with their noise on it: Fisher divergence, KSD and the posterior's gap
-are those at examples with the noise that the run was trained with, which `noise` changes. The likelihood of a GRBM
-and its score matching loss are those at the examples as they are; a deep model has the denoising loss in its place.
+Models that are trained by denoising learn the density of noisy data. Fisher divergence, KSD and posterior gap are
+therefore computed at examples with the noise that the run was trained with; `noise` overrides it. The likelihood of a
+GRBM and its score matching loss are computed at clean examples; a deep model has the denoising loss instead.
 """
 
 import math
@@ -65,14 +65,14 @@ from vages.samplers.program import Progress
 from vages.terminal import printable
 from vages.threads import in_threads
 
-_EPOCHS = 50  # of a critic at most, after which it learns its examples by heart
-_CHAINS, _DRAWS = 16, 250  # of the model, whose mixing is told and from which log Z starts
+_EPOCHS = 50  # of a critic at most, to limit overfitting
+_CHAINS, _DRAWS = 16, 250  # of the model, to assess mixing and to start reverse AIS
 LOSS = "the Fisher divergence up to a constant of the data"
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """The rows, and what they depend on."""
+    """The rows of an assessment, and what they depend on."""
 
     run: str
     checkpoint: int
@@ -85,16 +85,16 @@ class Assessment:
     data: dict[str, Any] | None = None
     """The name and fingerprints of the data, and whether they are the run's own."""
     trace: dict[str, np.ndarray] | None = None
-    """Chains of the model (chains, draws, …), for a picture; not in the record."""
+    """Chains of the model (chains, draws, …), for a figure; not part of the record."""
 
     def record(self) -> dict[str, Any]:
-        """Plain values, for a file; what is not finite is None."""
+        """Return plain values for a JSON file; non-finite values become None."""
         rows = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.rows]
         own = {name: value for name, value in asdict(replace(self, trace=None)).items() if name != "trace"}
         return {**own, "rows": rows, "environment": environment()}
 
     def table(self) -> list[tuple[str, str, str]]:
-        """What a table of it says, top to bottom: names, numbers, meanings."""
+        """Return the rows of a table: names, numbers, meanings."""
         told = [(row.name, number_with_error(row.value, row.standard_error), row.means) for row in self.rows]
         about = f"{self.examples:,} examples, with noise of {self.noise:.3g} unless said otherwise, seed {self.seed}"
         if self.data is not None:
@@ -103,14 +103,14 @@ class Assessment:
 
 
 class Subject(NamedTuple):
-    """What is assessed."""
+    """A model to be assessed, with its posterior and data."""
 
     model: EBLVM
     posterior: Posterior
     splits: Splits
-    noise: float  # of the data that the model was trained to know
+    noise: float  # standard deviation of the noise on the examples
     corrector: Corrector | None
-    units: Units | None = None  # of the data, where examples are standardized
+    units: Units | None = None  # of the data, if examples are standardized
 
 
 def assess(
@@ -122,7 +122,7 @@ def assess(
     progress: Progress | None = None,
     stage: Stage = str,
 ) -> Assessment:
-    """Likelihood where it can be had, score matching loss, Fisher divergence, KSD with its p-value, posterior's gap."""
+    """Compute the likelihood if possible, score matching loss, Fisher divergence, KSD test, and posterior gap."""
     check_seed(seed)
     if noise is not None:
         check_noise(noise)
@@ -140,7 +140,7 @@ def assess(
 
 
 def check_noise(noise: float) -> None:
-    """Raise unless it is the standard deviation of some noise, or of none."""
+    """Raise ValueError unless `noise` is a standard deviation; 0 means no noise."""
     if not noise >= 0:
         raise ValueError(f"noise: expected a standard deviation of 0 or more, got {noise}")
     check_number("noise", noise, Bounds(0, 1e6))
@@ -162,10 +162,10 @@ def keep_assessment(run: Run, assessment: Assessment) -> Path:
 def assess_subject(
     key: PRNGKeyArray, subject: Subject, sizes: Sizes, progress: Progress | None, stage: Stage = str
 ) -> tuple[list[Row], Samples | None]:
-    """The rows of any model with its posterior and data, and the chains of the model that some depend on.
+    """Return the rows of an assessment, and the chains of the model that some rows depend on.
 
-    Rows of the density and rows of the score do not depend on each other, and are computed side by side; for long v,
-    whose memory may not suffice for both, one after the other.
+    Rows of the density and rows of the score are independent and computed in two threads; for long v, one after the
+    other to save memory.
     """
     keys, model = jax.random.split(key, 10), subject.model
     noisy = lambda key, v: v + subject.noise * flat_noise(jax.random.normal, key, v.shape, v.dtype)
@@ -204,7 +204,7 @@ def assess_subject(
 
 
 def _go_on() -> None:
-    """What a part is given that no other can stop."""
+    """Do nothing: the check of a part that no other part can stop."""
 
 
 def _density_rows(
@@ -216,7 +216,7 @@ def _density_rows(
     drawn: Samples | None,
     stage: Stage,
 ) -> list[Row]:
-    """The likelihood of examples without noise, beside that of a Gaussian."""
+    """Return the likelihood of clean examples, and that of a Gaussian for comparison."""
     model, units = subject.model, subject.units
     log_volume = 0.0 if units is None else units.log_volume
     rows = likelihood_rows(key, model, subject.posterior, clean, sizes, drawn, stage, log_volume)
@@ -234,7 +234,7 @@ def _score_rows(
     progress: Progress,
     stage: Stage,
 ) -> list[Row]:
-    """What the score of the model and its posterior say, at noisy examples of the test and training data."""
+    """Return the rows that depend on the model's score and posterior; `test` and `train` are noisy examples."""
     model, posterior, rows = subject.model, subject.posterior, []
     latents = model.h.size > 0
     stage("score matching loss")
@@ -261,22 +261,22 @@ def _score_rows(
 
 
 def model_chains(key: PRNGKeyArray, model: EBLVM, stage: Stage) -> Samples | None:
-    """All draws of 16 chains; None where a model is sampled otherwise: noise-conditional, or of long v."""
+    """Return all draws of 16 chains; None for noise-conditional models and for long v."""
     if model.v.size > LONG or conditional_model(model) is not None:
         return None
     stage("chains of the model")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplingWarning)  # the rows say it
+        warnings.simplefilter("ignore", SamplingWarning)  # reported in the rows
         hmc = MCMC("hmc") if has_cheap_moves(model) else MCMC("hmc", warmup=300, leapfrog=5)
         sampler = Gibbs() if can_gibbs(model) else hmc
         return sample(key, model, _CHAINS * _DRAWS, chains=_CHAINS, sampler=sampler)
 
 
 def subject_of(run: Run, noise: float | None) -> Subject:
-    """What is assessed of a run; of a noise-conditional model, its level that is the noise."""
+    """Return the subject of a run; a noise-conditional model is assessed at the level of the noise."""
     noise = run.recipe.noise_std if noise is None else float(noise)
     model = run.model
-    if isinstance(model, NoiseConditionalEBLVM):  # which knows the data with any noise on them
+    if isinstance(model, NoiseConditionalEBLVM):
         model = InContext(model, {"sigma": max(noise, model.sigma_min)})
     latents = getattr(run.recipe.objective, "latents", None)
     corrector = getattr(latents, "corrector", None) if run.has_latents else None
@@ -284,12 +284,12 @@ def subject_of(run: Run, noise: float | None) -> Subject:
 
 
 def held_out(key: PRNGKeyArray, splits: Splits, examples: int) -> Array:
-    """Test examples, or training ones where there are none."""
+    """Return random test examples, or training examples if there is no test data."""
     return some_rows(key, splits.test if len(splits.test) else splits.train, examples)
 
 
 def some_rows(key: PRNGKeyArray, v: np.ndarray, examples: int) -> Array:
-    """So many random rows, or all, in their order."""
+    """Return a random choice of `examples` rows, or all, in their original order."""
     rows = np.asarray(jax.random.permutation(key, len(v)))[:examples]
     return jnp.asarray(v[np.sort(rows)])
 
@@ -313,7 +313,7 @@ def _standardized_row(units: Units) -> Row:
 
 
 def _denoising_loss(key: PRNGKeyArray, score: Score, clean: Array, noisy: Array, noise: float) -> Estimate:
-    """½ E ‖s − ∇ log p(ṽ | v)‖² (Vincent 2011), by two independent estimates of s, whose noise then leaves the mean."""
+    """½ E ‖s − ∇ log p(ṽ | v)‖² (Vincent 2011), by two independent estimates of s, so that it is unbiased."""
     target = (clean - noisy) / noise**2
     first, second = (score_batch(key, score, noisy) - target for key in jax.random.split(key))
     return Estimate.of(0.5 * jnp.sum((first * second).reshape(len(clean), -1), axis=1))
@@ -322,7 +322,7 @@ def _denoising_loss(key: PRNGKeyArray, score: Score, clean: Array, noisy: Array,
 def _fisher(
     key: PRNGKeyArray, score: Score, train: Array, test: Array, sizes: Sizes, progress: Progress
 ) -> FisherDivergence:
-    """The critic that is best on a tenth of the training examples; q stays as the run left it."""
+    """Estimate the Fisher divergence, with a tenth of the training examples for validation; q is not trained."""
     for_critic, for_training = jax.random.split(key)
     held = max(10, len(train) // 10)
     batch = min(100, len(train) - held)

@@ -1,4 +1,4 @@
-"""What an assessment is made of: rows of numbers, and how much is looked at for them."""
+"""Rows of an assessment, and its sample sizes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from vages.evaluation import Estimate, FisherDivergence, PosteriorGap, SteinTest
 from vages.samplers import Samples
 from vages.samplers.samples import WORST_RHAT
 
-Stage = Callable[[str], object]  # is told the name of each part of the work before it
-LONG = 1000  # dimensions, above which traces are estimated, and log Z is not
+Stage = Callable[[str], object]  # called with the name of each stage of the work before it starts
+LONG = 1000  # dimensions above which traces are estimated, and log Z is not computed
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is looked at: examples, the critic's iterations and width, samples of h, replicates of the bootstrap.
+    """Number of examples, iterations and width of the critic, samples of h, and replicates of the bootstrap.
 
     The critic stops after 50 passes over its examples. `annealing` is the number of temperatures of AIS, with half as
     many chains; large networks get fewer of both.
@@ -34,7 +34,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Row:
-    """One number, or none, and what it means."""
+    """A value, or None, with its standard error and its meaning."""
 
     name: str
     value: float | None
@@ -43,12 +43,12 @@ class Row:
 
 
 def estimate_row(name: str, estimate: Estimate, means: str) -> Row:
-    """The row of a mean over examples."""
+    """Return the row of a mean over examples."""
     return Row(name, estimate.mean, estimate.error, means)
 
 
 def mixing_rows(drawn: Samples, chains: int, draws: int, rows: list[Row]) -> list[Row]:
-    """Whether chains of the model mix; if not, which of the other `rows` depend on them, and what to do."""
+    """Return R̂ and effective sample size of the chains; if they do not mix, name the `rows` that depend on them."""
     said = f"of {chains} chains of the model, started far apart"
     agree = f"{said}, the worst coordinate: at most {WORST_RHAT} where they agree"
     if not drawn.worst_rhat <= WORST_RHAT:
@@ -64,7 +64,7 @@ def mixing_rows(drawn: Samples, chains: int, draws: int, rows: list[Row]) -> lis
 
 
 def fisher_row(found: FisherDivergence, examples: int, *, all_of_them: bool) -> Row:
-    """The divergence; none where no critic was above 0, which says as little of a wrong model as of a right one."""
+    """Return the row of the divergence; None if no critic was above 0, which is inconclusive."""
     if not found.informative:
         known = f"all {examples:,} training examples" if all_of_them else f"{examples:,} examples"
         more = "; there are no more to train it on" if all_of_them else "; give more with --examples"
@@ -75,7 +75,7 @@ def fisher_row(found: FisherDivergence, examples: int, *, all_of_them: bool) -> 
 
 
 def _disagreement(test: SteinTest, found: FisherDivergence) -> str:
-    """What to make of a test and a divergence that say different things."""
+    """Return advice for a test and a divergence that disagree, else an empty string."""
     if test.p_value <= 0.05 and not found.informative:
         return "; the critic of the Fisher divergence found nothing, but this test did: believe the test"
     if test.p_value > 0.05 and found.informative and found.best.mean > 3 * found.best.error:
@@ -84,7 +84,7 @@ def _disagreement(test: SteinTest, found: FisherDivergence) -> str:
 
 
 def ksd_rows(test: SteinTest, found: FisherDivergence) -> list[Row]:
-    """Statistic and p-value, and what to make of them where the divergence says something else."""
+    """Return statistic and p-value, with advice if the Fisher divergence disagrees."""
     kernel = f"{test.kernel} kernel of bandwidth {test.bandwidth:.3g}"
     differ = _disagreement(test, found)
     verdict = "the data speak against the model" if test.p_value <= 0.05 else "the data do not speak against the model"
@@ -100,7 +100,7 @@ def ksd_rows(test: SteinTest, found: FisherDivergence) -> list[Row]:
 
 
 def gap_rows(gap: PosteriorGap) -> list[Row]:
-    """What is known of the gap."""
+    """Return a row for each known quantity of the gap."""
     meanings = {
         "fisher": ("posterior gap, Fisher", gap.meaning()),
         "kl": ("posterior gap, KL", gap.meaning() if gap.fisher is None else "KL(q ‖ p(h | v)), which bounds as well"),

@@ -1,4 +1,4 @@
-"""Runs that begin with what another run has learnt."""
+"""Runs that start from the trained model of another run."""
 
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from vages.training.cluster import digest
 
 
 def told_begin(run: Run) -> dict[str, Any]:
-    """What config.json says of the run that another began with."""
+    """Return the entry in config.json about the run that another run starts from."""
     return {"run": str(run.path.resolve()), "step": run.step, "sha256": digest((run.model, run.posterior))}
 
 
 def begin_again(path: Path, recipe: Recipe) -> Run | None:
-    """The run that the one in `path` began with, for a run that has no checkpoint yet; None where it began fresh."""
+    """Load the run that the one in `path` starts from, or None. For runs that have no checkpoint yet."""
     about = RunFolder.peek(path).get("from")
     if not isinstance(about, dict):
         return None

@@ -1,4 +1,4 @@
-"""The classes of a run's images: which number is which, and how many training images each has."""
+"""The classes of a run's images: labels, names, and numbers of training images."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ import numpy as np
 
 from vages.app.recipes import Examples
 
-_RECORDED = 1000  # classes at most that a run records
-_TOLD = 10  # of these, how many a line names
+_RECORDED = 1000  # classes that a run records, at most
+_TOLD = 10  # classes that a message lists, at most
 
-Classes = list[dict[str, Any]]  # of each class its label, its name if it has one, and how many training images
+Classes = list[dict[str, Any]]  # for each class its label, its name if it has one, and its number of training images
 
 
 def classes_of(data: Examples) -> Classes:
-    """The classes that occur in any of the three sets; none where the examples have no labels."""
+    """Return the classes that occur in any split; empty if the examples have no labels."""
     if data.labels is None:
         return []
     train, found = data.labels.train, np.unique(np.concatenate(data.labels))
@@ -23,20 +23,20 @@ def classes_of(data: Examples) -> Classes:
 
 
 def class_record(data: Examples) -> dict[str, Classes]:
-    """What a run records of its classes, unless there are very many."""
+    """Return the classes as a run records them; empty if there are none or too many."""
     classes = classes_of(data)
     return {"classes": classes} if 0 < len(classes) <= _RECORDED else {}
 
 
 def recorded_classes(dataset: dict[str, Any] | None) -> Classes:
-    """The classes in what a run records of its data; none of early runs, or where these cannot be read."""
+    """Return the classes in the record of a run's data; empty for early runs and for invalid records."""
     found = (dataset or {}).get("classes")
     known = lambda one: isinstance(one, dict) and type(one.get("label")) is int and type(one.get("images")) is int
     return found if isinstance(found, list) and all(map(known, found)) else []
 
 
 def told_classes(classes: Classes) -> str:
-    """One line: the first classes with their numbers of training images, and how many more there are."""
+    """Return one line with the first classes, their numbers of training images, and the number of other classes."""
     told = [f"{told_class(one)}: {one['images']}" for one in classes]
     return f"training images of {len(classes)} classes: {_listed(told)}"
 
@@ -46,12 +46,12 @@ def _listed(told: list[str]) -> str:
 
 
 def told_class(one: dict[str, Any]) -> str:
-    """The number of a class, and its name if it has one."""
+    """Return the label of a class, and its name if it has one."""
     return f"{one['label']} ({one['name']})" if "name" in one else str(one["label"])
 
 
 def untrained_problem(data: Examples, settings: Any) -> str | None:
-    """One line on the classes that a model can be asked for, and that no training image has; None without any."""
+    """Return a warning about classes that the model can be conditioned on but that have no training image, or None."""
     if "label" not in (data.context or {}) or not (classes := classes_of(data)):
         return None
     by_label = {one["label"]: one for one in classes}
@@ -68,12 +68,12 @@ def untrained_problem(data: Examples, settings: Any) -> str | None:
 
 
 def class_of(label: int, classes: Classes) -> dict[str, Any]:
-    """The class with this number; one that is not among them has no images."""
+    """Return the class with this label; an unknown class has no images."""
     return next((one for one in classes if one["label"] == label), {"label": label, "images": 0})
 
 
 def label_of(given: int | str | None, classes: Classes) -> int | None:
-    """The number of a class that is given by number or by name."""
+    """Return the label of a class that is given by label or by name."""
     if not isinstance(given, str):
         return given
     found = [one["label"] for one in classes if one.get("name") == given]
@@ -84,7 +84,7 @@ def label_of(given: int | str | None, classes: Classes) -> int | None:
 
 
 def untrained_label(label: int | None, classes: Classes) -> list[str]:
-    """A warning where a run is known to have had no training image of a class; -1 is that of no label."""
+    """Return a warning if no training image had this label; -1 stands for no label."""
     if label is None or label < 0 or not classes or class_of(label, classes)["images"]:
         return []
     return [f"no training image had the label {told_class(class_of(label, classes))}: what is drawn was not learnt"]

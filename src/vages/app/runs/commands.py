@@ -1,4 +1,4 @@
-"""The command that would make a folder's results again."""
+"""Commands that reproduce the results in a folder."""
 
 import shlex
 from pathlib import Path
@@ -9,9 +9,9 @@ from vages.app.runs.config import OWN, is_own, recipe_in, settings_of
 
 
 def train_command(config: dict[str, Any]) -> tuple[str, list[str]] | None:
-    """`vages train …` for a run's config.json: the nearest preset, or the own recipe's file, and what is different.
+    """Return `vages train …` for a run's config.json: the nearest preset or the recipe's file, and changed settings.
 
-    The second value names settings that no option can set. None, where the config is not that of a recipe.
+    The second value lists settings that no option can set. None if there is no such command.
     """
     settings, lost = settings_of(config), list[str]()
     if is_own(config):
@@ -37,7 +37,7 @@ def train_command(config: dict[str, Any]) -> tuple[str, list[str]] | None:
 
 
 def reproduce_command(result: dict[str, Any], folder: Path) -> str:
-    """`vages reproduce …` for an experiment's result.json, in another folder."""
+    """Return `vages reproduce …` for an experiment's result.json, with a new folder."""
     words = ["vages", "reproduce", str(result.get("experiment") or folder.resolve().name)]
     words += ["--quick"] if result.get("quick") is True else []
     words += ["--seed", str(result["seed"])] if isinstance(result.get("seed"), int) else []

@@ -1,4 +1,4 @@
-"""Runs side by side: what they were told, what came of it, and their curves. Nothing of them is run."""
+"""Comparison of runs by their folders: settings that differ, results, and learning curves."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ _MOST = 20  # runs
 
 
 class Compared(NamedTuple):
-    """The names of the runs, and rows of a table: a name, and its value in each run."""
+    """Names of the runs, rows of two tables (a name and its value in each run), and the logged metrics of each run."""
 
     names: list[str]
     settings: list[tuple[str, list[Any]]]  # those that differ
@@ -30,7 +30,7 @@ class Compared(NamedTuple):
     curves: list[list[dict[str, Any]]]
 
     def record(self) -> dict[str, Any]:
-        """Plain values, for a program."""
+        """Return names, settings and results as plain values for JSON."""
         return {
             "runs": self.names,
             "settings": dict(self.settings),
@@ -39,7 +39,7 @@ class Compared(NamedTuple):
 
 
 def compare(paths: list[Path]) -> Compared:
-    """What differs between runs, and what came of them."""
+    """Return the settings that differ between runs, their results, and their logged metrics."""
     if not 2 <= len(paths) <= _MOST:
         raise ValueError(f"runs: expected 2 to {_MOST}, got {len(paths)}; name their folders")
     configs = [RunFolder.peek(path) for path in paths]
@@ -55,7 +55,7 @@ def compare(paths: list[Path]) -> Compared:
 
 
 def write_comparison(compared: Compared, out: Path) -> Path:
-    """One page: curves of all runs in each panel, the settings that differ, and the results."""
+    """Write a page with the curves of all runs in each panel, the settings that differ, and the results."""
     if out.suffix != ".html" or out.is_dir():
         raise ValueError(f"out: expected a file that ends in .html, got {out}; rename it")
     sections = []
@@ -74,7 +74,7 @@ def write_comparison(compared: Compared, out: Path) -> Path:
 
 
 def _panels(compared: Compared) -> list[Panel]:
-    """A panel for each quantity that any run has logged, with a line for each run."""
+    """Return a panel for each quantity that any run has logged, with a line for each run."""
     panels: dict[str, Panel] = {}
     for name, rows in zip(compared.names, compared.curves, strict=True):
         for panel in metric_panels(_means(rows), {}):
@@ -85,15 +85,15 @@ def _panels(compared: Compared) -> list[Panel]:
 
 
 def _means(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The log with the mean over seeds."""
+    """Return the logged metrics averaged over seeds."""
     return [{name: float(np.mean(x)) if isinstance(x, list) else x for name, x in row.items()} for row in rows]
 
 
 def _numbers(path: Path) -> dict[str, Any]:
-    """result.json as one level of names."""
+    """Return result.json with nested names flattened."""
     try:
         result = read_object(path, "result.json")
-    except FileNotFoundError:  # it is not finished
+    except FileNotFoundError:  # not finished
         result = {"steps": saved_step(path), "interrupted": True}
     except (ValueError, OSError, RecursionError):
         result = {"result.json": "cannot be read"}
@@ -105,6 +105,6 @@ def _numbers(path: Path) -> dict[str, Any]:
 
 
 def _told_apart(paths: list[Path]) -> list[str]:
-    """Their folders' names, or paths where names are the same."""
+    """Return the names of the folders, or their paths if names coincide."""
     names = [printable(path.resolve().name) for path in paths]
     return names if len(set(names)) == len(names) else [printable(str(path)) for path in paths]

@@ -1,4 +1,4 @@
-"""What `vages inpaint` needs of any run: the examples, what is hidden of them, and the picture of images."""
+"""Parts of `vages inpaint` for any run: the examples, the mask of hidden entries, and the picture of images."""
 
 import math
 from pathlib import Path
@@ -15,13 +15,13 @@ from vages.files import is_image_name, read_image, read_npy
 from vages.terminal import printable
 
 SHOWN = 1024  # images in a picture, at most
-COUNT = 10  # of the run's own examples
+COUNT = 10  # of the run's own examples, by default
 HIDDEN = ("half", "left", "centre")
-_NAMED = 8  # coordinates that are named one by one
+_NAMED = 8  # coordinates that are listed by name
 
 
 class Chosen(NamedTuple):
-    """The examples to complete, and where they come from: a split of the run, with their numbers; or a file."""
+    """The examples to complete, and their source: a split of the run with row numbers, or a file with names."""
 
     v: np.ndarray
     source: str
@@ -30,7 +30,7 @@ class Chosen(NamedTuple):
 
 
 def chosen_examples(run: Run, file: str | Path | None, count: int | None, seed: int) -> Chosen:
-    """The examples of a file or folder, all or the first `count`; else held-out ones of the run, by the seed."""
+    """Return all or the first `count` examples of a file or folder, or random held-out examples of the run."""
     if count is not None:
         check_bounds(count=(count, IMAGES))
     if file is not None:
@@ -51,7 +51,7 @@ def _check_count(count: int | None, there: int, what: str) -> None:
 
 
 def hidden_part(run: Run, mask: str) -> Bool[np.ndarray, "..."]:
-    """True where an example of the run is hidden; of images as `hidden_pixels`, or a list of entries."""
+    """Return a mask of hidden entries: `hidden_entries` for lists and non-images, else `hidden_pixels`."""
     shape, image = run.model.v.shape, run.image_shape
     if image is None or _is_list(mask):
         return hidden_entries(mask, shape)
@@ -59,11 +59,11 @@ def hidden_part(run: Run, mask: str) -> Bool[np.ndarray, "..."]:
 
 
 def hidden_pixels(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "channels height width"]:
-    """True where an image (channels, height, width) is hidden.
+    """Return a mask that is True at the hidden pixels of an image (channels, height, width).
 
-    `half` is the lower half, `left` the left half, `centre` the middle half of rows and columns. An image file is white
-    where pixels are hidden and drawn, and black where they are kept; a .npy file is true or 1 where they are hidden. It
-    is of shape (height, width), or the image's.
+    `half` hides the lower half, `left` the left half, `centre` the middle half of rows and columns. An image file is
+    white where pixels are hidden and black where they are kept; a .npy file is true or 1 where they are hidden. A file
+    has the shape (height, width) or that of the image.
     """
     _, height, width = shape
     hidden = np.zeros((height, width), bool)
@@ -89,7 +89,7 @@ def hidden_pixels(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "channe
 
 
 def hidden_entries(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."]:
-    """True where an example is hidden: the second `half` of its entries, those of a list 0,3,5, or of a .npy file."""
+    """Return a mask of hidden entries: the second `half`, a list such as 0,3,5, or a .npy file."""
     size = math.prod(shape)
     hidden = np.zeros(size, bool)
     if mask == "half":
@@ -114,7 +114,7 @@ def hidden_entries(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."]
 
 
 def check_hidden(name: str, hidden: np.ndarray) -> None:
-    """Raise unless something is hidden, and something is not."""
+    """Raise ValueError unless some entries are hidden and some are known."""
     if hidden.all() or not hidden.any():
         got = "no known" if hidden.all() else "no hidden"
         raise ValueError(f"{name}: expected both hidden and known entries, got {got} ones; hide a part")
@@ -132,21 +132,21 @@ def _read_mask(mask: str) -> Bool[np.ndarray, "..."]:
 
 
 def coordinates(chosen: Bool[np.ndarray, "..."]) -> str:
-    """The names of coordinates, and how many more there are."""
+    """Return the names of the first chosen coordinates, and how many more there are."""
     names = [f"v[{','.join(map(str, place))}]" for place in np.argwhere(chosen)[: _NAMED + 1].tolist()]
     more = int(chosen.sum()) - _NAMED
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:_NAMED])} and {more} more"
 
 
 def masked(originals: np.ndarray, hidden: np.ndarray) -> np.ndarray:
-    """The images with grey in the place of what is hidden."""
+    """Return the images with gray in place of the hidden pixels."""
     return np.where(hidden, np.float32(0.5), originals)
 
 
 def completions_png(
     originals: np.ndarray, hidden: np.ndarray, completed: np.ndarray, image: tuple[int, ...] | None = None
 ) -> bytes:
-    """Rows of images: as they were, what was shown of them, and each completion (tries, n, …)."""
+    """Return a PNG with rows of images: the originals, the masked originals, and each completion (tries, n, …)."""
     sheet = np.stack([originals, masked(originals, hidden), *completed])
     sheet = sheet[:SHOWN, : max(1, SHOWN // len(sheet))]
     columns = sheet.shape[1]

@@ -1,9 +1,9 @@
 """The settings in a run folder: config.json, its checks, and reopening a folder to resume.
 
     {"format": 2, "recipe": "cifar10", "settings": {…}}                                      a preset
-    {"format": 2, "recipe": "my_energy.py:recipe", "sha256": "…", "settings": {…}}           a recipe of one's own
+    {"format": 2, "recipe": "my_energy.py:recipe", "sha256": "…", "settings": {…}}           a custom recipe
 
-A folder holds no code and runs none: whoever opens the run of an own recipe gives the recipe.
+A folder holds no code: the run of a custom recipe is opened with the recipe as an argument.
 """
 
 from dataclasses import asdict, replace
@@ -20,12 +20,12 @@ from vages.training.checkpoint import last_step, newest_about
 from vages.training.digests import canonical, settings_digest
 
 FORMAT = 2
-OWN = "own"  # the name of a recipe that was not found in a file
-_FIRST = {"grbm": GRBMSettings, "deep": DeepSettings}  # what the first edition called them
+OWN = "own"  # the name of a recipe that does not come from a file
+_FIRST = {"grbm": GRBMSettings, "deep": DeepSettings}  # names in the first format
 
 
 def config_of(recipe: Recipe) -> dict[str, Any]:
-    """What config.json holds."""
+    """Return the contents of config.json."""
     if recipe.parts is not None:
         name, about = nearest_preset(recipe.settings)[0], {}
     else:
@@ -36,15 +36,15 @@ def config_of(recipe: Recipe) -> dict[str, Any]:
 
 
 def settings_of(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings in a config.json, of this edition or the first."""
+    """Return the settings in a config.json of the current or the first format."""
     found = config.get("settings") if "format" in config else config
     return found if isinstance(found, dict) else {}
 
 
 def recipe_of(path: Path, own: Recipe | None = None, *, changed: bool = False) -> Recipe:
-    """The recipe of a run's folder. An edited config.json is refused, as far as a checkpoint tells it.
+    """Return the recipe of a run's folder; raise ValueError if config.json was edited since the newest checkpoint.
 
-    The run of an own recipe needs this recipe, from the same file; with `changed`, the file may be another.
+    The run of a custom recipe needs `own`, the recipe from the same file; with `changed`, the file may differ.
     """
     config = RunFolder.peek(path)
     recipe = recipe_in(config, str(path / "config.json"), own, changed=changed)
@@ -54,20 +54,20 @@ def recipe_of(path: Path, own: Recipe | None = None, *, changed: bool = False) -
 
 
 def check_unedited(path: Path, config: dict[str, Any], about: dict[str, Any]) -> None:
-    """Raise unless config.json has the settings of the checkpoint, as far as that can be told without the recipe."""
+    """Raise ValueError if config.json differs from the checkpoint, as far as can be checked without the recipe."""
     own = is_own(config)
     free = frozenset({"steps"}) if own else recipe_in(config, str(path / "config.json")).free
     _check_unedited(path, config, free, about)
 
 
 def is_own(config: dict[str, Any]) -> bool:
-    """Whether a config is that of a recipe of one's own."""
+    """Whether a config is that of a custom recipe."""
     name = config.get("recipe")
     return "format" in config and isinstance(name, str) and name not in ALL
 
 
 def kind_in(config: dict[str, Any]) -> str | None:
-    """What the model of a run is, in words; None where the config does not say it."""
+    """Return the kind of a run's model in words; None if the config is invalid."""
     try:
         return Training.kind if is_own(config) else recipe_in(config).kind
     except (ValueError, TypeError):
@@ -77,7 +77,7 @@ def kind_in(config: dict[str, Any]) -> str | None:
 def recipe_in(
     config: dict[str, Any], name: str = "config.json", own: Recipe | None = None, *, changed: bool = False
 ) -> Recipe:
-    """The recipe of a config; `name` is for the error."""
+    """Return the recipe of a config; `name` is its name in error messages."""
     settings = dict(settings_of(config))
     strange = ValueError(f"{name}: expected the settings of a recipe, got others; is it a run of vages?")
     if "format" in config and config["format"] != FORMAT:
@@ -107,7 +107,7 @@ def recipe_in(
 
 
 def _checked_own(config: dict[str, Any], name: str, own: Recipe | None, *, changed: bool) -> Recipe:
-    """The recipe that was given, if it is the run's."""
+    """Return the given recipe; raise ValueError if it is not the run's."""
     said, digest = str(config.get("recipe"))[:200], config.get("sha256")
     file, _, wanted = said.rpartition(":")
     if own is None:
@@ -131,16 +131,16 @@ def _checked_own(config: dict[str, Any], name: str, own: Recipe | None, *, chang
 
 
 def _check_unedited(path: Path, config: dict[str, Any], free: frozenset[str], about: dict[str, Any]) -> None:
-    """Raise unless config.json has the settings of the checkpoint, or those that a resume has announced since."""
+    """Raise ValueError unless config.json has the settings of the checkpoint, or those that a later resume logged."""
     if settings_digest(config) == about.get("settings_sha256"):
         return
     kept = about.get("config")
-    if not isinstance(kept, dict):  # a checkpoint that no run of vages wrote; whoever needs its arrays will say so
+    if not isinstance(kept, dict):  # not written by a vages run; loading the arrays raises the error
         return
     now, before = ({**_named(one), **_whole(one)} for one in (config, kept))
     changed = [name for name in before | now if canonical(before.get(name)) != canonical(now.get(name))]
     announced = _announced(path) if changed else {}
-    free |= {"sha256"}  # of a recipe's file that a resume has accepted
+    free |= {"sha256"}  # of a changed recipe file that a resume has accepted
     if not is_own(config) and _can_be_longer(path, recipe_in(config), recipe_in(kept)):
         free |= {"steps"}
     edited = [name for name in changed if name not in free or announced.get(name) != canonical(now.get(name))]
@@ -153,36 +153,36 @@ def _check_unedited(path: Path, config: dict[str, Any], free: frozenset[str], ab
 
 
 def _can_be_longer(path: Path, *recipes: Recipe) -> bool:
-    """Whether the iterations that were made are the same by all of these recipes, which differ in `steps`."""
+    """Whether the iterations so far are the same under all of these recipes, which differ in `steps`."""
     return last_step(Directory(path) / "checkpoints") < min(recipe.same_until for recipe in recipes)
 
 
 def _whole(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings with those that are newer than the run."""
+    """Return the settings, including those that are newer than the run."""
     if is_own(config):
         return settings_of(config)
     return asdict(recipe_in(config).settings)
 
 
 def _named(config: dict[str, Any]) -> dict[str, Any]:
-    """What else config.json says: of a preset, nothing but its kind matters."""
+    """Return the name and hash of a custom recipe; for a preset only its kind, as its name does not matter."""
     if is_own(config):
         return {name: config.get(name) for name in ("recipe", "sha256")}
     return {"recipe": str(_kind(config))}
 
 
 def _kind(config: dict[str, Any]) -> type[Settings] | None:
-    """The settings of a preset's config."""
+    """Return the class of the settings in a preset's config."""
     if "format" not in config:
         return _FIRST.get(str(config.get("model")))
-    if "sigma_base" in settings_of(config):  # a paper's model, which once had the preset's short name
+    if "sigma_base" in settings_of(config):  # a deep model of the paper, whose preset once had a shorter name
         return DeepSettings
     name = config.get("recipe")
     return type(ALL[name]) if isinstance(name, str) else None
 
 
 def _announced(path: Path) -> dict[str, str]:
-    """The settings that resumes have announced in events.jsonl: a process may end before the next checkpoint."""
+    """Return the settings that resumes have logged in events.jsonl: a process may end before the next checkpoint."""
     announced = {}
     for event in RunFolder.events(path):
         if event.get("event") == "other settings":
@@ -193,7 +193,10 @@ def _announced(path: Path) -> dict[str, str]:
 
 
 def check_resumable(recipe: Recipe, path: Path) -> list[str]:
-    """Raise unless the run in this folder can go on by the recipe; nothing is written. The settings that change."""
+    """Raise ValueError unless the run can be resumed with the recipe; return the settings that change.
+
+    Nothing is written.
+    """
     earlier = recipe_of(path, None if recipe.parts is not None else recipe, changed=True)
     before, now = asdict(earlier.settings), asdict(recipe.settings)
     free = earlier.free & recipe.free
@@ -219,9 +222,9 @@ def check_resumable(recipe: Recipe, path: Path) -> list[str]:
 
 
 def reopened(recipe: Recipe, path: Path, dataset: dict[str, Any] | None = None) -> RunFolder:
-    """The folder of a run that this recipe can go on with; its config is brought up to date.
+    """Open the folder of a run to resume it with this recipe, and update its config.
 
-    `dataset` is what the run's next checkpoints say of its data.
+    `dataset` is the record of the data for the run's next checkpoints.
     """
     changed = check_resumable(recipe, path)
     folder = RunFolder.reopen(path)

@@ -1,6 +1,6 @@
-"""The data that a run was trained on: found again from any folder, and told from other data by fingerprints.
+"""The data that a run was trained on: found from any folder, and verified by fingerprints.
 
-A run records the fingerprint of each split, and of data in a file or folder where that was. `own_data` tries the places
+A run records the fingerprint of each split, and the path of data in a file or folder. `own_data` tries the candidates
 in the order of `places`, and returns the first data with the recorded fingerprints; other data are refused.
 """
 
@@ -19,12 +19,12 @@ from vages.terminal import printable
 from vages.training.digests import fingerprint, sampled_fingerprint
 from vages.training.sources import with_context
 
-Fingerprints = dict[str, dict[str, Any]]  # of each split by its name
+Fingerprints = dict[str, dict[str, Any]]  # of each split, by name
 
 
 @dataclass(frozen=True, eq=False)
 class RunData:
-    """Data that were read for a run, and whether they are its own, that is, those that it was trained on."""
+    """Data that were read for a run; `own` says whether the run was trained on them."""
 
     value: Examples
     name: str
@@ -32,25 +32,25 @@ class RunData:
     fingerprints: Fingerprints
 
     def about(self) -> dict[str, Any]:
-        """Plain values, for a result."""
+        """Return plain values for a result."""
         return {"name": printable(self.name), "own": self.own, **self.fingerprints}
 
 
 def told_of_data(about: dict[str, Any]) -> str:
-    """A line on the data that a run was evaluated on; `about` is that of `RunData`."""
+    """Return a line on the data that a run was evaluated on; `about` is that of `RunData`."""
     if about["own"]:
         return f"evaluated on the run's own data, {about['name']}"
     return f"evaluated on {about['name']}, not on the run's own data"
 
 
 def read(recipe: Recipe, *, check: bool = True) -> tuple[Examples, Fingerprints]:
-    """The data of a recipe and their fingerprints; that of what is trained on has all its parts in it."""
+    """Return the data of a recipe and their fingerprints; that of the training data covers all of its parts."""
     data = recipe.load(check=check)
     return data, fingerprints(data)
 
 
 def dataset_record(recipe: Recipe, run: Path, fingerprints: Fingerprints) -> dict[str, Any]:
-    """What a run records of its data. Sets that have a name have no path; it is looked for as $VAGES_DATA says."""
+    """Return what a run records about its data. Named datasets are found by $VAGES_DATA and have no path."""
     if recipe.is_named or recipe.place is None:
         return dict(fingerprints)
     path = os.path.abspath(recipe.place)
@@ -60,16 +60,16 @@ def dataset_record(recipe: Recipe, run: Path, fingerprints: Fingerprints) -> dic
 
 
 def data_digests(record: dict[str, Any]) -> dict[str, str]:
-    """The SHA-256 of each split in what a run records of its data; where the data are does not matter."""
+    """Return the SHA-256 of each split in the record of a run's data, without its paths."""
     return {name: str(record[name].get("sha256")) for name in Splits._fields}
 
 
 def own_data(
     run: Path, recipe: Recipe, about: dict[str, Any], where: str | None = None, *, check: bool = True
 ) -> RunData:
-    """The data that the run was trained on; `about` is what its checkpoint is about.
+    """Return the data that the run was trained on; `about` is the metadata of its checkpoint.
 
-    `where` is the place of data that were moved. No other place is tried then.
+    `where` is the location of data that were moved; no other is tried then.
     """
     expected = expected_fingerprints(about)
     if not expected:
@@ -105,7 +105,7 @@ def own_data(
 
 
 def other_data(run: Path, recipe: Recipe, about: dict[str, Any], name: str, shape: tuple[int, ...]) -> RunData:
-    """Data that somebody names, of examples of this shape, whether they are the run's own or not."""
+    """Return the named data, whose examples must have this shape; they may or may not be the run's own."""
     value, got = read(recipe.at(name), check=False)
     example = tuple(got["train"]["shape"][-len(shape) :])
     if example != shape:
@@ -118,18 +118,18 @@ def other_data(run: Path, recipe: Recipe, about: dict[str, Any], name: str, shap
 
 
 def told_place(place: str | None, recipe: Recipe) -> str:
-    """What data are called."""
+    """Return the name of the data in messages."""
     if place is not None:
         return place
     return "the data of the recipe" if recipe.origin is None else f"the data of {recipe.origin.name}"
 
 
 def places(run: Path, recipe: Recipe, about: dict[str, Any]) -> list[str] | list[None]:
-    """Where a run's data may be, in the order in which they are tried.
+    """Return the candidates for the location of a run's data, in the order in which they are tried.
 
-    The name of a set, or None for data that a recipe makes; else the path where the data were, the same place as seen
-    from the run's folder (of a project that was moved), and the path as it was given, from the current folder. Those
-    where nothing is are left out, unless nothing is in any of them.
+    These are the name of a dataset, or None for data that the recipe generates; else the recorded absolute path, the
+    recorded path relative to the run's folder (for a project that was moved), and the path in the settings relative to
+    the current folder. Paths that do not exist are left out; if none exists, the first one is returned.
     """
     if recipe.place is None:
         return [None]
@@ -146,10 +146,10 @@ def places(run: Path, recipe: Recipe, about: dict[str, Any]) -> list[str] | list
 
 
 def expected_fingerprints(about: dict[str, Any]) -> Fingerprints:
-    """The fingerprints in what a checkpoint is about. Early runs have that of the training data alone."""
+    """Return the fingerprints in a checkpoint's metadata. Early runs have that of the training data only."""
     record, train = about.get("dataset"), about.get("data")
     found = {name: record.get(name) for name in Splits._fields} if isinstance(record, dict) else {}
-    if isinstance(train, dict) and "batches" not in train:  # of a stream, its first batch
+    if isinstance(train, dict) and "batches" not in train:  # else the record is of a stream's first batch
         recorded = found.get("train")
         labels = {"labels": recorded["labels"]} if isinstance(recorded, dict) and "labels" in recorded else {}
         found["train"] = {name: one for name, one in train.items() if name != "position"} | labels
@@ -157,7 +157,7 @@ def expected_fingerprints(about: dict[str, Any]) -> Fingerprints:
 
 
 def fingerprints(data: Examples) -> Fingerprints:
-    """All three at once: a digest is computed without Python's lock. Of a stream, that of its first rows."""
+    """Return the fingerprints of all splits, computed in threads; that of a stream covers its first rows."""
     parts = data.trained, (data.splits.validation,), (data.splits.test,)
     one = sampled_fingerprint if isinstance(data.splits.train, np.memmap) else fingerprint
     with ThreadPoolExecutor(3) as pool:
@@ -172,7 +172,7 @@ def fingerprints(data: Examples) -> Fingerprints:
 
 
 def _other_classes(record: Any, data: Examples) -> str:
-    """The first class, that is folder, of the recorded data that the data do not have, and the other way round."""
+    """Describe the first class (folder) that the recorded data have and the given data lack, and vice versa."""
     found = recorded_classes(record if isinstance(record, dict) else None), classes_of(data)
     before, now = (sorted({str(one["name"]) for one in classes if "name" in one}) for classes in found)
     gone, new = ([name for name in ours if name not in theirs][:1] for ours, theirs in ((before, now), (now, before)))
@@ -181,12 +181,12 @@ def _other_classes(record: Any, data: Examples) -> str:
 
 
 def _same(got: dict[str, Any], expected: dict[str, Any]) -> bool:
-    """Whether data have an expected fingerprint. That of labels is missing in runs that are older than it."""
+    """Whether a fingerprint is the expected one. Early runs have none for labels."""
     return {name: one for name, one in got.items() if name != "labels" or name in expected} == expected
 
 
 def _can_be_kept(text: str) -> bool:
-    """Whether a file of JSON can hold a path: not where its bytes are no text."""
+    """Whether a path can be stored in JSON, that is, encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

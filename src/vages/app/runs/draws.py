@@ -1,6 +1,6 @@
-"""What a run of any model has learnt, drawn by `vages.sample`: examples, completions, and a walk between two examples.
+"""Samples, completions and interpolations from a run of any model, drawn by `vages.sample`.
 
-The chains are those of p(v, h) at temperature 1, with R̂ and effective sample size beside the draws.
+Chains sample p(v, h) at temperature 1; R̂ and effective sample size are reported with the draws.
 """
 
 import math
@@ -30,7 +30,7 @@ from vages.training import seed_keys
 
 
 def draw(run: Run, out: Path | None = None, *, count: int = 100, seed: int = 0) -> Kept:
-    """Draws of v and h together."""
+    """Draw v and h jointly."""
     check_bounds(count=(count, IMAGES))
     key = _key(run, "samples", seed, count)
     with new_folder(run, "samples", out) as folder:
@@ -66,9 +66,9 @@ def complete(
     mask: str = "half",
     seed: int = 0,
 ) -> Kept:
-    """Draw the hidden coordinates of test examples (training examples where there are none), given the others.
+    """Draw the hidden coordinates of test examples (training examples if there are none), given the others.
 
-    `file` holds other examples, see `own_examples`.
+    `file` gives other examples, see `own_examples`.
     """
     check_bounds(tries=(tries, IMAGES))
     hidden = hidden_part(run, mask)
@@ -103,11 +103,11 @@ def walk(
     rows: int = 10,
     seed: int = 0,
 ) -> Kept:
-    """Draw v given h on the way from the posterior mean of one example to that of another.
+    """Draw v given h, on the line from the posterior mean of one example to that of another.
 
-    They are training examples by their numbers, or in files (see `own_example`); the seed chooses two training examples
-    where none are given. Latents that are no real numbers go by their nearest states. Of a noise-conditional model, the
-    way is that of the examples' noise, see `vages.interpolate`.
+    `between` gives training examples by number, or files (see `own_example`); by default the seed chooses two training
+    examples. Discrete latents are rounded to the nearest states. A noise-conditional model interpolates the noise of
+    the examples instead, see `vages.interpolate`.
     """
     if not (run.has_latents or _flows(run)):
         raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none to walk in")
@@ -130,7 +130,7 @@ def walk(
 
 
 def _picture_of_walk(run: Run, v: np.ndarray, ends: np.ndarray, along: np.ndarray, names: list[str], way: str) -> bytes:
-    """Images beside each other, the ends outermost; else the stations over the training examples."""
+    """Return a row of images with the ends outermost, or a plot of the draws over the training examples."""
     if run.image_shape is not None:
         return walk_png(v, ends, run.image_shape)
     labels = [f"{share:.2f}" for share in along]
@@ -140,18 +140,18 @@ def _picture_of_walk(run: Run, v: np.ndarray, ends: np.ndarray, along: np.ndarra
 
 
 def walk_png(v: np.ndarray, ends: np.ndarray, image: tuple[int, ...]) -> bytes:
-    """Images of a walk in a row, between its two ends."""
+    """Return a PNG with the images of a walk in a row, between its two ends."""
     sheet = np.concatenate([ends[:1], v, ends[1:]])[:SHOWN].reshape(-1, *image)
     return sheet_png(np.asarray(sheet, np.float32), columns=len(sheet))
 
 
 def _kind(run: Run) -> dict[str, Any]:
-    """What the examples are, for a reader of the result."""
+    """Return the kind of the examples, for the result."""
     return {"of": "rows" if run.image_shape is None else "images"}
 
 
 def check_drawable(run: Run, count: int) -> None:
-    """Raise unless so many draws can be made of the run's model, which must need no context."""
+    """Raise ValueError if the data have a context, or if `count` draws do not fit in memory."""
     if run.data_has_context:
         raise ValueError(
             f"run: expected a model without a context, got {run.path}, whose data have one; draw in Python with "
@@ -161,7 +161,7 @@ def check_drawable(run: Run, count: int) -> None:
 
 
 def on_the_way(key: Any, run: Run, ends: np.ndarray, along: np.ndarray) -> tuple[Samples, list[str]]:
-    """Draws on the way from one example to another, and what the sampler warned of."""
+    """Return draws between two examples, and the sampler's warnings."""
     if _flows(run):
         heun = run.recipe.make_sampler(run.posterior)
         return watched(lambda: interpolate(key, run.model, jnp.asarray(ends), len(along), sampler=heun))
@@ -173,7 +173,7 @@ def _flows(run: Run) -> bool:
 
 
 def _latents_between(run: Run, ends: np.ndarray, along: np.ndarray) -> Any:
-    """h on the line between the posterior means of two examples; latents that are no real numbers are rounded."""
+    """Return h on the line between the posterior means of two examples; discrete latents are rounded."""
     means = posterior_means(run.model, run.posterior, ends)
     return jax.tree.map(jnp.asarray, _nearest(run.model.h, jax.tree.map(lambda x: line_between(x, along), means)))
 
@@ -185,12 +185,12 @@ def _key(run: Run, use: str, seed: int, count: int) -> Any:
 
 
 def sampled(key: Any, run: Run, count: int, **given: Any) -> tuple[Samples, list[str]]:
-    """The draws, and what the sampler warned of."""
+    """Draw from the run's model; return the draws and the sampler's warnings."""
     return watched(lambda: sample(key, run.model, count, sampler=run.recipe.make_sampler(run.posterior), **given))
 
 
 def watched(draw: Callable[[], Samples]) -> tuple[Samples, list[str]]:
-    """The draws, and what the sampler warned of."""
+    """Call `draw`; return the draws and the sampler's warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SamplingWarning)
         drawn = draw()
@@ -200,7 +200,7 @@ def watched(draw: Callable[[], Samples]) -> tuple[Samples, list[str]]:
 def _about(
     protocol: str, seed: int, drawn: Samples, warned: list[str], began: float, *, together: bool = False
 ) -> dict[str, Any]:
-    """How draws came about; where all are `together` of one law, they have an effective sample size."""
+    """Return how draws were made, with the effective sample size if they are all from one distribution (`together`)."""
     diagnosed = {"R̂": drawn.worst_rhat} if drawn.rhat else {}
     if together:
         diagnosed["effective sample size"] = drawn.least_ess
@@ -217,14 +217,14 @@ def _about(
 
 
 def _arrays(run: Run, drawn: Samples) -> dict[str, np.ndarray]:
-    """v in the data's units, and h."""
+    """Return v in the data's units, and h."""
     v, h = run.in_units(np.asarray(drawn.v)), drawn.h
     latents = {f"h.{name}": x for name, x in h.items()} if isinstance(h, dict) else {"h": h}
     return {"v": v, **{name: np.asarray(x) for name, x in latents.items()}}
 
 
 def _picture(run: Run, v: np.ndarray) -> bytes:
-    """The draws beside held-out examples."""
+    """Return a picture of the draws: a sheet of images, or a plot beside held-out examples."""
     if run.image_shape is not None:
         shown = v[:SHOWN].reshape(-1, *run.image_shape)
         return sheet_png(np.asarray(shown, np.float32), columns=math.ceil(math.sqrt(len(shown))))
@@ -239,13 +239,13 @@ def _flat(rows: np.ndarray) -> np.ndarray:
 
 
 def line_between(ends: np.ndarray, along: np.ndarray) -> np.ndarray:
-    """The points at shares `along` of the line from ends[0] to ends[1]."""
+    """Return the points at fractions `along` of the line from ends[0] to ends[1]."""
     share = along.reshape(-1, *[1] * (ends.ndim - 1))
     return ((1 - share) * ends[0] + share * ends[1]).astype(np.float32)
 
 
 def _nearest(domain: Any, h: Any) -> Any:
-    """The nearest states of a domain: zeros and ones, one-hot rows, or real numbers as they are."""
+    """Round h to the nearest states of a domain: zeros and ones, or one-hot rows; real numbers are unchanged."""
     if isinstance(domain, Product):
         return {name: _nearest(part, h[name]) for name, part in domain.parts}
     if isinstance(domain, Categorical):

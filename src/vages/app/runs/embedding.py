@@ -1,4 +1,4 @@
-"""Posterior means as features of images, and how much a linear classifier reads from them."""
+"""Posterior means as features of examples, and the accuracy of linear classifiers on them."""
 
 import time
 from pathlib import Path
@@ -18,10 +18,10 @@ from vages.terminal import printable
 def embed(
     run: Run, out: Path | None = None, *, file: str | Path | None = None, progress: Progress | None = None
 ) -> Kept:
-    """Write the posterior means of all images, and the accuracies of linear classifiers on the test images.
+    """Write the posterior means of all examples and, if there are labels, the test accuracies of linear classifiers.
 
-    The classifiers are trained on the training images alone: on their means, and on their pixels to compare with.
-    With a `file` (see `own_examples`), only the means of what it holds are written, as `given`.
+    One classifier is trained on the means of the training examples and, for comparison, one on their pixels. With a
+    `file` (see `own_examples`), only the means of its examples are written, as `given`.
     """
     if not run.has_latents:
         raise ValueError(
@@ -68,14 +68,14 @@ def _about(run: Run) -> dict[str, Any]:
 
 
 def _named(name: str, means: Any) -> dict[str, np.ndarray]:
-    """Means under a name; of mixed latents under NAME.LATENT."""
+    """Return the means under a name; those of mixed latents under NAME.LATENT."""
     if not isinstance(means, dict):
         return {name: means}
     return {f"{name}.{latent}": x for latent, x in means.items()}
 
 
 def _means(run: Run, progress: Progress | None) -> dict[str, np.ndarray]:
-    """The means of each split, under its name; of mixed latents under SPLIT.LATENT. Mapped rows are not copied."""
+    """Return the means of each split under its name (SPLIT.LATENT for mixed latents). Mapped rows are not copied."""
     splits, context = run.data.splits, run.data.context
     mapped = isinstance(splits.train, np.memmap)
     sets = [(name,) for name in splits._fields] if mapped else [splits._fields]

@@ -1,6 +1,6 @@
-"""Pictures from a run of a noise-conditional model of images: samples, completions, and the way between two images.
+"""Samples, completions and interpolations from a run of a noise-conditional model of images.
 
-All are drawn by Heun's method, which begins with noise of the highest level and ends with an image.
+All are drawn by Heun's method, from noise of the highest level to an image.
 """
 
 import math
@@ -36,7 +36,7 @@ def draw_images(
     guidance: float | None = None,
     seed: int = 0,
 ) -> Kept:
-    """Draw images, of all classes or of one, by its number or name; with `guidance`, further from the others."""
+    """Draw images of all classes, or of one by its label or name, optionally with `guidance` to it (see `Heun`)."""
     check_bounds(count=(count, IMAGES))
     if (label is not None or guidance is not None) and not getattr(run.settings, "labels", True):
         name, got = ("guidance", guidance) if label is None else ("label", label)
@@ -74,10 +74,10 @@ def complete_images(
     mask: str = "half",
     seed: int = 0,
 ) -> Kept:
-    """Draw the hidden pixels of test images (training images where there are none), given the others.
+    """Draw the hidden pixels of test images (training images if there are none), given the others.
 
-    `file` holds other images, see `own_examples`. Nothing that is drawn has seen a hidden pixel. See `Heun` on how this
-    is biased.
+    `file` gives other images, see `own_examples`. The values of hidden pixels are not used. The draws are biased, see
+    `Heun`.
     """
     check_bounds(tries=(tries, IMAGES))
     hidden = hidden_pixels(mask, run.model.v.shape)
@@ -112,9 +112,9 @@ def walk_images(
     rows: int = 10,
     seed: int = 0,
 ) -> Kept:
-    """Images on the way between two images: their noise, the great circle between, and back.
+    """Interpolate between two images: map both to noise, follow the great circle between, and map back.
 
-    They are training images by their numbers, or files (see `own_example`); the seed chooses where none are given.
+    `between` gives training images by number, or files (see `own_example`); by default the seed chooses two.
     """
     check_bounds(rows=(rows, IMAGES))
     key, heun = _prepared(run, "interpolation", seed, rows)
@@ -130,7 +130,7 @@ def walk_images(
 
 
 def _prepared(run: Run, use: str, seed: int, count: int) -> tuple[Any, Heun]:
-    """The key and the sampler."""
+    """Check the arguments, and return the key and the sampler."""
     check_seed(seed)
     check_memory({"images": 2 * 4 * count * (run.model.v.size + run.model.h.size)}, "ask for fewer")
     heun = run.recipe.make_sampler(run.posterior)
@@ -139,7 +139,7 @@ def _prepared(run: Run, use: str, seed: int, count: int) -> tuple[Any, Heun]:
 
 
 def _latents(run: Run) -> str:
-    """Where h comes from, for a reader."""
+    """Describe where h comes from."""
     return "; h from the posterior at each gradient" if run.has_latents else ""
 
 

@@ -1,4 +1,4 @@
-"""Pictures from a deep run: samples, interpolations and inpainted images."""
+"""Samples, interpolations and inpainted images from a run of a deep model of the paper."""
 
 import math
 import time
@@ -28,9 +28,9 @@ from vages.terminal import printable
 from vages.training import seed_keys
 
 Latents = Literal["posterior", "joint"]
-RATIOS = {"cifar10": 5.0, "celeba": 3.0}  # how far the paper walks along h, by the name of the images; else 1
+RATIOS = {"cifar10": 5.0, "celeba": 3.0}  # range along h in the paper, by dataset; else 1
 _RATIO = Bounds(-1000, 1000, "1 begins at the image's own h")
-_TALLEST = 60  # times the width: a picture of a walk that Matplotlib can still draw
+_TALLEST = 60  # largest height over width that Matplotlib can draw
 
 
 def sample_images(
@@ -43,10 +43,10 @@ def sample_images(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Kept:
-    """Draw images, given h = the posterior means of random training images (the paper's way), or jointly with h.
+    """Draw images given h, the posterior means of random training images (as in the paper), or jointly with h.
 
-    Only what is drawn jointly owes nothing to any image. `sampling` is the length of the schedule, the run's unless
-    given.
+    Only joint draws are independent of the training images. `sampling` is the length of the schedule, by default the
+    run's.
     """
     check_bounds(count=(count, IMAGES))
     model, schedule, key = _sampler(run, "samples", seed, sampling)
@@ -87,10 +87,10 @@ def interpolate(
 ) -> Kept:
     """Draw images along h from ratio · m to −ratio · m, where m is the posterior mean of one image.
 
-    With `between`, h goes from the posterior mean of one image to that of another. An image is a training image by its
-    number, or a file (see `own_example`); the seed chooses a training image where none is given. All chains have the
-    same start and the same noise, and differ by h alone. A row of the picture is a chain, a column a snapshot, the last
-    of them the denoised image.
+    With `between`, h goes from the posterior mean of one image to that of another. An image is a training image by
+    number, or a file (see `own_example`); by default the seed chooses a training image. All chains have the same start
+    and the same noise, and differ only in h. Each row of the picture is a chain and each column a snapshot; the last
+    column is the denoised image.
     """
     if not run.has_latents:
         raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none to walk in")
@@ -121,7 +121,7 @@ def interpolate(
 
 
 class _Line(NamedTuple):
-    """A line in h: the images whose posterior means span it, h of these, and what is told of it."""
+    """A line in h: the images that define it, the function from their posterior means to h, and its description."""
 
     images: np.ndarray
     latents: Callable[[np.ndarray], np.ndarray]
@@ -132,7 +132,7 @@ class _Line(NamedTuple):
 
 
 def _ray(run: Run, image: Example | None, ratio: float | None, rows: int, seed: int) -> _Line:
-    """From ratio · m to −ratio · m."""
+    """Return the line from ratio · m to −ratio · m."""
     train = lambda: len(run.data.splits.train)
     chosen = int(np.random.default_rng(seed).integers(train())) if image is None else image
     own = own_example(run, chosen, "image")
@@ -153,7 +153,7 @@ def _ray(run: Run, image: Example | None, ratio: float | None, rows: int, seed: 
 def _segment(
     run: Run, between: tuple[Example, Example], image: Example | None, ratio: float | None, rows: int
 ) -> _Line:
-    """From the posterior mean of one image to that of another."""
+    """Return the line from the posterior mean of one image to that of another."""
     for name, value in (("image", image), ("ratio", ratio)):
         if value is not None:
             raise ValueError(f"{name}: expected nothing beside between, got {value}; leave either out")
@@ -182,10 +182,10 @@ def inpaint(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Kept:
-    """Draw the hidden pixels of test images (training images where there are none), and h, given the other pixels.
+    """Draw the hidden pixels of test images (training images if there are none), and h, given the other pixels.
 
-    Nothing that is drawn has seen a hidden pixel. `file` holds other images (see `own_examples`). `mask` is what is
-    hidden (see `hidden_pixels`); each image is completed `tries` times.
+    The values of hidden pixels are not used. `file` gives other images (see `own_examples`), and `mask` the hidden
+    pixels (see `hidden_pixels`). Each image is completed `tries` times.
     """
     check_bounds(tries=(tries, IMAGES))
     model, schedule, key = _sampler(run, "inpainting", seed, sampling)
@@ -206,7 +206,7 @@ def inpaint(
 
 
 def check_images(run: Run) -> None:
-    """Raise unless the run draws images by the paper's sampler."""
+    """Raise ValueError unless the run uses the paper's sampler."""
     if run.recipe.annealed is None:
         raise ValueError(
             f"run: expected the run of a deep model, got {run.path}, that of {run.recipe.kind}; 'vages sample' draws "
@@ -215,7 +215,7 @@ def check_images(run: Run) -> None:
 
 
 def _sampler(run: Run, use: str, seed: int, sampling: float | None) -> tuple[EBLVM, Schedule, PRNGKeyArray]:
-    """The model, the schedule and the key of chains for one use."""
+    """Return the model, the schedule and the key of chains for one use."""
     check_seed(seed)
     check_images(run)
     recipe = run.recipe.with_sampling(sampling)
@@ -223,7 +223,7 @@ def _sampler(run: Run, use: str, seed: int, sampling: float | None) -> tuple[EBL
 
 
 def _check_memory(run: Run, images: int) -> None:
-    """Raise unless so many images fit, with their h, as the device has them and as they are written."""
+    """Raise ValueError if the images and their h do not fit in memory, on the device and as a copy to be written."""
     one = math.prod(run.model.v.shape) + math.prod(run.model.h.shape)
     check_memory({"images": 2 * 4 * images * one}, "ask for fewer")
 

@@ -1,4 +1,4 @@
-"""Whether a run is well: looked at while it trains, and told when it has ended."""
+"""Health checks of a run, during training and at its end."""
 
 import math
 import sys
@@ -38,22 +38,22 @@ from vages.training.health import (
 )
 from vages.training.scale import ScaleWarning, scale_problem, spread_rows
 
-_ROWS = 1000  # examples that a baseline is computed of, and that samples are held against
-_BATCHES = 50  # of so many, for the loss of a Gaussian: a few noisy examples decide that of one
-_LATENTS = {16: 2000, 1000: 250}  # examples whose latents are looked at, by the size of v up to which so many are
+_ROWS = 1000  # examples for a baseline, and for comparison with samples
+_BATCHES = 50  # of _ROWS examples, for the loss of a Gaussian: a few noisy examples dominate a single batch
+_LATENTS = {16: 2000, 1000: 250}  # examples whose latents are checked, by the largest size of v
 _GROUP = 50  # examples whose latents are exchanged with each other
-_RARELY = 10  # chunks between two looks
+_RARELY = 10  # chunks between two checks
 _FAR = 30, 300  # times as far from the mean as the examples
 
 
 class Watch:
-    """A callback that writes an event when something is wrong, once for each part of a run."""
+    """Callback that logs a warning event for a problem, once for each part of a run (`Finding.of`)."""
 
     def __init__(self, folder: RunFolder, recipe: Recipe):
         self._folder, self._how, self._history, self._told = folder, _how(recipe), [], set[str]()
 
     def __call__(self, record: dict[str, Any]) -> None:
-        """Look at the log so far; a rise is left to the end, which may not be one then."""
+        """Check the log so far, except for a rising loss, which is checked at the end of training."""
         self._history.append(record)
         if len(self._history) % _RARELY:
             return
@@ -64,14 +64,14 @@ class Watch:
 
 
 def tell_warning(folder: RunFolder, problem: str) -> None:
-    """An event of the run, and a line on standard error."""
+    """Log a warning event, and print it on standard error."""
     folder.tell("warning", problem=problem)
     print(f"vages: warning: {printable(problem)}", file=sys.stderr)
 
 
 @contextmanager
 def telling_scale(folder: RunFolder) -> Iterator[None]:
-    """What `fit` warns of the scale of the data is an event, and a line on standard error, when training has begun."""
+    """Turn a `ScaleWarning` of `fit` into a warning event and a line on standard error."""
     show = warnings.showwarning
 
     def told(message: Any, category: Any, *rest: Any) -> None:
@@ -86,9 +86,9 @@ def telling_scale(folder: RunFolder) -> Iterator[None]:
 
 
 def health_of(trained: Trained, drawn: Drawn) -> dict[str, Any]:
-    """Findings of the log, of samples where some were drawn, of averages and of latents; and the loss of no model.
+    """Return findings on the data, log, samples, averages and latents of a run, and the loss of a baseline.
 
-    `judged` is false where the log is too short to tell.
+    `judged` is False if the log is too short to judge.
     """
     recipe, state, samples = trained.recipe, trained.fitted.state, drawn.samples
     baseline, judged = _baseline(trained), None
@@ -103,7 +103,7 @@ def health_of(trained: Trained, drawn: Drawn) -> dict[str, Any]:
         ]
         exact = isinstance(getattr(recipe.objective, "latents", None), Enumerated)
         unused = any(finding.of == "latents" for finding in found)
-        judged = baseline if exact or unused else None  # else VaES adds its variance to the loss
+        judged = baseline if exact or unused else None  # otherwise the variance of VaES adds to the loss
     history = trained.fitted.history
     found = [*look_at_history(history, baseline=judged, **_how(recipe)), *found, *drawn.findings]
     told = lambda level: [finding.told for finding in found if finding.level == level]
@@ -117,18 +117,18 @@ def _how(recipe: Recipe) -> dict[str, Any]:
 
 
 def examples_of(data: Examples) -> np.ndarray:
-    """Some from all over what is trained on, mirror images included."""
+    """Return evenly spaced training examples, mirror images included."""
     arrays = data.of_seed(0).trained
     return np.concatenate([rows[spread_rows(len(rows), _ROWS // len(arrays))] for rows in arrays])
 
 
 def noise_of_samples(recipe: Recipe, model: Any) -> float:
-    """That of the data that a model learns; hardly any in samples of a noise-conditional one, of its lowest level."""
+    """Return the noise level of a model's samples; 0 for a noise-conditional model, whose lowest level is small."""
     return 0.0 if isinstance(model, NoiseConditionalEBLVM) else recipe.noise_std
 
 
 def _baseline(trained: Trained) -> Baseline | None:
-    """The loss at training examples of a score of 0, or of the Gaussian that a noise-conditional model begins with."""
+    """Return the loss on training examples of a zero score, or of a Gaussian for a noise-conditional model, or None."""
     data = trained.data.of_seed(0)
     if data.stream is not None:
         return None
@@ -156,7 +156,7 @@ def _leaves(tree: Any) -> list[np.ndarray]:
 
 
 def _of_model(trained: Trained) -> list[Finding]:
-    """What log p̃(v, h) says: of the latents of examples; and, of a model that draws no samples, far from the data."""
+    """Return findings from log p̃(v, h): on the latents and, for custom recipes, on energies far from the data."""
     recipe = trained.recipe
     model, posterior = trained.of_seed(0)
     noise = recipe.noise_std
@@ -168,7 +168,7 @@ def _of_model(trained: Trained) -> list[Finding]:
     group = min(_GROUP, len(rows))
     v = jnp.asarray(rows[: min(count, len(rows)) // group * group])
     key = seed_keys(recipe.seeds[:1], "health")[0]
-    if noise:  # q has seen no examples without it; 0 and 1 have none
+    if noise:  # q was trained on noisy examples; discrete data have no noise
         v = v + noise * jax.random.normal(jax.random.fold_in(key, 1), v.shape, v.dtype)
     joint, far, further = (np.asarray(x) for x in _joints(key, model, posterior, v, group))
     found = look_at_latents(joint, learnt=has_parameters(posterior)) if model.h.size else []
@@ -179,7 +179,7 @@ def _of_model(trained: Trained) -> list[Finding]:
 
 @eqx.filter_jit
 def _joints(key: PRNGKeyArray, model: EBLVM, posterior: Posterior, v: Array, group: int) -> tuple[Array, Array, Array]:
-    """log p̃(v_i, h_j) in groups (groups, i, j) with h_j drawn for the example j; that of i = j and v far out, twice."""
+    """Return log p̃(v_i, h_j) in groups (groups, i, j), h_j drawn for example j, and log p̃(v_i, h_i) at both `_FAR`."""
     drawn = infer(model, posterior, v).hard().sample(key, 1)
     h = jax.tree.map(lambda x: x[:, 0], drawn)
     mean = jnp.mean(v, axis=0, keepdims=True)

@@ -1,4 +1,4 @@
-"""FID and KID of a run's samples, or of any images, against any others."""
+"""FID and KID of a run's samples, or of any images, against a reference."""
 
 import time
 from collections.abc import Callable
@@ -40,7 +40,7 @@ from vages.evaluation import (
 from vages.samplers import Heun
 from vages.terminal import printable
 
-Progress = Callable[[str, int, int], object]  # of what is done, how much of it, and how much in all
+Progress = Callable[[str, int, int], object]  # of the stage, the steps done, and the steps in all
 
 
 def evaluate_run(
@@ -55,9 +55,9 @@ def evaluate_run(
     network: Inception | None = None,
     progress: Progress | None = None,
 ) -> tuple[Quality, Statistics]:
-    """The quality of a run's samples against its training images, or others; and the samples' statistics."""
+    """Compute the quality of a run's samples against its training images or a reference, and their statistics."""
     began = time.perf_counter()
-    samples_of(run, count, protocol, sampling, seed, grey)  # what is wrong is found before anything is computed
+    samples_of(run, count, protocol, sampling, seed, grey)  # raises before anything is computed
     network = load_inception() if network is None else network
     train = split_of(run.data, run.data_name, "train", grey) if reference is None else None
     reference = reference if train is None else train
@@ -66,7 +66,7 @@ def evaluate_run(
     with kept_blocks(run, count, sampling, protocol=protocol, seed=seed, grey=grey) as remember:
         moments, how = sample_moments(run, network, count, protocol, sampling, seed, grey, progress, remember)
         beside = reference
-        if train is not None:  # rather images that the model has not seen, unless they are few
+        if train is not None:  # prefer images that the model has not seen, unless they are few
             test = split_of(run.data, run.data_name, "test", grey)
             beside = test if test.count >= min(moments.n, train.count // 5) else train
         statistics = replace(moments.statistics(), name=f"samples of {printable(run.path)}")
@@ -84,13 +84,13 @@ def evaluate_images(
     network: Inception | None = None,
     progress: Progress | None = None,
 ) -> tuple[Quality, Statistics]:
-    """The quality of images against others, of all of them or of a random choice; and their statistics."""
+    """Compute the quality of all or `count` random images against a reference, and their statistics."""
     began, moments = time.perf_counter(), None
     n = count_of(images, count)
     check_seed(seed)
     rows = np.arange(0) if isinstance(images, Statistics) else random_rows(images, n, seed)
     if isinstance(images, ImageSet):
-        images_digest(pieces(images, rows))  # so that a bad image is found before anything is computed
+        images_digest(pieces(images, rows))  # a bad image raises before anything is computed
     network = load_inception() if network is None else network
     against = statistics_of(reference, network, progress=_part(progress, f"features of {reference.name}"))
     if isinstance(images, ImageSet):
@@ -112,7 +112,7 @@ def sample_moments(
     progress: Progress | None = None,
     remember: Remember = draw_now,
 ) -> tuple[Moments, Sampling]:
-    """The features of a run's samples, and how these came about."""
+    """Return the moments of the features of a run's samples, and how the samples were drawn."""
     drawn = samples_of(run, count, protocol, sampling, seed, grey)
     moments = feature_moments(network, drawn.draw(count, _part(progress, "samples"), remember), count)
     if moments.n < 2:
@@ -133,14 +133,14 @@ def sample_moments(
 
 
 def protocol_of(run: Run, protocol: Protocol) -> str:
-    """The protocol in words; a model without latents has one alone, and so has a noise-conditional model."""
+    """Return the protocol in words; models without latents and noise-conditional models have only one."""
     if not run.has_latents:
         return "v alone, the model has no latents"
     return PROTOCOLS[protocol] if run.recipe.annealed is not None else "h from the posterior at each gradient"
 
 
 def samples_of(run: Run, count: int, protocol: Protocol, sampling: float | None, seed: int, grey: Grey) -> Samples:
-    """What draws a run's samples; nothing is drawn yet, but all that is wrong with how they are asked for is said."""
+    """Check the arguments, and return an object that draws a run's samples. Nothing is drawn yet."""
     check_count(count)
     if protocol not in PROTOCOLS:
         raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}; choose one")
@@ -155,7 +155,7 @@ def samples_of(run: Run, count: int, protocol: Protocol, sampling: float | None,
 
 
 def count_of(images: ImageSet | Statistics, count: int | None) -> int:
-    """How many of these images are judged: all, or so many of them as are asked for."""
+    """Return how many of these images are evaluated: `count`, or all."""
     if isinstance(images, Statistics):
         if count not in (None, images.n):
             raise ValueError(
@@ -208,7 +208,7 @@ def _with_real(
     began: float,
     progress: Progress | None,
 ) -> Quality:
-    """The same numbers beside it for as many real images, or all there are; not for a set against itself."""
+    """Add the metrics of as many real images (or all there are), unless a set would be compared with itself."""
     if isinstance(images, Statistics) or (images.name == against.name and quality.n >= images.count):
         return quality
     n = min(quality.n, images.count)

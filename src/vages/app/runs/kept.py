@@ -1,4 +1,4 @@
-"""A new folder for results made from a run: the arrays, and what they were made from."""
+"""New folders for results of a run: arrays and result.json."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from vages.terminal import printable
 
 
 class Kept(NamedTuple):
-    """Results on the disk: their folder, and what its result.json says."""
+    """Results on disk: their folder, and the contents of result.json."""
 
     folder: Path
     result: dict[str, Any]
@@ -22,7 +22,7 @@ class Kept(NamedTuple):
 
 @contextmanager
 def new_folder(run: Run, name: str, out: Path | None) -> Iterator[Directory]:
-    """The folder `out`, or the first free RUN/NAME-NUMBER; it goes again where nothing came to lie in it."""
+    """Create the folder `out`, or the first free RUN/NAME-NUMBER; remove it at the end if it is empty."""
     if out is None:
         folder = Directory(run.path).make_numbered(name)
     else:
@@ -37,7 +37,7 @@ def new_folder(run: Run, name: str, out: Path | None) -> Iterator[Directory]:
 
 
 def keep(folder: Directory, name: str, run: Run, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> Kept:
-    """Write NAME.npz, and last of all result.json, which says what the arrays were made of, and with."""
+    """Write NAME.npz, and last result.json, which records how the arrays were made."""
     with folder.writing(f"{name}.npz") as file:
         np.savez(file, allow_pickle=False, **arrays)
     result = {

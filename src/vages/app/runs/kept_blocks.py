@@ -1,4 +1,4 @@
-"""Samples kept in a run's folder until they are judged, so that an evaluation that was stopped goes on where it was."""
+"""Samples cached in a run's folder until they are evaluated, so that a stopped evaluation can be resumed."""
 
 import hashlib
 import json
@@ -23,10 +23,10 @@ _LIMIT = 2**31
 
 @contextmanager
 def kept_blocks(run: Run, count: int, sampling: float | None, **how: Any) -> Iterator[Remember]:
-    """What keeps the blocks of `Samples.draw` in RUN/drawn-DIGEST, which goes unless what is done with them fails.
+    """Cache the blocks of `Samples.draw` in RUN/drawn-DIGEST; the folder is removed unless an error occurs.
 
-    Other weights, another sampler, seed or version have another digest. A damaged block is drawn anew, and a folder
-    that cannot be written costs the next evaluation time, not this one its result.
+    The digest depends on the weights, the sampler, the seed and the version. A damaged block is drawn again. If the
+    folder cannot be written, the evaluation continues without the cache.
     """
     size = block_size(count)
     about = {
@@ -56,7 +56,7 @@ def kept_blocks(run: Run, count: int, sampling: float | None, **how: Any) -> Ite
 
 
 def _parsed(content: bytes, size: int, sides: tuple[int, ...]) -> Drawn:
-    """The block in a file; anything else is a BadFile."""
+    """Return the block in a file; raise BadFile if it has none."""
     try:
         arrays = safetensors.numpy.load(content)
         pixels, lost = arrays["pixels"], arrays["lost"]

@@ -1,4 +1,4 @@
-"""FID and KID of a run's samples, kept in its folder, since sampling takes hours."""
+"""FID and KID of a run's samples, stored in its folder, since sampling takes hours."""
 
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ def keep_quality(run: Run, quality: dict[str, Any]) -> Path:
 
 
 def find_quality(run: Run, *, count: int, protocol: Protocol, seed: int) -> dict[str, Any] | None:
-    """The kept quality of so many samples of this checkpoint, drawn in this way and by the recipe's own sampler.
+    """Return the stored quality of `count` samples of this checkpoint against the run's training images, or None.
 
-    Against the run's training images; None where there is none.
+    Protocol and seed must match, and the samples must be drawn by the recipe's own sampler.
     """
     wanted = {"checkpoint": run.step, "weights": run.weights, "protocol": protocol_of(run, protocol)}
     wanted |= {"seed": seed, "of": count}

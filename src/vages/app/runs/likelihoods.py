@@ -1,4 +1,4 @@
-"""The likelihood of a run's model as rows: exact, by AIS from both sides; of a noise-conditional model by the ODE."""
+"""Likelihood rows of an assessment: exact, by forward and reverse AIS, or of a noise-conditional model by the ODE."""
 
 import math
 import warnings
@@ -29,11 +29,11 @@ from vages.samplers.samples import WORST_RHAT
 from vages.training.health import NOTICED_LOG_Z
 
 _SAMPLES = 256  # samples of q for each log p(v)
-_SHORT = 16  # dimensions of v up to which chains for log Z are cheap whatever the energy is
+_SHORT = 16  # dimensions of v up to which chains for log Z are cheap for any energy
 _ODE = 100  # examples whose likelihood is computed by the ODE
 _STEPS = 50  # of the ODE
-_ROUGH = 1.0  # nats of error of a gap, above which it says nothing
-_FEW = 20  # the effective number of draws below which log Z is not told
+_ROUGH = 1.0  # standard error of a gap in nats, above which it is inconclusive
+_FEW = 20  # the effective number of draws below which log Z is not reported
 
 
 def likelihood_rows(
@@ -46,9 +46,9 @@ def likelihood_rows(
     stage: Stage = str,
     log_volume: float = 0.0,
 ) -> list[Row]:
-    """The likelihood, or two of them where log Z is estimated, forward and reverse; `drawn` are draws of the model.
+    """Return the likelihood, or forward and reverse estimates if log Z is estimated; `drawn` are draws of the model.
 
-    Values are of v as they are; `log_volume` less is what words say, where v are standardized data.
+    Values are for v as given. If v are standardized, texts give values in the data's units, `log_volume` lower.
     """
     if (conditional := conditional_model(model)) is not None:
         if conditional.normalized:
@@ -62,7 +62,7 @@ def likelihood_rows(
     temperatures = sizes.annealing if cheap else max(2, 2 * sizes.annealing // 5)
     chains = max(2, sizes.annealing // (2 if cheap else 10))
     for_z, key = jax.random.split(key)
-    with warnings.catch_warnings(record=True) as caught:  # also what other threads warn of
+    with warnings.catch_warnings(record=True) as caught:  # also catches warnings of other threads
         warnings.simplefilter("always", SamplingWarning)
         log_z = log_partition(for_z, model, chains=chains, temperatures=temperatures, drawn=drawn)
         found = log_likelihood(key, model, posterior, v, samples=_SAMPLES, log_z=log_z)
@@ -91,12 +91,12 @@ def likelihood_rows(
 
 
 def has_cheap_moves(model: EBLVM) -> bool:
-    """Whether chains may be long: a move of a large network costs its gradients."""
+    """Whether moves are cheap enough for long chains."""
     return isinstance(model, GRBM) or model.v.size <= _SHORT
 
 
 def _gap_row(log_z: LogPartition) -> Row:
-    """The two estimates of log Z against each other; what they disagree by is not in either's standard error."""
+    """Return the gap between the two estimates of log Z, which is not part of either's standard error."""
     error = math.hypot(log_z.forward.error, log_z.reverse.error)
     if not error <= _ROUGH:
         said = "too rough to tell whether the two agree; log_likelihood(…, temperatures=5000) is finer"
@@ -110,15 +110,15 @@ def _gap_row(log_z: LogPartition) -> Row:
 
 
 def gaussian_rows(model: EBLVM, train: Array, v: Array, noise: float, rows: list[Row]) -> list[Row]:
-    """The likelihood of a Gaussian with the mean and covariance of noisy training data, beside the model's in `rows`.
+    """Return the likelihood of a Gaussian with the mean and covariance of noisy training data, to compare with `rows`.
 
-    None where the model has none, and where the data lie on a plane: their Gaussian is as likely as the plane is thin.
+    Empty for long v, if `rows` have no finite likelihood, or if the covariance is nearly singular.
     """
     found = next((row for row in rows if row.name.startswith("log-likelihood")), None)
     if found is None or found.value is None or not math.isfinite(found.value) or model.v.size > LONG:
         return []
     conditional = conditional_model(model)
-    noisy = conditional is not None and _of_images(model)  # as its examples are
+    noisy = conditional is not None and _of_images(model)  # like its examples
     noise = noise if conditional is None else float(conditional.sigma_min)
     logs = gaussian_log_density(train, v, noise, noisy=noisy)
     if logs is None:
@@ -132,7 +132,7 @@ def gaussian_rows(model: EBLVM, train: Array, v: Array, noise: float, rows: list
 
 
 def conditional_model(model: EBLVM) -> NoiseConditionalEBLVM | None:
-    """The noise-conditional model of which this is a level, if it is one."""
+    """Return the noise-conditional model of which this is a level, or None."""
     above = model.model if isinstance(model, InContext) else None
     return above if isinstance(above, NoiseConditionalEBLVM) else None
 
@@ -142,17 +142,17 @@ def _of_images(model: EBLVM) -> bool:
 
 
 def _at_lowest_level(key: PRNGKeyArray, model: NoiseConditionalEBLVM, v: Array) -> Array:
-    """Images with noise of the lowest level on them, which is not small beside a grey level; other examples as is."""
+    """Add noise of the lowest level to images, as it is not small compared to a gray level; keep other examples."""
     return v + model.sigma_min * jax.random.normal(key, v.shape, v.dtype) if _of_images(model) else v
 
 
 def _flow_rows(
     key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior: Posterior, v: Array, stage: Stage
 ) -> list[Row]:
-    """The likelihood by the ODE, whose law `vages sample` draws from, and what half the steps change.
+    """Return the likelihood by the ODE, from whose distribution `vages sample` draws, and the effect of half the steps.
 
-    log p̃ of one level has a normalizer, but not one that the samples know of: no chain visits it in sampling, and where
-    the energy was never trained, far from the data, it may have most of its mass.
+    The density p̃ of one level can be normalized, but samples are not drawn from it: it may have most of its mass far
+    from the data, where the energy was never trained.
     """
     if model.v.size > LONG:
         said = f"not estimated: takes long with {model.v.size:,} dimensions; vages.bits_per_dim computes it in Python"
@@ -175,15 +175,15 @@ def _flow_rows(
 def _normalized_rows(
     key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior: Posterior, v: Array, stage: Stage, log_volume: float
 ) -> list[Row]:
-    """The likelihood in one pass, at the lowest level, and what speaks for it: the ODE's, and log Z at some levels.
+    """Return the likelihood in one pass, at the lowest level, and checks of it: by the ODE, and log Z at some levels.
 
-    Images have the noise of that level on them, and their bits beside it.
+    Noise of that level is added to images, and their bits per dimension are reported as well.
     """
     keys, clean = jax.random.split(key, 5), v
     v = _at_lowest_level(keys[3], model, v)
     few = v[: min(len(v), _ODE)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplingWarning)  # the rows say it
+        warnings.simplefilter("ignore", SamplingWarning)  # reported in the rows
         stage("likelihood in one pass")
         found = log_likelihood(keys[0], model, posterior, v, samples=_SAMPLES)
         stage("likelihood by the ODE")
@@ -211,7 +211,7 @@ def _normalized_rows(
 
 
 def _off(lowest: LevelNormalizer) -> str | None:
-    """What to think of a likelihood at the lowest level, where the density does not integrate to 1."""
+    """Return a remark if the density at the lowest level does not integrate to 1, else None."""
     if not (lowest.ess >= _FEW and abs(lowest.value) > max(NOTICED_LOG_Z, 3 * lowest.error)):
         return None
     return f"too {'high' if lowest.value > 0 else 'low'} by {abs(lowest.value):.2g}, log Z of this level"

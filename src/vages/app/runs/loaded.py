@@ -32,9 +32,9 @@ _PREFIXES: dict[Weights, str] = {"raw": "state/", "averages": "state/averages/",
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a run had learnt at a step: model and posterior of one of its seeds, raw, averaged or selected till then.
+    """Model and posterior of one seed of a run at a checkpoint, with raw, averaged or selected weights.
 
-    Where `units` are not None, both know standardized numbers: `standardized` makes these, `in_units` goes back.
+    If `units` is not None, both work on standardized data: `standardized` converts to these, `in_units` converts back.
     """
 
     path: Path
@@ -44,24 +44,24 @@ class Run:
     step: int
     weights: Weights
     seed: int = 0
-    """The number of the seed, counted from 0."""
+    """Index of the seed, from 0."""
     fingerprint: dict[str, Any] | None = None
-    """That of the examples that it was trained on."""
+    """Fingerprint of the training examples."""
     dataset: dict[str, Any] | None = None
-    """Where these were, and the fingerprint of each split."""
+    """Location of the data, and the fingerprint of each split."""
     other: str | None = None
-    """Data that take their place, if any; see `on`."""
+    """Other data to use in their place, if any; see `on`."""
     where: str | None = None
-    """Where its own data are now, if they were moved."""
+    """New location of the run's own data, if they were moved."""
 
     @property
     def settings(self) -> Any:
-        """Those of the recipe."""
+        """Settings of the recipe."""
         return self.recipe.settings
 
     @property
     def has_latents(self) -> bool:
-        """Whether there is an h."""
+        """Whether the model has latents."""
         return self.model.h.size > 0
 
     @property
@@ -71,41 +71,41 @@ class Run:
 
     @property
     def units(self) -> Units | None:
-        """Of the data, where the model knows them standardized."""
+        """Units of the data, if the model works on standardized data."""
         return self.recipe.units
 
     def in_units(self, v: Any) -> Any:
-        """Numbers of the model in the data's units."""
+        """Convert values from the model's scale to the data's units."""
         return in_units(self.units, v)
 
     def standardized(self, v: Any) -> Any:
-        """Numbers in the data's units as the model sees them, in float32; v may be float64."""
+        """Convert values from the data's units to the model's scale, in float32; v may be float64."""
         return standardized(self.units, v)
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """(channels, height, width) of an example that is an image, also where the model sees a vector; else None."""
+        """(channels, height, width) if examples are images, even if the model works on vectors; else None."""
         return self.model.v.shape if self.is_of_images else self.data.image
 
     @property
     def held_out(self) -> tuple[Literal["test", "train"], Any]:
-        """Test examples, or training examples where there are none, and which of them these are."""
+        """Name and examples of the test split, or of the training split if there are no test examples."""
         splits = self.data.splits
         return ("test", splits.test) if len(splits.test) else ("train", splits.train)
 
     @property
     def data_has_context(self) -> bool:
-        """Whether its model is conditioned on something beside v."""
+        """Whether the data have a context, such as labels."""
         return self.data.context is not None
 
     @property
     def data_name(self) -> str:
-        """What its data are called."""
+        """Name of the data."""
         return told_place(self.recipe.place, self.recipe) if self.other is None else self.other
 
     @property
     def told(self) -> str:
-        """What it was trained on and how, in a few words."""
+        """Short description of the data and the training method."""
         if self.recipe.origin is not None:
             return self.recipe.origin.name
         if self.recipe.parts is None:
@@ -113,17 +113,17 @@ class Run:
         return f"{self.settings.data} · {getattr(self.settings, 'method', self.recipe.kind)}"
 
     def on(self, data: str) -> "Run":
-        """The run as if these were its data: the name of a set, or a path. Examples of another shape are refused."""
+        """Return the run with other data: the name of a dataset, or a path. Examples must have the model's shape."""
         return replace(self, other=data)
 
     @cached_property
     def data(self) -> Examples:
-        """The data of its seed, read when they are first asked for; others than it was trained on are refused."""
+        """Data of the run's seed, read at first use; those it was trained on, unless replaced by `on`."""
         return self.read.value.of_seed(self.seed)
 
     @cached_property
     def read(self) -> RunData:
-        """The data of all seeds with their fingerprints."""
+        """Data of all seeds, with their fingerprints."""
         about = {"data": self.fingerprint, "dataset": self.dataset}
         if self.other is None:
             return own_data(self.path, self.recipe, about, self.where)
@@ -131,13 +131,13 @@ class Run:
 
     @property
     def about_data(self) -> dict[str, Any] | None:
-        """The name and fingerprints of what was read, and whether it is the run's own; None where nothing was read."""
+        """Name and fingerprints of the data, and whether they are the run's own; None if no data were read."""
         read = self.__dict__.get("read")
         return None if read is None else read.about()
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """What was logged, oldest first."""
+        """Logged metrics, oldest first."""
         return RunFolder.metrics(self.path)
 
 
@@ -151,12 +151,12 @@ def load_run(
     changed: bool = False,
     refused: Callable[[str], None] = lambda why: print(f"vages: checkpoint refused: {printable(why)}", file=sys.stderr),
 ) -> Run:
-    """The newest checkpoint of a run that can be verified; `refused` is told of each newer one that cannot.
+    """Load the newest valid checkpoint of a run; `refused` is called with the reason for each newer, invalid one.
 
-    Model and posterior are the selected ones where the run has selected some, else the averages where it keeps them,
-    unless they are to be `raw`. `recipe` is that of a run by a recipe of one's own; with `changed`, its file may have
-    changed since. `data` is the place of the run's data, if they were moved: they are read at once, and refused if they
-    are others.
+    The selected weights are loaded if the run has selected some, else the averages if it keeps them; with `raw`, the
+    weights of the last step. A run of a custom recipe needs its `recipe`; with `changed`, the file of the recipe may
+    have changed since. `seed` is the index of one of the run's seeds. `data` is the location of the run's data if they
+    were moved: they are read at once, and must be those that the run was trained on.
     """
     path = Path(path)
     recipe = recipe_of(path, recipe, changed=changed)
@@ -173,7 +173,7 @@ def load_run(
     kind: Weights = "averages" if averaged else "raw"
     kind = "raw" if raw else "selected" if selects and has_selected(found, seed) else kind
     about = found.about
-    # those that a recipe of one's own builds its model for, and those that were moved, are read at once
+    # read at once: data from which a custom recipe builds its model, and data that were moved
     read = own_data(path, recipe, about, data) if recipe.parts is None or data is not None else None
     examples = example_of(_shape(found, recipe)) if read is None else read.value
     parts = _restored(recipe, found, _PREFIXES[kind], examples)
@@ -186,7 +186,7 @@ def load_run(
 
 
 def _shape(found: Checkpoint, recipe: Recipe) -> tuple[int, ...]:
-    """Of an example, as the checkpoint says it."""
+    """Return the shape of an example, as recorded in the checkpoint."""
     data = found.about.get("data")
     shape = data.get("shape") if isinstance(data, dict) else None
     if not (isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)):
@@ -202,7 +202,7 @@ def _strange(found: Checkpoint, recipe: Recipe) -> ValueError:
 
 
 def _restored(recipe: Recipe, found: Checkpoint, prefix: str, data: Examples) -> Averages:
-    """The model and the posterior that lie under a prefix."""
+    """Return the model and the posterior that are stored under a prefix."""
     if recipe.parts is not None and len(data.shape) != recipe.parts.rank:
         raise _strange(found, recipe)
     parts = eqx.filter_eval_shape(lambda key: recipe.make(key, data), jax.random.key(0))

@@ -1,9 +1,9 @@
-"""How well a run's model tells other data from its own: the rows of `vages evaluate RUN --ood DATA`.
+"""Out-of-distribution detection by a run's model: the rows of `vages evaluate RUN --ood DATA`.
 
-DATA is converted to examples as the model has them. For a model of images in [0, 1], that is a set, a folder, an
-archive or a file of images of any size (`vages.data.converted_images` has the rule); for any other model, a toy or a
-file of rows of the model's shape. Two are made: `noise`, uniform, and `constant`, one value for a whole example.
-All are in the data's units, and are standardized where the run is; log p(v) is in the data's units again.
+DATA is converted to examples of the model. For a model of images in [0, 1], it is a dataset, a folder, an archive or a
+file of images of any size (see `vages.data.converted_images`); for any other model, a toy or a file of rows of the
+model's shape. Two sets are generated: `noise` is uniform, and `constant` has one value for a whole example. All are in
+the data's units, and are standardized if the run's data are; log p(v) is reported in the data's units.
 """
 
 import math
@@ -30,9 +30,9 @@ from vages.terminal import printable
 
 MADE = ("noise", "constant")
 _BLOCK = 128  # examples in a pass
-_SAMPLES = 256  # of q for each log p(v), where h cannot be summed
-_FEW = 10  # the effective number of these below which log p(v) is too low to be trusted
-_LOOKED_AT = 10_000  # training examples whose range is that of the data
+_SAMPLES = 256  # of q for each log p(v), if h cannot be summed out
+_FEW = 10  # the effective number of these below which log p(v) is underestimated
+_LOOKED_AT = 10_000  # training examples that determine the range of the data
 _ON_CPU = 200  # examples of each set of large images on a CPU
 
 _log_density = eqx.filter_jit(log_density)
@@ -40,7 +40,7 @@ Rows = Float32[np.ndarray, "n ..."]
 
 
 def load_others(run: Run, names: tuple[str, ...], examples: int, seed: int = 0) -> dict[str, Rows]:
-    """The other data by name, as the run's model sees them, at most so many of each."""
+    """Load the other data by name, converted for the run's model, with at most `examples` of each."""
     if run.data_has_context:
         raise ValueError(f"ood: expected a run without a context, got {run.path}; other data have none")
     twice = [name for name in names if names.count(name) > 1]
@@ -57,14 +57,14 @@ def load_others(run: Run, names: tuple[str, ...], examples: int, seed: int = 0) 
 
 
 def examples_for(run: Run, asked: int | None) -> int:
-    """How many examples of each set: 1,000, or 200 of large images on a CPU."""
+    """Return how many examples of each set are used: `asked`, by default 1,000, or 200 large images on a CPU."""
     if asked is not None:
         return asked
     return _ON_CPU if run.is_of_images and run.model.v.size > 1000 and jax.default_backend() == "cpu" else 1000
 
 
 def ood_subject(run: Run, noise: float | None) -> Subject:
-    """The model, a noise-conditional one at its lowest level unless another is asked for, and the noise on examples."""
+    """Return the subject of a run; the default `noise` of a noise-conditional model is its lowest level."""
     lowest = isinstance(run.model, NoiseConditionalEBLVM) and noise is None
     return subject_of(run, run.model.sigma_min if lowest else noise)  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -79,7 +79,7 @@ def assess_ood(
     progress: Progress | None = None,
     stage: Stage = str,
 ) -> Assessment:
-    """The rows of `ood_rows`, and what they depend on; `others` are those of `load_others`."""
+    """Return an assessment with the rows of `ood_rows`; `others` come from `load_others`."""
     began, subject, sizes = time.perf_counter(), ood_subject(run, noise), Sizes(examples=examples)
     stage(f"log density of {', '.join(others)}")
     rows = ood_rows(jax.random.key(seed), subject, others, examples, progress)
@@ -91,7 +91,7 @@ def assess_ood(
 def ood_rows(
     key: PRNGKeyArray, subject: Subject, others: dict[str, Rows], examples: int, progress: Progress | None = None
 ) -> list[Row]:
-    """AUROC of log p(v) and of typicality for each set of other data, whose examples get the noise of the own ones."""
+    """Return the AUROC of log p(v) and of typicality for each set of other data; all examples get the same noise."""
     for_train, for_test, for_noise, for_density = jax.random.split(key, 4)
     own = {"train": np.asarray(some_rows(for_train, subject.splits.train, examples))}
     own["test"] = np.asarray(held_out(for_test, subject.splits, examples))
@@ -119,7 +119,7 @@ def ood_rows(
 
 
 class _Densities(NamedTuple):
-    """log p̃(v), the effective number of q's samples behind it, whether it is exact, and whether it is log p(v)."""
+    """log p̃(v), the effective number of samples of q, whether it is exact, and whether it is normalized."""
 
     value: Float64[np.ndarray, "n"]
     ess: Float64[np.ndarray, "n"]
@@ -128,7 +128,7 @@ class _Densities(NamedTuple):
 
 
 def _densities(key: PRNGKeyArray, subject: Subject, v: Rows, progress: Progress | None) -> _Densities:
-    """log p̃(v) of all examples, in blocks of one size, so that one program computes them all."""
+    """Compute log p̃(v) of all examples in blocks of equal size, which share one compiled program."""
     size = min(_BLOCK, len(v))
     padded = np.concatenate([v, np.repeat(v[-1:], -len(v) % size, axis=0)])
     found = []
@@ -167,7 +167,7 @@ def _auroc_rows(
 
 
 def _reading(area: Estimate) -> str:
-    """What a value far from 1 means; and an error of 0, which only sets that do not overlap have."""
+    """Interpret an AUROC of one half or less, or one without overlap, whose error is 0."""
     if area.error == 0 and area.mean in (0, 1):
         return ": always, without overlap" if area.mean else ": never, without overlap"
     if area.mean + 3 * area.error < 0.5:
@@ -176,19 +176,19 @@ def _reading(area: Estimate) -> str:
 
 
 def image_shape(run: Run) -> tuple[int, int, int] | None:
-    """The shape of a run's images in [0, 1], also where they are rows of Frey face; None of other examples."""
+    """Return the shape of a run's images in [0, 1], also if they are rows of Frey face; None for other examples."""
     train, shape = run.data.splits.train, run.model.v.shape
     if run.recipe.place == "freyface" and shape == (math.prod(SHAPE),):
         return (1, *SHAPE)
     if not run.is_of_images or not isinstance(run.model.v, Real):
         return None
     some = run.in_units(train[:_LOOKED_AT])
-    near = 0.0 if run.units is None else 1e-6  # as far as float32 takes 0 and 1 on the way there and back
+    near = 0.0 if run.units is None else 1e-6  # rounding error of standardizing 0 and 1 in float32 and converting back
     return shape if float(some.min()) >= -near and float(some.max()) <= 1 + near else None
 
 
 def _load(run: Run, name: str, examples: int, seed: int) -> np.ndarray:
-    """The examples in the data's units."""
+    """Load the examples in the data's units."""
     shape, images = run.model.v.shape, image_shape(run)
     if name in MADE:
         return _made(run, name, examples, seed, images)
@@ -219,9 +219,9 @@ def _load(run: Run, name: str, examples: int, seed: int) -> np.ndarray:
 
 
 def _made(run: Run, name: str, examples: int, seed: int, images: tuple[int, ...] | None) -> np.ndarray:
-    """Uniform noise, or constants, in the range of the training data: [0, 1] of images, else that of each entry.
+    """Generate noise or constants, uniform in the range of the training data: [0, 1] for images, else for each entry.
 
-    A constant image has one colour; any other constant lies at the same place in the range of every entry.
+    A constant image has one color; any other constant lies at the same fraction of the range of every entry.
     """
     generator, domain, constant = np.random.default_rng(seed), run.model.v, name == "constant"
     if isinstance(domain, Categorical):

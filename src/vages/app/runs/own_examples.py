@@ -1,8 +1,7 @@
-"""Examples that a user brings to a run: image files, a folder of them, rows of an array or a table, training rows.
+"""Examples that a user provides: image files, a folder of images, rows of an array or a table, training rows.
 
-Images in files are made to fit: the largest part in the middle that has the right proportions is scaled (bilinear) to
-the model's size, and becomes grey or RGB as the model knows images; pixels are from 0 to 1. Arrays and tables are taken
-as they are, and refused where their shape is another.
+Image files are cropped around the center to the model's aspect ratio, scaled (bilinear) to its size, and converted to
+grayscale or RGB; pixels are in [0, 1]. Arrays and tables must have the shape of the model's examples.
 """
 
 import math
@@ -28,19 +27,19 @@ from vages.models import NoiseConditionalEBLVM
 from vages.terminal import printable
 
 Example = int | str | Path  # a training row, FILE, or FILE:ROW
-_PIXELS = 2**24  # of a picture that somebody brings
-_LOOKED_AT = 10_000  # training examples whose range is looked at
+_PIXELS = 2**24  # of an image file, at most
+_LOOKED_AT = 10_000  # training examples whose range is checked
 
 
 class OwnExamples(NamedTuple):
-    """Examples (n, …) as the model sees them, and what each is called."""
+    """Examples (n, …) on the model's scale, and their names."""
 
     v: Float32[np.ndarray, "n ..."]
     names: tuple[str, ...]
 
 
 def own_examples(run: Run, place: str | Path) -> OwnExamples:
-    """The examples of an image file, of a folder of such, or the rows of a .npy, .npz or .csv file."""
+    """Read the examples of an image file, a folder of images, or the rows of a .npy, .npz or .csv file."""
     path = Path(place)
     if path.is_dir():
         found = image_files(path, MAX_MEMBERS)
@@ -65,7 +64,7 @@ def own_examples(run: Run, place: str | Path) -> OwnExamples:
 
 
 def ends_of(run: Run, between: tuple[Example, Example]) -> tuple[Float32[np.ndarray, "2 ..."], dict[str, Any]]:
-    """Two examples, and what a result says of them."""
+    """Return two examples, and their record for a result."""
     ends = [own_example(run, one) for one in between]
     about: dict[str, Any] = {"between": [end.names[0] for end in ends]}
     if all(str(one).isdecimal() for one in between):
@@ -74,13 +73,13 @@ def ends_of(run: Run, between: tuple[Example, Example]) -> tuple[Float32[np.ndar
 
 
 def random_pair(run: Run, seed: int) -> tuple[int, int]:
-    """The numbers of two training examples."""
+    """Return the numbers of two random training examples."""
     first, second = np.random.default_rng(seed).integers(len(run.data.splits.train), size=2).tolist()
     return first, second
 
 
 def own_example(run: Run, which: Example, option: str = "between") -> OwnExamples:
-    """One of the run's training examples by its number, from 0; the one of a file; or FILE:ROW."""
+    """Return one example: a training example by its number, from 0; the only example of a file; or FILE:ROW."""
     text = str(which)
     if text.isdecimal() or isinstance(which, int):
         train, row = run.data.splits.train, int(text)
@@ -105,27 +104,27 @@ def own_example(run: Run, which: Example, option: str = "between") -> OwnExample
 
 
 def needs_context(run: Run) -> bool:
-    """Whether its model knows v only in a context; without a label, noise-conditional models know those of all."""
+    """Whether the model needs a context; without a label, a noise-conditional model is that of all classes."""
     return not isinstance(run.model, NoiseConditionalEBLVM) and run.data_has_context
 
 
 def fitted_image(content: bytes, name: str, shape: Shape) -> Float32[np.ndarray, "channels height width"]:
-    """A picture somebody brings, as the model knows them: its middle in the right proportions, scaled, grey or colour.
+    """Convert an image file to the shape of the model's images: cropped, scaled, and grayscale or RGB.
 
-    The bytes are those of a PNG, JPEG or BMP file within the limits of `vages.files`.
+    `content` is a PNG, JPEG or BMP file within the limits of `vages.files`.
     """
     return scaled(convert_image(decode_image(content, name, _PIXELS), shape))
 
 
 def _shape_of_images(run: Run, path: Path) -> Shape:
-    """Of the run's images; raises where its examples are none, or are not from 0 to 1."""
+    """Return the shape of the run's images; raise ValueError if its examples are not images in [0, 1]."""
     shape = run.image_shape
     if shape is None:
         raise ValueError(
             f"{printable(path)}: expected a .npy, .npz or .csv file with {run.model.v.size} numbers in each row, as "
             f"the examples of {run.path} are no images, got an image; give rows"
         )
-    if run.recipe.parts is None:  # a recipe of one's own may have pixels of any range
+    if run.recipe.parts is None:  # a custom recipe may have pixels of any range
         some = np.asarray(run.data.splits.train[:_LOOKED_AT])
         if some.min() < 0 or some.max() > 1:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What `vages explore` shows of a run of images: the images, their latents, directions in latent space, draws."""
+"""Contents of `vages explore` for a run of images: images, their latents, directions in latent space, draws."""
 
 import warnings
 from collections.abc import Mapping
@@ -21,17 +21,17 @@ from vages.samplers.program import Progress
 from vages.training import seed_keys
 
 Length = Literal["quick", "full"]
-QUICK = 0.2  # of the run's own schedule
-QUICK_FLOW = 0.5  # of the steps of Heun's method
-TOGETHER = 4  # chains that are watched side by side
+QUICK = 0.2  # fraction of the run's own schedule
+QUICK_FLOW = 0.5  # fraction of the steps of Heun's method
+TOGETHER = 4  # chains that are shown side by side
 DIRECTIONS = 6
 _FOR_DIRECTIONS = 2000  # training images
 
 
 class Directions(NamedTuple):
-    """Orthonormal directions in h along which posterior means vary most; the deviation along each, and its share.
+    """Orthonormal directions in h along which posterior means vary most, with standard deviations and variance shares.
 
-    `largest` is the largest entry of any mean, without its sign.
+    `largest` is the largest absolute entry of any mean.
     """
 
     axes: Float[np.ndarray, "k ..."]
@@ -42,7 +42,7 @@ class Directions(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Playground:
-    """A run made ready: `images` are its test images, or its training images where there are none."""
+    """A prepared run: `images` are its test images, or its training images if there are none."""
 
     run: Run
     model: EBLVM
@@ -53,27 +53,27 @@ class Playground:
     directions: Directions | None
 
     def mean(self, image: Float32[np.ndarray, "channels height width"]) -> Float32[np.ndarray, "..."]:
-        """The mean of q(h | v)."""
+        """Return the mean of q(h | v)."""
         return posterior_means(self.run.model, self.run.posterior, image[None])[0]
 
     def moved(self, h: np.ndarray, amounts: np.ndarray) -> np.ndarray:
-        """h moved along the directions by so many deviations each."""
+        """Return h moved along the directions by `amounts` in standard deviations."""
         assert self.directions is not None
         return (h + np.tensordot(amounts * self.directions.deviations, self.directions.axes, axes=1)).astype(h.dtype)
 
     def given(self, h: np.ndarray, seed: int, length: Length, *, count: int = 1, frames: int = 60) -> Chain | Flowed:
-        """Draws of p(v | h). With the same seed and count they have the same noise, and differ by h alone."""
+        """Draw from p(v | h). Draws with the same seed and count share their noise, and differ only in h."""
         rows = np.broadcast_to(h, (count, *h.shape))
         return self._chain(seed, length, count, frames, h=rows)
 
     def joint(self, seed: int, length: Length, *, frames: int = 60) -> Chain | Flowed:
-        """Draws of p(v, h), which owe nothing to any image."""
+        """Draw from p(v, h)."""
         return self._chain(seed, length, TOGETHER, frames)
 
     def completed(
         self, image: np.ndarray, hidden: Bool[np.ndarray, "height width"], seed: int, length: Length, frames: int = 60
     ) -> Chain | Flowed:
-        """Draws of the hidden pixels, and h, given the others. They have not seen a hidden pixel."""
+        """Draw the hidden pixels and h, given the other pixels. The values of hidden pixels are not used."""
         check_hidden("mask", hidden)
         hidden = np.broadcast_to(hidden, image.shape)
         known = np.where(hidden, np.float32(0.5), image)
@@ -87,17 +87,17 @@ class Playground:
 
     @cached_property
     def _room(self) -> int:
-        """The moves of the longest schedule."""
+        """Number of moves of the longest schedule."""
         return max(len(one.moves().drift) for one in self.schedules.values() if isinstance(one, Schedule))
 
 
 def play_key(seed: int) -> PRNGKeyArray:
-    """The key of the chains of a seed."""
+    """Return the key of the chains of a seed."""
     return seed_keys((seed,), "playing")[0]
 
 
 def playground(run: Run, *, progress: Progress | None = None) -> Playground:
-    """Read the run's images, and find the directions of its latents where it has any."""
+    """Read the run's images, and compute the directions of its latents if it has any."""
     splits, labels = run.data.splits, run.data.labels
     source = "test" if len(splits.test) else "train"
     model, schedules = _flows(run) if run.recipe.flows else _chains(run)
@@ -111,14 +111,14 @@ def playground(run: Run, *, progress: Progress | None = None) -> Playground:
 
 
 def _chains(run: Run) -> tuple[EBLVM, dict[Length, Schedule]]:
-    """The paper's annealed chains: the model that they are run with, and their schedules."""
+    """Return the model and the schedules of the paper's annealed chains."""
     model, full = chains_of(run.recipe, run.model)
     _, quick = chains_of(run.recipe.with_(sampling=QUICK * run.settings.sampling), run.model)
     return model, {"quick": quick, "full": full}
 
 
 def _flows(run: Run) -> tuple[EBLVM, dict[Length, Heun]]:
-    """The same for a noise-conditional model."""
+    """Return the model and the samplers of a noise-conditional run."""
     full = run.recipe.make_sampler(run.posterior)
     assert isinstance(full, Heun)
     return run.model, {"quick": replace(full, steps=max(2, round(QUICK_FLOW * full.steps))), "full": full}
@@ -135,12 +135,12 @@ def _flowed(
 ) -> Array:
     held = None if mask is None or known is None else Held(jnp.asarray(mask), jnp.asarray(known))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplingWarning)  # the page says it
+        warnings.simplefilter("ignore", SamplingWarning)  # the page reports it
         return sample(key, model, count, h=None if h is None else jnp.asarray(h), held=held, sampler=heun).v
 
 
 def principal_directions(means: Float[np.ndarray, "n ..."], count: int) -> Directions:
-    """The first principal directions, at most `count`, each with its largest entry positive."""
+    """Return the first principal directions, at most `count`, each with its largest entry positive."""
     shape = means.shape[1:]
     flat = means.reshape(len(means), -1).astype(np.float64)
     _, singular, axes = np.linalg.svd(flat - flat.mean(axis=0), full_matrices=False)

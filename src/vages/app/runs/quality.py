@@ -8,7 +8,7 @@ from vages.evaluation import KID, Extrapolation, Grey, metric_name
 
 
 class Real(NamedTuple):
-    """The same numbers for real images: what the best model would be told."""
+    """FID and KID of real images, which an ideal model would have."""
 
     images: str
     n: int
@@ -18,7 +18,7 @@ class Real(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How samples of a run came about."""
+    """How samples of a run were drawn."""
 
     run: str
     protocol: str
@@ -26,17 +26,17 @@ class Sampling:
     weights: str
     sampler: str
     evaluations: int
-    """Gradients of the energy along one chain."""
+    """Number of energy gradients along one chain."""
     seed: int
     diverged: int
     of: int
     data: dict[str, Any] | None = None
-    """The name and fingerprints of the run's images, and whether they are its own; None where none were read."""
+    """The name and fingerprints of the run's images, and whether they are its own; None if none were read."""
 
 
 @dataclass(frozen=True)
 class Quality:
-    """A number and all that it depends on. `metric` says of how many images it is: FID is 50,000 or more."""
+    """FID and KID with all that they depend on. `metric` gives the number of images; plain FID has 50,000 or more."""
 
     metric: str
     fid: float
@@ -54,7 +54,7 @@ class Quality:
     environment: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, for a file."""
+        """Return plain values for a JSON file."""
         named = {
             name: part and part._asdict()
             for name, part in (("extrapolated", self.extrapolated), ("kid", self.kid), ("real", self.real))
@@ -64,7 +64,7 @@ class Quality:
         return {**asdict(self), **named}
 
     def rows(self) -> list[tuple[str, str]]:
-        """What a table of it says, top to bottom."""
+        """Return the rows of a table."""
         real, far, how = self.real, self.extrapolated, self.sampling
         rows = [(self.metric, f"{self.fid:.3f}")]
         if far is not None:
@@ -96,7 +96,7 @@ class Quality:
 
 
 def _kid_told(value: KID, n: int) -> str:
-    """Subsets that all hold the same n images deviate by the reference's choice alone, which is no error of theirs."""
+    """Format KID, without the spread if every subset has all n images, as it would be that of the reference only."""
     if value.size >= n:
         return f"{value.mean:.5f} (mean of {value.subsets} subsets, all {n:,} images in each)"
     return f"{value.mean:.5f} ± {value.deviation:.5f} (deviation of {value.subsets} subsets of {value.size:,})"

@@ -1,4 +1,4 @@
-"""`vages report --watch`: the page of a run is written again whenever the run has moved on."""
+"""`vages report --watch`: rewrite the page of a run whenever its files change."""
 
 import time
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from vages.app.runs.reports import write_report
 from vages.storage.directory import Directory
 from vages.training import RunFolder
 
-_FILES = ("metrics.jsonl", "events.jsonl", "result.json")  # which change as a run moves on
-_EVERY = 5.0  # seconds between two looks
-_SHARE = 10  # times as long as writing the page took, at least, until it is written again
+_FILES = ("metrics.jsonl", "events.jsonl", "result.json")  # which change during training
+_EVERY = 5.0  # seconds between two checks
+_SHARE = 10  # smallest pause between two pages, as a multiple of the time to write one
 
 
 class Seen(NamedTuple):
-    """A page that was written: where, the last step in it, how many steps are planned, and how the run stands."""
+    """A page that was written: its path, the last step in it, the planned steps, and the status of the run."""
 
     path: Path
     step: int | None
@@ -31,28 +31,28 @@ class Seen(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The same in a line."""
+        """Summary in one line."""
         of = "" if self.steps is None else f" of {self.steps:,}"
         step = "" if self.step is None else f"step {self.step:,}{of}: "
         return f"{step}{self.path} written" + (f"; the run has ended: {self.status}" if self.ended else "")
 
     @property
     def record(self) -> dict[str, Any]:
-        """The same as a JSON object."""
+        """Summary as a JSON object."""
         about = {"step": self.step, "steps": self.steps, "status": self.status, "ended": self.ended}
         return {"report": str(self.path), "bytes": self.path.stat().st_size, **about}
 
 
 def watch_report(folder: Path, tell: Callable[[Seen], object], out: Path | None = None, every: float = _EVERY) -> None:
-    """Write the page of a run now and whenever its files have changed, until no process has the folder.
+    """Write the page of a run now and whenever its files have changed, until no process uses the folder.
 
-    `tell` is called each time. Pages reload by themselves but for the last one, which is also written where a signal
-    ends the watching.
+    `tell` is called after each page. All pages but the last reload themselves; the last one is also written if a signal
+    ends the watch.
     """
     live = False
     try:
         while True:
-            live = RunFolder.in_use(folder)  # looked at first: the last page is written after the run has ended
+            live = RunFolder.in_use(folder)  # checked first, so that the last page is written after the run has ended
             stamps, began = _stamps(folder), time.perf_counter()
             tell(_seen(folder, write_report(folder, out, live=live), live))
             if not live:
@@ -63,7 +63,7 @@ def watch_report(folder: Path, tell: Callable[[Seen], object], out: Path | None 
                 time.sleep(pause)
     finally:
         if live:
-            with suppress(ValueError, OSError):  # the first error is the one to tell
+            with suppress(ValueError, OSError):  # the first error is the one to report
                 write_report(folder, out)
 
 

@@ -14,11 +14,11 @@ from vages.app.report.page.tables import records_table, settings_table
 from vages.app.report.page.walks import walk_figure
 
 _FOLDER = re.compile(r"(samples|interpolation|inpainting|embedding|evaluation)-(\d{1,9})")
-_MEANS = 10_000  # of an embedding, at most
+_MEANS = 10_000  # posterior means of an embedding, at most
 
 
 def gallery_sections(reader: Reader) -> list[Section]:
-    """The newest of each kind, from RUN/KIND-NUMBER; what cannot be read is added to the run's problems."""
+    """Return sections with the newest results of each kind, RUN/KIND-NUMBER; problems go to `reader.problems`."""
     kinds: dict[str, list[tuple[int, Reader]]] = {}
     for name in reader.directory.names():
         if (found := _FOLDER.fullmatch(name)) and (inner := reader.inner(name)) is not None:
@@ -64,7 +64,7 @@ def _inpainting(reader: Reader, about: dict[str, Any], name: str) -> Markup:
 
 
 def _interpolation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
-    """The walk, where its arrays can be read; else the picture."""
+    """Return the walk if its arrays can be read, else the picture."""
     arrays, steps = reader.arrays("interpolation.npz"), about.get("snapshots")
     line, unit = ("factors", " m") if "factors" in arrays else ("along", " of the way")
     numbers = [arrays[key] for key in ("trajectory", line) if key in arrays and arrays[key].dtype.kind == "f"]
@@ -80,17 +80,17 @@ def _interpolation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
 
 
 def _ends(about: dict[str, Any]) -> list[str]:
-    """What the two ends of a walk are called."""
+    """Return the names of the two ends of a walk."""
     named = about.get("between")
     if isinstance(named, list) and len(named) == 2:
         return [str(one)[:100] for one in named]
-    ends = about.get("training_rows")  # of results before files could be given
+    ends = about.get("training_rows")  # in early results, which had no files
     ends = ends if isinstance(ends, list) and len(ends) == 2 and all(map(is_number, ends)) else ["?", "?"]
     return [f"training row {one}" for one in ends]
 
 
 def _embedding(reader: Reader, about: dict[str, Any], name: str) -> Markup:
-    """The posterior means on a plane, and what linear classifiers make of them."""
+    """Return a scatter plot of the posterior means, and the accuracies of linear classifiers."""
     parts, what = [], "rows" if _of_rows(about) else "images"
     arrays = reader.arrays("embedding.npz")
     split = next((key for key in ("given", "test", "train") if key in arrays and arrays[key].size), None)
@@ -122,7 +122,7 @@ def _embedding(reader: Reader, about: dict[str, Any], name: str) -> Markup:
 
 
 def _evaluation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
-    """Every number with its standard error and what it means, and the picture of them."""
+    """Return the table of an evaluation, and its pictures."""
     rows = about.get("rows")
     rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     picture = reader.picture("evaluation.png")
@@ -134,7 +134,7 @@ def _evaluation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
     return element("div", records_table(rows, "How far the model is from the data"), drawn, mixing)
 
 
-_KINDS = {  # the title, how many are shown, and what shows them
+_KINDS = {  # the title, how many are shown, and the function that builds the section
     "samples": ("Drawn samples", 2, _samples),
     "interpolation": ("A walk through the latents", 1, _interpolation),
     "inpainting": ("Completed images", 2, _inpainting),
@@ -144,7 +144,7 @@ _KINDS = {  # the title, how many are shown, and what shows them
 
 
 def _of_rows(about: dict[str, Any]) -> bool:
-    """Whether a result is one of rows of a table or points, rather than of images."""
+    """Whether a result is of rows or points rather than of images."""
     return about.get("of") == "rows"
 
 
@@ -154,7 +154,7 @@ def _picture(reader: Reader, name: str, alt: str, caption: str = "", *, pixels: 
 
 
 def _provenance(about: dict[str, Any]) -> Markup:
-    """How it was made, in a line."""
+    """Return one line on how a result was made."""
     told = [str(about["protocol"])[:300]] if "protocol" in about else []
     if "checkpoint" in about:
         weights = f"{str(about['weights'])[:80]}, " if "weights" in about else ""  # an evaluation names none

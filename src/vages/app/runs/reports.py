@@ -36,21 +36,22 @@ _PICTURES = {  # titles and alternative texts of the pictures that training draw
     "density": ("Density", "The density of the model on the plane, beside that of the data where it is known"),
     "samples": ("Samples", "Samples of the model, beside test data where they were drawn together"),
 }
-_DRAWN_AGAIN = ("curve",)  # pictures of what the page shows as curves to be read
+_DRAWN_AGAIN = ("curve",)  # pictures that the page replaces by interactive curves
 _MOST = 40  # pictures of a folder, and tables
 _COMMAND = 5000  # characters
 
 
 @contextmanager
 def reported(folder: RunFolder, steps: int) -> Iterator[None]:
-    """A run's folder while it trains `steps` iterations: closed in the end, with a page, also of a run that diverged.
+    """Close a run's folder and write its page after training, also if training diverged.
 
-    What cannot be written, on a full disk, is `NotWritten` with how far training came.
+    If a file cannot be written, as on a full disk, raise `NotWritten` with the progress of training; `steps` is the
+    planned number of iterations.
     """
     try:
         try:
             yield
-        except Diverged:  # of which there is most to tell
+        except Diverged:
             write_report(folder.path)
             raise
         finally:
@@ -61,7 +62,7 @@ def reported(folder: RunFolder, steps: int) -> Iterator[None]:
 
 
 def _what_is_safe(path: Path, steps: int, error: OSError) -> str:
-    if error.errno is None:  # a checkpoint's own error, which says all of this
+    if error.errno is None:  # the error of a checkpoint, which has all of this in its message
         return str(error)
     step, told = saved_progress(path, steps)
     what = "pictures and results" if step == steps else "the run"
@@ -74,8 +75,8 @@ def _what_is_safe(path: Path, steps: int, error: OSError) -> str:
 def write_report(folder: Path, out: Path | None = None, *, live: bool = False) -> Path:
     """Write the page of a run's folder, or of an experiment's results, to `out`, by default its report.html.
 
-    Files that cannot be read are named on the page, and so are links, which are not followed. The page is a function
-    of the folder's name and files. A `live` run is being trained: its page says so, and loads itself again.
+    Files that cannot be read are listed on the page, and so are links, which are not followed. The page is a function
+    of the folder's name and files. A `live` run is still training: its page says so, and reloads itself.
     """
     out = folder / NAME if out is None else out
     if out.suffix != ".html" or out.is_dir():
@@ -89,7 +90,7 @@ def write_report(folder: Path, out: Path | None = None, *, live: bool = False) -
 
 
 def build_report(folder: Path, *, live: bool = False) -> str:
-    """The same page as text."""
+    """Return the page that `write_report` writes."""
     directory = Directory(folder)
     if directory.has_file("config.json"):
         last_step(directory / "checkpoints")  # a run of a newer version is refused
@@ -108,7 +109,7 @@ def _run_page(reader: Reader, live: bool) -> str:
     reader.problems += _edited(reader.folder, config)
     events, rows = reader.rows("events.jsonl"), reader.rows("metrics.jsonl")
     settings, kind = settings_of(config), kind_in(config)
-    bound = {"test_log_likelihood": ("log 2, the data's own", float(np.log(2)))}  # of nothing but the checkerboard
+    bound = {"test_log_likelihood": ("log 2, the data's own", float(np.log(2)))}  # only for the checkerboard
     bound = bound if settings.get("data") == "checkerboard" else {}
     baseline = baseline_in(result)
     if baseline is not None and baseline[1] <= 2 * largest_logged(rows, "loss"):  # else it flattens the curve
@@ -142,13 +143,13 @@ def _run_page(reader: Reader, live: bool) -> str:
 
 
 def _told_settings(config: dict[str, Any]) -> dict[str, Any]:
-    """The recipe's name, and the settings."""
+    """Return the name and hash of the recipe, and the settings."""
     about = {name: config[name] for name in ("recipe", "sha256") if name in config} if "format" in config else {}
     return {**about, **settings_of(config)}
 
 
 def _edited(folder: Path, config: dict[str, Any]) -> list[str]:
-    """What is wrong with the settings, where they are not those of the newest checkpoint."""
+    """Return the problem if the settings are not those of the newest checkpoint."""
     about = newest_about(Directory(folder) / "checkpoints")
     if about is None or not config or canonical(about.get("config")) == canonical(config):
         return []
@@ -202,7 +203,7 @@ def _curves(panels: list[Panel]) -> Section:
 
 
 def _pictures(reader: Reader, title: str, *, pixels: bool = False) -> list[Section]:
-    """The PNG files of the folder: those that training draws as sections of their own, the others together."""
+    """Return the PNG files of the folder: those of training in separate sections, the others in one."""
     sections, others = [], []
     for name in reader.names(".png")[:_MOST]:
         stem = Path(name).stem
@@ -236,13 +237,13 @@ def _commands(folder: Path, config: dict[str, Any], *, finished: bool, stopped: 
 
 
 def _file(config: dict[str, Any]) -> str:
-    """The file of an own recipe, with its name where that is not the usual one."""
+    """Return the file of a custom recipe, with the name of the recipe unless it is the default."""
     return str(config.get("recipe")).removesuffix(":recipe")
 
 
 def _longer(folder: Path, config: dict[str, Any]) -> list[Markup]:
-    """How a finished run is made longer, if it can be; nothing where its settings cannot be read."""
-    if is_own(config):  # whether it can is for the recipe to say
+    """Return how to train a finished run for longer, if possible; empty if its settings cannot be read."""
+    if is_own(config):  # depends on the recipe, which is not available
         return []
     try:
         recipe = recipe_of(folder)
@@ -261,7 +262,7 @@ def _block(command: str) -> Markup:
 
 
 def _measurements(measured: dict[str, Any]) -> Markup:
-    """Lists of records as tables of their own, everything else in one."""
+    """Return lists of records as separate tables, and everything else in one table."""
     is_table = lambda one: isinstance(one, list) and one and all(isinstance(record, dict) for record in one)
     tables = [records_table(one, str(name)[:200]) for name, one in measured.items() if is_table(one)]
     rest = {name: one for name, one in measured.items() if not is_table(one)}

@@ -1,4 +1,4 @@
-"""How far a run has been saved."""
+"""Saved progress of a run."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Small pictures of a model at a few steps of its training, and the part of the page that shows them side by side."""
+"""Small pictures of a model at a few steps of its training, and the section of the page that shows them."""
 
 import re
 from typing import Any
@@ -13,39 +13,39 @@ from vages.app.report.page.reading import Reader
 from vages.training import LearnerState, RunFolder, one_seed, seed_keys
 from vages.training.selection import weights_of
 
-_PARTS = (1 / 8, 1 / 4, 1 / 2, 1)  # of the iterations
+_PARTS = (1 / 8, 1 / 4, 1 / 2, 1)  # fractions of the iterations
 _SHORT = 30.0  # seconds of training, below which there are no sketches
 _NAME = re.compile(r"progress-(\d{1,12})\.png")
 _MOST = 8  # on the page
 
 
 class Sketches:
-    """Writes progress-STEP.png after an eighth, a quarter, half and all of the iterations, unless training is short.
+    """Callback that writes progress-STEP.png after an eighth, a quarter, half and all of the iterations.
 
-    It is called with the record and the state after each chunk. `done` iterations were made before, in a run that is
-    resumed. The random key is its own, so that training is the same with and without.
+    Short trainings have no sketches. `done` is the number of iterations before a resume. The random key is separate, so
+    that sketches do not change training.
     """
 
     def __init__(self, folder: RunFolder, recipe: Recipe, data: Examples, done: int = 0):
         self._folder, self._recipe, self._data = folder, recipe, data
         self._sketch = None if recipe.parts is None or jax.process_count() > 1 else recipe.parts.sketch
         self._steps, self._drawn = recipe.settings.steps, done
-        self._first: tuple[int, float] | None = None  # the end of the first chunk, most of whose time is compiling
+        self._first: tuple[int, float] | None = None  # the end of the first chunk, which is mostly compilation
 
     def __call__(self, record: dict[str, Any], state: LearnerState) -> None:
-        """Draw, where a picture is due."""
+        """Draw a picture if one is due."""
         if self._sketch is None or not self.is_due(record["step"], record["seconds"]):
             return
         weights, recipe = weights_of(state), self._recipe
         both = weights.model, weights.posterior
         model, posterior = one_seed(both) if recipe.stacked else both
-        key = seed_keys(recipe.seeds[:1], "progress")[0]  # the same at each step: what differs is the model
+        key = seed_keys(recipe.seeds[:1], "progress")[0]  # the same at each step, so that only the model differs
         content = self._sketch(key, recipe, model, posterior, self._data.of_seed(0))
         if content is not None:
             self._folder.directory.write_bytes(f"progress-{record['step']}.png", content)
 
     def is_due(self, step: int, seconds: float) -> bool:
-        """Whether a picture is to be drawn at the end of this chunk; it is asked at each."""
+        """Whether a picture is due at the end of this chunk; to be called once for each chunk."""
         if self._first is None:
             self._first = step, seconds
         begin, began = self._first
@@ -57,13 +57,13 @@ class Sketches:
 
 
 def sketched_step(name: str) -> int | None:
-    """The step of a sketch, by its name."""
+    """Return the step of a sketch by its file name, or None."""
     found = _NAME.fullmatch(name)
     return int(found[1]) if found else None
 
 
 def sketch_sections(reader: Reader) -> list[Section]:
-    """The sketches of a run side by side, in the order of their steps."""
+    """Return a section with the sketches of a run, in the order of their steps."""
     steps = sorted((step, name) for name in reader.names(".png") if (step := sketched_step(name)) is not None)
     pictures = [(step, reader.picture(name)) for step, name in steps[-_MOST:]]
     shown = [

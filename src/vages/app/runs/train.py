@@ -1,4 +1,4 @@
-"""`vages train`, new or resumed: a folder with checkpoints, numbers, pictures and a page."""
+"""`vages train`: train a new run in a folder, or resume one."""
 
 import math
 from collections.abc import Sequence
@@ -39,11 +39,11 @@ def run_recipe(
     callbacks: Sequence[Callback] = (),
     **how: Any,
 ) -> Trained:
-    """Train in a new folder, which holds config, environment, metrics, checkpoints, result, pictures and a page.
+    """Train in a new folder, and write config, environment, metrics, checkpoints, result, pictures and a page to it.
 
-    With `resume`, the folder is that of a run by this recipe, or by one of fewer steps, which is continued; `where` is
-    the place of its data, if they were moved. `begin` is a run whose model and posterior a new run begins with.
-    `progress` shows bars. `callbacks` and `how` are passed on to `fit`.
+    With `resume`, continue the run in the folder, which was trained by this recipe or by the same with fewer steps;
+    `where` is the location of its data, if they were moved. A new run starts from the model and the posterior of the
+    run `begin`, if given. `progress` shows progress bars. `callbacks` and `how` are passed on to `fit`.
     """
     path, steps = Path(path), recipe.settings.steps
     begun = {} if begin is None else {"from": told_begin(begin)}
@@ -93,9 +93,9 @@ def _flat(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def train(recipe: Recipe, path: Path | str | None = None, **how: Any) -> Trained:
-    """Train by a recipe, into a new folder (see `run_recipe`), or in memory without a `path`.
+    """Train by a recipe, in a new folder (see `run_recipe`) or, without a `path`, in memory.
 
-    `how` goes to `fit`: callbacks, checkpoints, guard, mesh; with a path, `resume=True` continues a run.
+    `how` is passed on to `fit`: callbacks, checkpoints, guard, mesh; with a path, `resume=True` continues a run.
     """
     return in_memory(recipe, **how) if path is None else run_recipe(recipe, path, **how)
 
@@ -121,12 +121,12 @@ def _result(trained: Trained) -> dict[str, Any]:
 
 
 def _told(value: np.ndarray) -> Any:
-    """A number, or one for each seed with their mean."""
+    """Return a number, or the numbers of all seeds with their mean."""
     return float(value) if value.ndim == 0 else {"mean": float(value.mean()), "each seed": value.tolist()}
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold: None in the place of numbers that are not finite."""
+    """Replace non-finite numbers by None, for JSON."""
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, list):

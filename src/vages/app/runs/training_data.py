@@ -16,10 +16,10 @@ from vages.training.checkpoint import newest_about
 def data_to_train_on(
     recipe: Recipe, path: Path, *, resume: bool, where: str | None = None
 ) -> tuple[Examples, dict[str, Any]]:
-    """The data of a run in this folder, and what it records of them; nothing is written.
+    """Return the data to train on in this folder, and their record; nothing is written.
 
-    A resumed run has the data that it was started with; others are refused. `where` is their place, if they were moved,
-    and is recorded from now on. In a cluster the first process checks this, where the others do not have the folder.
+    A resumed run must have the data that it was started with. `where` is their location if they were moved, and is
+    recorded from now on. In a cluster, processes without the folder rely on the first process to check this.
     """
     here = recipe if where is None else recipe.at(where)
     about: dict[str, Any] = {}
@@ -30,7 +30,7 @@ def data_to_train_on(
     # a new run, or an early one that was killed before its first checkpoint
     if not expected_fingerprints(about) and not (with_folder and where is not None):
         value, fingerprints = read(here)
-        if value.labels is not None:  # of a new run alone: others have been trained on what they read
+        if value.labels is not None:  # only for a new run: an earlier run was trained on these data
             check_classes(str(here.place), value.labels.names)
         return value, dataset_record(here, path, fingerprints) | class_record(value)
     found = own_data(path, recipe, about, where)
@@ -41,6 +41,6 @@ def data_to_train_on(
 
 
 def _started(path: Path) -> dict[str, Any]:
-    """What a run recorded of its data when it was started."""
+    """Return the record of the data from the start of a run."""
     events = [event for event in RunFolder.events(path) if event.get("event") == "started"]
     return {"dataset": events[-1].get("dataset")} if events else {}

@@ -1,4 +1,4 @@
-"""What `vages explore` shows of a run whose examples are vectors: rows, the density on the plane, draws and walks."""
+"""Contents of `vages explore` for a run of vectors: rows, the density on the plane, draws and walks."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ from vages.domains import Binary, Categorical
 from vages.evaluation import log_density
 from vages.samplers import Held, Samples
 
-CHAINS = 16  # as `vages.sample` runs them
+CHAINS = 16  # as in `vages.sample`
 DRAWS = 1000
 STATIONS = 9  # of a walk
 _ROWS = 2000  # held-out rows, at most
-_SIDE = 96  # cells of the density's picture
-_LATENT_DRAWS = 200  # for each cell, where h cannot be summed
+_SIDE = 96  # cells on each side of the density's picture
+_LATENT_DRAWS = 200  # for each cell, if h cannot be summed out
 _FRAMES = 60
-_TAIL = 12  # steps of a chain that are shown behind it
+_TAIL = 12  # last steps of a chain that are shown
 
 
 class Frame(NamedTuple):
-    """The draws so far, and the last steps of each chain; in the last frame, what the sampler says of itself."""
+    """The draws so far, and the last steps of each chain; the last frame has the sampler's summary and warnings."""
 
     step: int
     steps: int
@@ -40,14 +40,14 @@ class Frame(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether all has been shown."""
+        """Whether this is the last frame."""
         return self.step == self.steps
 
 
 class Draws(Stoppable):
-    """Draws by `vages.sample`, which are shown step by step once its chains have run.
+    """Draws by `vages.sample`, shown step by step after its chains have run.
 
-    Nothing runs but while the first frame is asked for.
+    The chains run when the first frame is requested.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class PlaneDensity(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """A run made ready: `rows` are examples that were held out, as vectors, or training examples without such."""
+    """A prepared run: `rows` are held-out examples as vectors, or training examples if there are none."""
 
     run: Run
     source: Literal["test", "train"]
@@ -101,20 +101,20 @@ class Vectors:
         return not self.run.model.v.continuous
 
     def drawn(self, seed: int) -> Draws:
-        """Draws of p(v, h)."""
+        """Return draws from p(v, h)."""
         return self._draws(lambda: sampled(play_key(seed), self.run, DRAWS))
 
     def _draws(self, draw: Callable[[], tuple[Samples, list[str]]]) -> Draws:
         return Draws(draw, in_units=self.run.in_units)
 
     def _seen(self, rows: np.ndarray) -> np.ndarray:
-        """Rows in the data's units as the model sees them."""
+        """Convert rows from the data's units to the model's scale."""
         return self.run.standardized(np.asarray(rows).reshape(-1, *self.run.model.v.shape))
 
     def completed(self, values: Float[np.ndarray, "d"], held: Bool[np.ndarray, "d"], seed: int) -> Draws:
-        """Draws of the other coordinates, and of h, given those that are held at these values.
+        """Return draws of the other coordinates and of h, given those that are held at these values.
 
-        Zeros and ones are rounded; of a choice among several, all entries are held or none.
+        Binary values are rounded; the entries of a categorical variable are held together.
         """
         domain = self.run.model.v
         known, mask = self._seen(values)[0], held.reshape(domain.shape)
@@ -129,14 +129,14 @@ class Vectors:
         return self._draws(lambda: sampled(play_key(seed), self.run, DRAWS, held=where))
 
     def walked(self, one: int, other: int, seed: int) -> Draws:
-        """Draws of v given h at stations on the way from one row to another."""
+        """Return draws of v given h at points on the way from one row to another."""
         ends = self._seen(self.rows[[one, other]])
         along = np.linspace(0, 1, STATIONS, dtype=np.float32)
         return self._draws(lambda: on_the_way(play_key(seed), self.run, ends, along))
 
 
 def vectors(run: Run) -> Vectors:
-    """Read the run's held-out rows, and compute its density where they are points on the plane."""
+    """Read the run's held-out rows, and compute the model's density if they are points on the plane."""
     check_drawable(run, CHAINS * DRAWS)
     source, examples = run.held_out
     shape = run.model.v.shape
@@ -153,7 +153,7 @@ def vectors(run: Run) -> Vectors:
 
 
 def ranges_of(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d 2"]:
-    """The range of each coordinate: all but the outermost 0.2 % of its values, with a margin."""
+    """Return the range of each coordinate: all but the outermost 0.2 % of its values, with a margin."""
     low, high = np.percentile(rows.astype(np.float64), (0.1, 99.9), axis=0)
     width = np.where(high > low, high - low, 1.0)
     return np.stack([low - 0.15 * width, high + 0.15 * width], axis=1)
@@ -170,7 +170,7 @@ def _density(run: Run, extent: Extent) -> PlaneDensity:
 def _chains(
     samples: Samples, in_units: Callable[[np.ndarray], np.ndarray]
 ) -> Float32[np.ndarray, "chains steps d"] | None:
-    """The chains behind the draws; None of draws that are independent, or have chains of their own."""
+    """Return the chains of the draws; None if draws are independent, or if each has a chain of its own."""
     trace = None if samples.trace is None else samples.trace.get("v")
     if trace is None or np.ndim(trace) != 2 + np.ndim(samples.v) - 1:
         return None

@@ -17,11 +17,11 @@ from vages.samplers.checks import check_continuous, check_latents, held_pixels
 from vages.samplers.langevin import chain_dtype
 from vages.samplers.program import start_chains
 
-SLICE = 0.1  # seconds of a stretch, about: how long a stop is waited for
+SLICE = 0.1  # seconds between snapshots, about, and so until a stop takes effect
 
 
 class Snapshot(NamedTuple):
-    """All chains after a step: v (n, …), NaN where a chain has diverged, and the temperature just left, if any."""
+    """All chains after a step: v (n, …), NaN for diverged chains, and the temperature of that step, if any."""
 
     step: int
     steps: int
@@ -31,32 +31,32 @@ class Snapshot(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether this is the result, denoised where the schedule says so."""
+        """Whether this is the final result, denoised if the schedule denoises."""
         return self.step == self.steps
 
 
 class Stoppable:
-    """What is shown piece by piece, until somebody has enough. `stop` may come from any thread."""
+    """A sequence of snapshots that can be stopped early. `stop` may be called from any thread."""
 
     def __init__(self):
         self._stopped = Event()
 
     def stop(self) -> None:
-        """Show nothing more; what is being computed is waited for."""
+        """Stop after the computation in progress."""
         self._stopped.set()
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody had enough."""
+        """Whether `stop` was called."""
         return self._stopped.is_set()
 
 
 class Chain(Stoppable):
-    """`sample_v` for the rows of h, or `sample_joint` of `count` chains without one, seen on the way.
+    """Snapshots of `sample_v` for the rows of h, or of `sample_joint` with `count` chains if h is None.
 
-    An iteration gives the start, up to some `frames` snapshots and the result, which is that of the sampler for the
-    same key: how the steps are cut changes no bit. Nothing runs but while the next snapshot is asked for. `room`, of
-    moves, is what the program is compiled for: schedules that fit into the same room share one program.
+    Iteration yields the start, at least `frames` snapshots if there are enough steps, and the result, which is
+    bit-identical to that of the sampler for the same key. Chains run only while the next snapshot is requested. The
+    program is compiled for `room` moves: schedules that fit into the same room share one program.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Chain(Stoppable):
         longest = max(1, steps // self._frames)
         stretch = 1
         while not self.stopped:
-            # NumPy's copy waits for the device, so that a stretch is measured, and the device is never far ahead.
+            # The copy to NumPy waits for the device, so that the time of a stretch is measured correctly.
             v, diverged = np.array(chains.state.v), np.array(chains.state.diverged)
             yield Snapshot(chains.step, steps, float(temperatures[max(chains.step - 1, 0)]), v, diverged)
             if chains.step == steps or self.stopped:
@@ -104,7 +104,7 @@ class Chain(Stoppable):
 
 
 class Flowed(Stoppable):
-    """Draws by Heun's method, which are quick enough to be seen only when they are done."""
+    """Draws by Heun's method, which are fast and shown only when complete."""
 
     def __init__(self, draw: Callable[[], Array], steps: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The HTML page of a run, which needs nothing but itself: its markup, tables, curves and pictures, and what it reads.
+"""The self-contained HTML page of a run: markup, tables, curves, pictures, and the reader of the run's files.
 
-The page stands on the pictures of `vages.app.report`; none of them knows of it.
+The page uses the pictures of `vages.app.report`, which do not depend on it.
 """

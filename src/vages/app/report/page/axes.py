@@ -14,20 +14,20 @@ _WIDE = 100.0  # the ratio of largest to smallest above which a scale is logarit
 
 @dataclass(frozen=True)
 class Axis:
-    """From `low` to `high`; of a logarithmic axis, these are powers of ten."""
+    """An axis from `low` to `high`, which are exponents of ten on a logarithmic axis."""
 
     low: float
     high: float
     log: bool = False
 
     def place(self, values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-        """Where values lie between 0 and 1; what is not finite stays so."""
+        """Return positions of values, from 0 at `low` to 1 at `high`; non-finite values stay non-finite."""
         with np.errstate(invalid="ignore", divide="ignore"):
             scaled = np.log10(values) if self.log else values
             return (scaled - self.low) / (self.high - self.low)
 
     def ticks(self, about: int) -> list[tuple[float, str]]:
-        """Round numbers on the axis: where they lie between 0 and 1, and how they are written."""
+        """Return round numbers on the axis: positions between 0 and 1, and labels."""
         marks = log_marks(self.low, self.high) if self.log else None
         if marks is None:
             marks = round_marks(self.low, self.high, about)
@@ -39,13 +39,13 @@ class Axis:
 
 
 def drawable(values: Float[np.ndarray, "..."]) -> Bool[np.ndarray, "..."]:
-    """Which values are finite, and so small that their differences are too."""
+    """Whether values are finite, and so small that their differences are finite too."""
     with np.errstate(invalid="ignore"):
         return np.abs(values) < _LARGEST
 
 
 def axis_of(values: Float[np.ndarray, "n"], *, margin: float = 0.0, may_log: bool = False) -> Axis:
-    """An axis for the finite ones among these values, with a margin of its length at either end."""
+    """Return an axis for the finite values, with `margin` as a fraction of its length at either end."""
     finite = values[drawable(values)]
     if not len(finite):
         return Axis(0.0, 1.0)
@@ -58,7 +58,7 @@ def axis_of(values: Float[np.ndarray, "n"], *, margin: float = 0.0, may_log: boo
 
 
 def round_marks(low: float, high: float, about: int) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten in the range, about so many."""
+    """Return about `about` multiples of 1, 2 or 5 times a power of ten in the range."""
     raw = (high - low) / about
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * unit for factor in (1, 2, 5, 10) if factor * unit >= raw * 0.999)
@@ -67,7 +67,7 @@ def round_marks(low: float, high: float, about: int) -> list[float]:
 
 
 def log_marks(low: float, high: float) -> list[float] | None:
-    """Powers of ten between two exponents, with their multiples where there are few; None where that is no help."""
+    """Return powers of ten between two exponents, with multiples if there are few; None for fewer than two marks."""
     every = max(1, math.ceil((high - low) / 6))
     factors = (1,) if high - low > 2.2 else (1, 3) if high - low > 1 else (1, 2, 5)
     powers = range(math.floor(low), math.ceil(high) + 1)

@@ -1,4 +1,4 @@
-"""One self-contained HTML page: style, script and pictures are inside."""
+"""A self-contained HTML page with its style, script and pictures."""
 
 from dataclasses import dataclass
 from importlib.resources import files
@@ -9,12 +9,12 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
-RELOAD = 10  # seconds after which the page of a run that is watched loads itself again
+RELOAD = 10  # seconds after which the page of a watched run reloads itself
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it; `folded` says that it is opened by the reader."""
+    """A heading and its content; a `folded` section is opened by the reader."""
 
     title: str
     body: Markup
@@ -23,7 +23,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Header:
-    """What the page is of, in a few words; `tone` is good, bad or plain."""
+    """The title, status and key figures of a page; `tone` is good, bad or plain."""
 
     kind: str
     title: str
@@ -34,7 +34,7 @@ class Header:
 
 
 def page(header: Header, sections: list[Section], problems: list[str], *, reloads: bool = False) -> str:
-    """The whole page; one that `reloads` is loaded again every few seconds."""
+    """Return the whole page; with `reloads`, it reloads itself every few seconds."""
     named = [(f"s{i}", section) for i, section in enumerate(sections, 1)]
     links = (element("li", element("a", section.title, href=f"#{name}")) for name, section in named)
     head = element(
@@ -88,5 +88,5 @@ def _noted(problems: list[str]) -> Markup:
 
 
 def _own(name: str) -> Markup:
-    """A file of the package, which is ours and no one else's."""
+    """Return a file of this package as trusted markup."""
     return Markup(files("vages.app.report.page").joinpath(name).read_text(encoding="utf-8"))

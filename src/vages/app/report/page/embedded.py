@@ -12,12 +12,12 @@ from vages.app.report.images import GreyOrColour, tile
 from vages.app.report.page.markup import Markup, element
 
 WIDEST, TALLEST = 1280, 2400  # pixels
-_HEAVY = 150_000  # bytes, above which 256 colours must do
+_HEAVY = 150_000  # bytes, above which a picture is reduced to 256 colors
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG file in text, and its size in pixels."""
+    """A PNG file as a data URI, and its size in pixels."""
 
     uri: str
     width: int
@@ -25,7 +25,7 @@ class Picture:
 
     @staticmethod
     def of(image: Image.Image) -> "Picture":
-        """An image (mode L or RGB), made smaller where it is large for a page."""
+        """Encode an image (mode L or RGB), scaled down if it is too large for a page."""
         shrink = min(1.0, WIDEST / image.width, TALLEST / image.height)
         if shrink < 1:
             size = max(1, round(image.width * shrink)), max(1, round(image.height * shrink))
@@ -37,19 +37,19 @@ class Picture:
 
     @staticmethod
     def of_sheet(sheet: Float[np.ndarray, "y x 3"]) -> "Picture":
-        """A sheet of pixels in [0, 1]."""
+        """Encode a sheet of pixels in [0, 1]."""
         pixels = np.rint(255 * np.clip(sheet, 0, 1)).astype(np.uint8)
         grey = bool((pixels == pixels[..., :1]).all())
         return Picture.of(Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if grey else pixels))
 
     @staticmethod
     def of_images(images: GreyOrColour, columns: int, gap: int = 1) -> "Picture":
-        """Images side by side, row by row."""
+        """Encode images side by side, row by row."""
         return Picture.of_sheet(tile(images, columns, gap))
 
 
 def figure(picture: Picture, alt: str, caption: object = "", *, pixels: bool = False) -> Markup:
-    """A picture over its caption; `pixels` says that its pixels are to be seen as such."""
+    """Return a picture above its caption; with `pixels`, it is enlarged without smoothing."""
     image = element(
         "img",
         src=picture.uri,

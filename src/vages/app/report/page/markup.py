@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 _VOID = {"meta", "img", "input", "br", "wbr"}
-# control characters, lone surrogates, and marks that turn the direction of what follows
+# control characters, lone surrogates, noncharacters, and marks that change the direction of text
 _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
@@ -18,14 +18,14 @@ class Markup(str):
 
 
 def escape(text: object) -> Markup:
-    """Any text as HTML that shows it; what no page should hold is shown as a replacement character."""
+    """Escape text for HTML; characters that are unfit for a page become replacement characters."""
     return text if isinstance(text, Markup) else Markup(html.escape(_UNFIT.sub("\ufffd", str(text))))
 
 
 def element(name: str, /, *children: object, **attributes: object) -> Markup:
-    """An element; children are escaped unless they are Markup, attributes always.
+    """Return an element. Children are escaped unless they are Markup; attributes are always escaped.
 
-    `class_` is class, `data_x` is data-x. True is an attribute without a value, None and False are none.
+    `class_` is written as class, `data_x` as data-x. True gives an attribute without a value, None and False give none.
     """
     told = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')
@@ -38,23 +38,23 @@ def element(name: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def joined(parts: Any, between: str = "") -> Markup:
-    """Pieces of HTML one after the other."""
+    """Join pieces of HTML."""
     return Markup(escape(between).join(map(escape, parts)))
 
 
 def embedded_json(value: Any) -> Markup:
-    """Data for the page's script, which nothing in it can end."""
+    """Return JSON for the page's script, escaped so that no text can close the script element."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))  # ASCII, as json does by default
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def is_number(value: object) -> bool:
-    """Whether this is a number, finite or not; True is none."""
+    """Whether this is a number, finite or not; booleans are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def as_float(value: object) -> float:
-    """A number as a float; what is none, or too large, is NaN."""
+    """Return a number as a float; NaN for other values and for numbers that are too large."""
     try:
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -62,7 +62,7 @@ def as_float(value: object) -> float:
 
 
 def written(value: float | int, digits: int = 5) -> str:
-    """A number to read: so many significant digits, thousands set apart, a true minus."""
+    """Format a number with `digits` significant digits, thousands separators, and a minus sign."""
     if isinstance(value, int):
         text = f"{value:,}" if abs(value) < 10**15 else "very large"
     elif not math.isfinite(value):
@@ -77,12 +77,12 @@ def written(value: float | int, digits: int = 5) -> str:
 
 
 def number(value: float | int, digits: int = 5) -> Markup:
-    """The same as HTML, which keeps the number as the file has it."""
+    """Format a number as an HTML `data` element, which keeps the exact value."""
     return element("data", written(value, digits), value=repr(value) if abs(value) < 1e300 else str(as_float(value)))
 
 
 def duration(seconds: float | int) -> str:
-    """A stretch of time to read."""
+    """Format a duration."""
     if not 0 <= seconds < 1e12:
         return "not a number"
     if seconds < 100:

@@ -9,13 +9,13 @@ from vages.app.report.page.svg_curves import Line, Panel
 
 _FIRST = ("log_likelihood", "fid", "loss", "divergence", "gradient_norm")  # the order of interest
 _ASIDE = ("step", "seconds")
-_MOST = 24  # panels, and at most so many seeds of each
-_SEEDS = 1000
+_MOST = 24  # panels
+_SEEDS = 1000  # seeds in each
 _NAME = 100  # characters of a name
 
 
 def metric_panels(rows: list[dict[str, Any]], ceilings: dict[str, tuple[str, float]]) -> list[Panel]:
-    """A panel a quantity that was logged as a number, or as a list of one a seed; `ceilings` by its name."""
+    """Return a panel for each logged quantity, a number or a list over seeds; `ceilings` are by quantity."""
     rows = [row for row in rows if np.isfinite(as_float(row.get("step")))]
     rows = sorted({as_float(row["step"]): row for row in rows}.values(), key=lambda row: as_float(row["step"]))
     names = dict.fromkeys(name for row in rows for name, x in row.items() if name not in _ASIDE and _is_curve(x))
@@ -33,7 +33,7 @@ def metric_panels(rows: list[dict[str, Any]], ceilings: dict[str, tuple[str, flo
 
 
 def measured_panels(measurements: Any) -> list[Panel]:
-    """Curves in what an experiment measured: objects of `steps` and a `curve` of as many numbers, by their names."""
+    """Return a panel of the curves of an experiment: named objects with `steps` and a `curve` of the same length."""
     found = measurements.items() if isinstance(measurements, dict) else ()
     lines = tuple(
         Line(

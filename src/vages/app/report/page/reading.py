@@ -1,6 +1,6 @@
-"""What a run left on the disk, read so that a page can be made of it whatever it holds: damage is told, not raised.
+"""Reader of a run's files for its page: damaged files are reported as problems rather than raised as errors.
 
-Links, pipes and the like are left out, and told of as well.
+Links, pipes and other special files are skipped and reported as well.
 """
 
 import json
@@ -16,23 +16,23 @@ from vages.files.images import decode_image
 from vages.storage.directory import FOLDER, Directory
 
 _OBJECT, _LOG, _IMAGE, _ARRAYS = 2**25, 2**27, 2**26, 2**28  # bytes at most
-_ARCHIVE = 2**20  # bytes of an archive of arrays beside them
+_ARCHIVE = 2**20  # bytes of an archive in addition to its arrays
 
 
 @dataclass
 class Reader:
-    """Reads the files of a folder; `problems` says what could not be read."""
+    """Reads the files of a folder; `problems` lists what could not be read."""
 
     directory: Directory
     problems: list[str] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """Path of the folder."""
         return self.directory.path
 
     def object(self, name: str) -> dict[str, Any]:
-        """A JSON object, or an empty one where there is none; NaN, which strict JSON has not, is let through."""
+        """Return a JSON object, or an empty one if there is none; NaN is accepted, unlike in strict JSON."""
         try:
             if not self.directory.has_file(name):
                 return {}
@@ -45,7 +45,7 @@ class Reader:
         return value
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The objects of a log, a line each; lines that are none are left out, the last of them without a word."""
+        """Return the objects of a log, one per line; other lines are skipped and reported, except for the last line."""
         try:
             if not self.directory.has_file(name):
                 return []
@@ -61,14 +61,14 @@ class Reader:
                 row = 0
             if isinstance(row, dict):
                 rows.append(row)
-            elif row is not None and i < len(lines) - 1:  # the last may have been torn by the end of the process
+            elif row is not None and i < len(lines) - 1:  # the last may be incomplete if the process was killed
                 bad += 1
         if bad:
             self.problems.append(f"{name}: {bad} {'line' if bad == 1 else 'lines'} could not be read")
         return rows
 
     def picture(self, name: str) -> Picture | None:
-        """An image, made smaller where it is large."""
+        """Return an image, scaled down if it is large, or None."""
         try:
             return Picture.of(decode_image(self.directory.read_bytes(name, _IMAGE), name))
         except (ValueError, OSError) as error:
@@ -76,7 +76,7 @@ class Reader:
             return None
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        """The arrays of a .npz file, or none."""
+        """Return the arrays of a .npz file; empty if there is none."""
         try:
             if not self.directory.has_file(name):
                 return {}
@@ -86,12 +86,12 @@ class Reader:
             return {}
 
     def names(self, suffix: str) -> list[str]:
-        """Files of this kind, in order."""
+        """Return the names of files with this suffix, in order."""
         names = [name for name in self.directory.names() if Path(name).suffix == suffix]
         return [name for name in names if self.directory.kind(name) != FOLDER]
 
     def inner(self, name: str) -> "Reader | None":
-        """A folder below this one, where it holds a result."""
+        """Return the reader of a subfolder if it holds a result, else None."""
         try:
             inner = Reader(self.directory / name)
             return inner if self.directory.check_folder(name) and inner.directory.has_file("result.json") else None

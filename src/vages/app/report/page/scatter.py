@@ -1,4 +1,4 @@
-"""Points on a plane, each as the numeral of its class."""
+"""Scatter plots of points on a plane, drawn as the digits of their classes."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -6,13 +6,13 @@ from jaxtyping import Float, Int
 from vages.app.report.page.markup import Markup, element, joined
 
 _MOST = 1500  # points on the page
-_NUMERALS = 10  # classes that a single numeral can name
+_NUMERALS = 10  # classes that a single digit can name
 
 
 def scatter_plot(
     points: Float[np.ndarray, "n 2"], labels: Int[np.ndarray, "n"] | None, alt: str, caption: object
 ) -> Markup:
-    """The first points, as coloured numerals where the labels are 0 to 9, else as dots in a colour a class."""
+    """Draw the first points, as colored digits if the labels are 0 to 9, else as dots with one color for each class."""
     points = points[:_MOST]
     classes = np.zeros(len(points), int) if labels is None else labels[:_MOST]
     low, high = np.percentile(points, [1, 99], axis=0)  # a few outliers would squeeze the rest
@@ -28,7 +28,7 @@ def scatter_plot(
 
 
 def principal_plane(values: Float[np.ndarray, "n dim"]) -> tuple[Float[np.ndarray, "n 2"], float]:
-    """The coordinates along the two directions of largest variance, and their share of all variance."""
+    """Return the coordinates along the two directions of largest variance, and their share of all variance."""
     centred = values.astype(np.float64) - values.mean(0, dtype=np.float64)
     variances, directions = np.linalg.eigh(centred.T @ centred / max(1, len(centred)))
     plane = centred @ directions[:, ::-1][:, :2]
@@ -38,7 +38,7 @@ def principal_plane(values: Float[np.ndarray, "n dim"]) -> tuple[Float[np.ndarra
 
 
 def _numerals(points: np.ndarray, label: int) -> Markup:
-    """One element for all points of a class: a text whose every letter has its own place."""
+    """Return one element for all points of a class: a text in which every character has its own position."""
     u, v = (" ".join(f"{x:.0f}" for x in column) for column in points.T)
     return element("text", str(label) * len(points), x=u, y=v, class_=f"c{label % 7}")
 

@@ -1,5 +1,5 @@
 "use strict";
-// The page is whole without this script; with it, curves can be read and zoomed, and walks can be walked.
+// The page is complete without this script, which adds reading and zooming of curves, and interactive walks.
 
 const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 const data = (root) => JSON.parse(root.querySelector("script[type='application/json']").textContent);
@@ -52,7 +52,7 @@ function curve(root) {
   const up = (value) => (scaled(value) - view.y[0]) / (view.y[1] - view.y[0]);
   let view = { x: [...x], y: [...y] }, at = steps.length - 1, dragged = null, tip = null;
 
-  // where the curve at hand lies in height, with a little room
+  // range of the curves between two steps, with a margin
   function heights(from, to) {
     let low = Infinity, high = -Infinity;
     for (const line of lines) {
@@ -97,7 +97,7 @@ function curve(root) {
     show(centre - (centre - view.x[0]) * factor, centre + (view.x[1] - centre) * factor);
   }
 
-  // the values at one step: hair line, spots, words
+  // show the values at one step: line, dots and text
   function read(index) {
     at = clamp(index, 0, steps.length - 1);
     const step = steps[at];
@@ -192,7 +192,7 @@ function curve(root) {
     else if (event.key === "0" || event.key === "Escape") show(...whole.x);
     else return;
     event.preventDefault();
-    const [from, to] = view.x; // what is read stays in sight
+    const [from, to] = view.x; // keep the current step in view
     if (steps[at] < from) show(steps[at], steps[at] + to - from);
     if (steps[at] > to) show(steps[at] - (to - from), steps[at]);
   });
@@ -235,7 +235,7 @@ function walk(root) {
     }
   }
 
-  // once from the first to the last, or, where that is where it stands, from the first again
+  // play once from the current position to the last, or from the first if already at the last
   function start(play) {
     const slide = slides[play.dataset.play];
     stop();

@@ -13,14 +13,14 @@ _ENDS = {
     "interrupted": ("bad", "It was stopped before its last iteration, and can go on."),
     "diverged": ("bad", "Training left what can be trusted."),
 }
-OWN = "data_log_likelihood"  # of test examples by the law they were drawn from
-GAUSSIAN = "test log-likelihood of a Gaussian"  # with the data's mean and covariance: what a model should beat
-ZERO_SCORE, AS_WIDE = "a score of 0", "a Gaussian as wide as the data"  # models that have learnt nothing
+OWN = "data_log_likelihood"  # of test examples under the distribution they were drawn from
+GAUSSIAN = "test log-likelihood of a Gaussian"  # with the data's mean and covariance: a baseline
+ZERO_SCORE, AS_WIDE = "a score of 0", "a Gaussian as wide as the data"  # models that have learned nothing
 _COURSE = {"started", "resumed", "recovered", *_ENDS}
 
 
 def run_status(events: list[Record], result: Record, rows: list[Record], *, live: bool = False) -> tuple[str, str, str]:
-    """How a run stands, in a word; whether that is good or bad; and a sentence, where one is needed.
+    """Return the status of a run in a word, its tone (good, bad or plain), and a sentence if one is needed.
 
     A `live` run is known to be training.
     """
@@ -42,7 +42,7 @@ def run_status(events: list[Record], result: Record, rows: list[Record], *, live
 
 
 def findings(result: Record) -> tuple[list[str] | None, list[str]]:
-    """Warnings and notices of a run's health, as result.json has them; None where it has none of either kind."""
+    """Return the warnings and notices in result.json; warnings are None if the health was not recorded."""
     health = result.get("health")
     if not isinstance(health, dict):
         return None, []
@@ -51,7 +51,7 @@ def findings(result: Record) -> tuple[list[str] | None, list[str]]:
 
 
 def health_in_words(result: Record) -> str | None:
-    """Whether a run is well; None where result.json does not say."""
+    """Return the health of a run in words; None if it is not in result.json."""
     warnings, _ = findings(result)
     if warnings is None:
         return None
@@ -59,7 +59,7 @@ def health_in_words(result: Record) -> str | None:
 
 
 def baseline_in(result: Record) -> tuple[str, float] | None:
-    """A model that has learnt nothing and its loss, where it is known."""
+    """Return the name and the loss of a model that has learned nothing, or None."""
     health = result.get("health")
     for of in (ZERO_SCORE, AS_WIDE):
         found = health.get(f"loss of {of}") if isinstance(health, dict) else None
@@ -69,7 +69,7 @@ def baseline_in(result: Record) -> tuple[str, float] | None:
 
 
 def run_figures(config: Record, result: Record, rows: list[Record], events: list[Record]) -> dict[str, object]:
-    """Likelihood or loss, iterations, time, and what went wrong, as far as they are known."""
+    """Return likelihood or loss, iterations, time and failures, as far as they are known."""
     figures: dict[str, object] = {}
     likelihood = result.get("test_log_likelihood")
     if isinstance(likelihood, dict) and is_number(likelihood.get("mean")):
@@ -109,6 +109,6 @@ def run_figures(config: Record, result: Record, rows: list[Record], events: list
 
 
 def largest_logged(rows: list[Record], name: str) -> float:
-    """The largest value of a column, of one that only grows the last; NaN where there is none."""
+    """Return the largest value of a column, which is the last if the column is increasing; NaN if there is none."""
     values = [x for x in (as_float(row.get(name)) for row in rows) if np.isfinite(x)]
     return max(values, default=float("nan"))

@@ -1,7 +1,7 @@
-"""Curves that can be read without a script, and hovered and zoomed with one.
+"""Curves that can be read without a script; with one, the values are shown on hover, and the curves can be zoomed.
 
-The lines are SVG in a square of 1000 units that is stretched to the place there is; labels are HTML on top of it, so
-that letters keep their size. To zoom, the script moves the square's viewBox; nothing is drawn twice.
+The lines are SVG in a square of 1000 units that is stretched to the available space; labels are HTML on top of it, so
+that text is not stretched. To zoom, the script changes the square's viewBox; nothing is drawn again.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from vages.app.report.page.markup import Markup, element, embedded_json, joined,
 from vages.app.report.page.thinning import thin
 
 POINTS = 2000  # of a curve on the page, about
-SEPARATE = 8  # seeds that are drawn as lines; more are a band
+SEPARATE = 8  # seeds that are drawn as lines; more are drawn as a band
 _SIDE = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Values along an axis, a column a seed."""
+    """Values along an axis, with one column for each seed."""
 
     name: str
     x: Float[np.ndarray, "n"]
@@ -29,7 +29,7 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """Lines over one axis; `ceiling` is the name and value of a line to look up to."""
+    """Lines over one axis; `ceiling` is the name and value of a reference line."""
 
     title: str
     x_label: str
@@ -39,7 +39,7 @@ class Panel:
 
 @dataclass(frozen=True, eq=False)
 class _Summary:
-    """What is shown of a line: the mean over seeds, and their range where there are several."""
+    """A line as it is shown: the mean over seeds, and their range."""
 
     name: str
     x: np.ndarray
@@ -50,7 +50,7 @@ class _Summary:
 
 
 def curve_figure(panel: Panel) -> Markup:
-    """The panel with its axes, its legend, its numbers in words, and the data for the script."""
+    """Return the panel with its axes, its legend, a description in words, and the data for the script."""
     lines = [_summary(line, most=POINTS // max(1, len(panel.lines) // 2)) for line in panel.lines]
     ceiling = [] if panel.ceiling is None else [panel.ceiling[1]]
     x = axis_of(np.concatenate([line.x for line in lines]))
@@ -131,7 +131,7 @@ def _drawn(line: _Summary, i: int, x: Axis, y: Axis) -> Markup:
 
 
 def _path(across: np.ndarray, down: np.ndarray) -> str:
-    """Straight lines through the points; what is not finite is a gap, and a point alone is a dot."""
+    """Return straight lines through the points; non-finite values leave gaps, and an isolated point is a dot."""
     pieces, pen = [], "M"
     for u, v in zip(across.tolist(), down.tolist(), strict=True):
         if not np.isfinite(v):
@@ -180,7 +180,7 @@ def _buttons(title: str) -> Markup:
 
 
 def _in_words(line: _Summary, several: bool) -> Markup:
-    """What a reader would take from the curve, in numbers."""
+    """Return a description of the curve: its last, lowest and highest values."""
     finite = np.isfinite(line.mean)
     name = f"{line.name}: " if several else ""
     if not finite.any():
@@ -229,7 +229,7 @@ def _plain(line: _Summary) -> dict[str, object]:
 
 
 def _numbers(values: np.ndarray) -> list[float | int | None]:
-    """Seven digits, as float32 has; what is not finite is None."""
+    """Round to seven digits, the precision of float32; non-finite values become None."""
     short = [float(f"{value:.7g}") if np.isfinite(value) else None for value in values.tolist()]
     return [
         int(value) if value is not None and value == int(value) and abs(value) < 2**53 else value for value in short

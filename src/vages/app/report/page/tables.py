@@ -4,7 +4,7 @@ from typing import Any
 
 from vages.app.report.page.markup import Markup, as_float, element, is_number, joined, number, written
 
-_DEEP, _LONG, _ROWS, _TEXT = 4, 200, 200, 300  # levels, entries of a table, rows of a table, characters
+_DEEP, _LONG, _ROWS, _TEXT = 4, 200, 200, 300  # limits: levels, entries of a table, rows of a table, characters
 _ENTRIES = 12  # of an event
 
 _VERDICTS = ("does not hold", "bad", "✗"), ("holds", "good", "✓")
@@ -12,7 +12,7 @@ _NO_VERDICT = ("no verdict", "plain", "?")
 
 
 def settings_table(settings: dict[str, Any], caption: str) -> Markup:
-    """Names and values; what lies inside another is named after both."""
+    """Return a table of names and values; nested values are named by their path."""
     entries = _flat(settings)
     rows = [element("tr", element("th", name, scope="row"), element("td", value)) for name, value in entries[:_LONG]]
     if len(entries) > _LONG:
@@ -21,7 +21,7 @@ def settings_table(settings: dict[str, Any], caption: str) -> Markup:
 
 
 def records_table(records: list[dict[str, Any]], caption: str) -> Markup:
-    """One row a record, one column a name; the first rows."""
+    """Return a table of the first records, with one row for each record and one column for each name."""
     names = list(dict.fromkeys(name for record in records[:_ROWS] for name in record))[:30]
     head = element("tr", *(element("th", _short(name).replace("_", " "), scope="col") for name in names))
     rows = [element("tr", *(element("td", value(one.get(name, ""))) for name in names)) for one in records[:_ROWS]]
@@ -31,7 +31,7 @@ def records_table(records: list[dict[str, Any]], caption: str) -> Markup:
 
 
 def claims_list(claims: list[Any]) -> Markup:
-    """Each claim with its verdict, its value and its bound."""
+    """Return a list of claims with their verdicts, values and bounds."""
     items = []
     for claim in claims[:_ROWS]:
         claim = claim if isinstance(claim, dict) else {"claim": claim}
@@ -47,7 +47,7 @@ def claims_list(claims: list[Any]) -> Markup:
 
 
 def events_list(events: list[dict[str, Any]], alarming: frozenset[str]) -> Markup:
-    """What happened, in order; what should worry a reader stands out."""
+    """Return a list of events in order; those in `alarming` are highlighted."""
     items = []
     shown = events if len(events) <= _ROWS else [*events[: _ROWS // 2], *events[-_ROWS // 2 :]]
     for event in shown:
@@ -68,7 +68,7 @@ def events_list(events: list[dict[str, Any]], alarming: frozenset[str]) -> Marku
 
 
 def key_figures(figures: dict[str, object]) -> Markup:
-    """The numbers that matter, large."""
+    """Return the key figures in large type."""
     return element(
         "dl",
         *(element("div", element("dt", name), element("dd", told)) for name, told in figures.items()),
@@ -77,7 +77,7 @@ def key_figures(figures: dict[str, object]) -> Markup:
 
 
 def value(of: Any) -> Markup:
-    """Any value of JSON, shown; long ones in part."""
+    """Format any JSON value; long values are shortened."""
     if of is None:
         return element("span", "none", class_="note")
     if isinstance(of, bool):
@@ -105,7 +105,7 @@ def _of_list(of: list[Any]) -> Markup:
 
 
 def _flat(settings: dict[str, Any]) -> list[tuple[str, Markup]]:
-    """Entries in order, those of inner objects under the names that lead to them."""
+    """Return entries in order; those of nested objects are named by their path."""
     entries: list[tuple[str, Markup]] = []
     waiting = [("", settings, 0)]
     while waiting:
@@ -131,5 +131,5 @@ def _short(text: object) -> str:
 
 
 def _scrolled(table: Markup, label: str) -> Markup:
-    """A table that scrolls by itself where it is too wide, with the keyboard too."""
+    """Wrap a table so that it scrolls if it is too wide, also by keyboard."""
     return element("div", table, class_="wide", tabindex="0", role="group", aria_label=label)

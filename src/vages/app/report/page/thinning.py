@@ -1,13 +1,14 @@
-"""Thins out a curve without changing how it looks: the extremes of every stretch stay."""
+"""Thin out a curve without changing its appearance: the extremes of every interval are kept."""
 
 import numpy as np
 from jaxtyping import Float, Int
 
 
 def thin(values: Float[np.ndarray, "n columns"], most: int) -> Int[np.ndarray, "kept"]:
-    """The rows to keep of several curves over one axis: about `most`, with the ends of each stretch's range in each
-    column, the first and the last row, and one row without a number of every stretch that has any, so that a gap
-    stays a gap.
+    """Return about `most` rows to keep of several curves over one axis.
+
+    These are the first and the last row, the extremes of each column in every interval, and one non-finite row of every
+    interval that has any, so that gaps remain.
     """
     rows, columns = values.shape
     if rows <= most or rows == 0:

@@ -1,4 +1,4 @@
-"""A walk through a model's latents: chains on their way from noise, one slider through h and one through time."""
+"""A walk through a model's latents: trajectories of chains, with one slider for h and one for time."""
 
 import numpy as np
 from jaxtyping import Float
@@ -14,10 +14,11 @@ _CELLS = 24  # chains, and moments, at most
 def walk_figure(
     trajectory: Trajectory, line: Float[np.ndarray, "chains"], steps: list[int], title: str, unit: str = " m"
 ) -> Markup:
-    """A large picture that two sliders move through the sheet, whose rows are chains and whose columns are moments.
+    """Return a large picture and a sheet of images, whose rows are chains and whose columns are moments.
 
-    Without the script, and on paper, the sheet says it all. Large sheets lose chains and moments between, never the
-    first or the last. `line` says where each chain is on the line in h, in a `unit`.
+    Two sliders select the image of the sheet that is shown large. Without the script, and in print, only the sheet is
+    shown. Large sheets omit intermediate chains and moments. `line` is the position of each chain on the line in h, in
+    `unit`.
     """
     if trajectory.ndim not in (4, 5) or not trajectory.size:
         raise ValueError(f"trajectory: expected images by time and chain, got the shape {trajectory.shape}")
@@ -91,5 +92,5 @@ def _slider(kind: str, name: str, labels: list[str], value: int) -> Markup:
 
 
 def _spread(count: int, most: int) -> np.ndarray:
-    """At most so many of the numbers below `count`, evenly, both ends among them."""
+    """Return at most `most` of the integers below `count`, evenly spaced, including both ends."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))

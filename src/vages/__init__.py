@@ -35,7 +35,7 @@ _REMOVED = {
 }
 
 
-@no_type_check  # whose wrapper would stand between this function and who asks
+@no_type_check  # a type checker's wrapper would add a frame between this function and its caller
 def __getattr__(name: str) -> object:
     if name in _REMOVED:
         said = f"vages.{name} is now {_REMOVED[name]}; CHANGELOG.md has all new names"
@@ -44,7 +44,7 @@ def __getattr__(name: str) -> object:
         said = f"vages.{name} is now {place}; write `import {place}`"
     else:
         return _public(name)
-    # `from vages import NAME` asks here first, and would replace the text of an AttributeError by its own.
+    # `from vages import NAME` calls this function first and would replace the message of an AttributeError.
     asking = sys._getframe(1)
     importing = (asking.f_globals.get("__name__"), asking.f_code.co_name) == (
         "importlib._bootstrap",

@@ -1,4 +1,4 @@
-"""Iterations in blocks: the noise of a block is drawn in one call, and a scan makes its iterations."""
+"""Scans over iterations in blocks, with the noise of a block drawn in one call."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,17 +10,17 @@ from jaxtyping import Array, Integer, PRNGKeyArray
 
 from vages.memory import shape_bytes
 
-NOISE_BYTES = 2**23  # of a block: few calls of the generator, and still near the cores
-_ON_GPU = 2**26  # where each call costs the start of some kernels, and memory is fast wherever it is
-_FEW_BYTES = 2**18  # of an iteration: copied faster than a kernel starts
+NOISE_BYTES = 2**23  # per block: few calls of the generator, and small enough for the cache of a CPU
+_ON_GPU = 2**26  # where each call launches several kernels, and memory is uniformly fast
+_FEW_BYTES = 2**18  # per iteration: copied faster than a kernel starts
 
 
 def in_one(
     draw: Callable[[PRNGKeyArray], Any], update: Callable[..., Any], key: PRNGKeyArray
 ) -> tuple[Callable[[PRNGKeyArray], Any], Callable[..., Any]]:
-    """`draw(key)` and `update(drawn, …)` with all that is drawn of a dtype in one flat array, if it is not much.
+    """Return `draw(key)` and `update(drawn, …)` with the arrays of each dtype packed in a flat one, if they are small.
 
-    A loop on a GPU copies its part of each array by a kernel of its own: a small model spends a tenth of its time so.
+    On a GPU, a loop launches one kernel per array to copy its slice, which takes a tenth of the time of a small model.
     """
     shapes, tree = jax.tree.flatten(jax.eval_shape(draw, key))
     if shape_bytes(shapes) > _FEW_BYTES:
@@ -52,9 +52,9 @@ def scan_in_blocks(
     key: PRNGKeyArray,
     start: Integer[Array, ""],
 ) -> tuple[Any, Any]:
-    """`jax.lax.scan` of `update(draw(fold_in(key, start + i)), carry, inputs[i])`, which returns (carry, output).
+    """Run `jax.lax.scan` on `update(draw(fold_in(key, start + i)), carry, inputs[i])`, which returns (carry, output).
 
-    The noise of an iteration depends on the key and on the iteration's number alone, not on the blocks.
+    The noise of an iteration depends only on the key and the iteration's number, not on the blocks.
     """
     size = shape_bytes(jax.eval_shape(draw, key))
     iterations = start + jnp.arange(len(inputs), dtype=start.dtype)
@@ -79,9 +79,10 @@ def scan_in_blocks(
 
 
 def block_lengths(iterations: int, fitting: int) -> list[tuple[int, int]]:
-    """How many blocks of how many iterations, two or more and about as many as fit; of one where no more fit.
+    """Return (number of blocks, iterations per block), with at least two iterations and about as many as fit.
 
-    Blocks of one iteration are no loop, and round differently: they are all so, or none is.
+    If fewer than two fit, all blocks have one iteration. These are not compiled as loops and round differently, so they
+    are never mixed with longer ones.
     """
     if fitting < 2 or iterations == 1:
         return [(iterations, 1)]

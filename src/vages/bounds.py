@@ -1,4 +1,4 @@
-"""Bounds of numbers that a user gives, written beside the setting and checked in one place.
+"""Bounds of numeric settings, declared next to the setting and checked in one place.
 
 width: Annotated[int, Bounds(1, 2**16)] = 128        a field of a dataclass, checked by check_fields(self)
 check_bounds(count=(count, Bounds(1, 10**6)))        an argument
@@ -13,14 +13,14 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 @dataclass(frozen=True)
 class Bounds:
-    """From `low` to `high`, both included; `hint` ends the error."""
+    """The range from `low` to `high`, both included. `hint` is appended to the error."""
 
     low: int | float
     high: int | float
     hint: str = ""
 
     def problem(self, value: Any, whole: bool) -> str | None:
-        """What is wrong with a number: what was expected, and what came."""
+        """Describe what is wrong with a value: what was expected and what it is. None if nothing is."""
         kind: Any = Integral if whole else Real
         if isinstance(value, bool) or not isinstance(value, kind):
             return f"expected a {'whole ' if whole else ''}number, got {shown(value)}"
@@ -39,25 +39,25 @@ class Bounds:
         return None
 
 
-SCALE = Bounds(1e-12, 1e12)  # of a positive number whose square and inverse are float32 as well
+SCALE = Bounds(1e-12, 1e12)  # positive numbers whose square and inverse fit in float32
 MAYBE_SCALE = Bounds(0, 1e12)
-ITERATIONS = Bounds(1, 2**31 - 1)  # an int32 counts them
+ITERATIONS = Bounds(1, 2**31 - 1)  # counted by an int32
 MAYBE_ITERATIONS = Bounds(0, 2**31 - 1)
-SEED = Bounds(0, 2**32 - 1)  # of JAX and NumPy alike
+SEED = Bounds(0, 2**32 - 1)  # valid for JAX and NumPy
 IMAGES = Bounds(1, 10**6)
-SECONDS = Bounds(1, 24 * 60 * 60)  # of waiting
+SECONDS = Bounds(1, 24 * 60 * 60)  # timeouts
 PROCESSES = Bounds(1, 10**5)
-MAX_ENUMERATED = 20  # binary latents whose 2²⁰ states are summed in seconds; each further one doubles them
+MAX_ENUMERATED = 20  # binary latents: 2²⁰ states are summed in seconds, and each further one doubles the time
 
 
 def check_bounds(**settings: tuple[Any, Bounds]) -> None:
-    """Raise ValueError for the first whole number out of its bounds."""
+    """Raise ValueError for the first value that is not an integer within its bounds."""
     for name, (value, bounds) in settings.items():
         _check(name, value, bounds, whole=True)
 
 
 def check_number(name: str, value: Any, bounds: Bounds) -> None:
-    """Raise ValueError where a number, whole or not, is out of its bounds."""
+    """Raise ValueError unless the value is a number within its bounds."""
     _check(name, value, bounds, whole=False)
 
 
@@ -76,7 +76,7 @@ def check_fields(settings: Any) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value for an error: not longer than a line can have, with control characters escaped."""
+    """Format a value for an error: shortened, with control characters escaped."""
     text = value if isinstance(value, str) and value.isprintable() else repr(value)
     return text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"
 

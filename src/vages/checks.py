@@ -1,8 +1,8 @@
-"""Checks of arguments: numbers, arrays, and what models do with them.
+"""Checks of arguments: numbers, arrays, models and contexts.
 
-Every error is one line: `name: expected …, got …; what to do`. Shapes and dtypes are known before anything is
-computed, under `jit` too. Values are looked at only where they are already there: under `jit` a non-finite batch is
-for the caller of the compiled program to find. Models and domains are known by what they do alone.
+Every error is one line: `name: expected …, got …; what to do`. Shapes and dtypes are checked before anything is
+computed, also under `jit`. Values are checked only if they are concrete: the caller of a compiled program has to check
+for non-finite batches. Models and domains are duck-typed.
 """
 
 import math
@@ -28,9 +28,9 @@ def check_inputs(
     context: Any = None,
     features: Any = None,
 ) -> None:
-    """Raise unless v is (batch, …) and h (batch, L ≥ samples, …) in their domains, z is like v, weights (batch, L).
+    """Raise unless v (batch, …) and h (batch, L ≥ samples, …) fit their domains, z is like v and weights (batch, L).
 
-    `features` are those of the batch, where they are there already.
+    `features` are those of the batch, if they are already computed.
     """
     check_model(model)
     _check_array("v", v, ("batch", *model.v.shape), floating=True)
@@ -68,9 +68,9 @@ def check_like(name: str, array: Any, other: str, like: Any) -> None:
 
 
 def check_context(context: Any, rows: int | None, *, seeds: int | None = None) -> None:
-    """Raise unless it is None, or a dict of arrays with a row for each example; for each seed, where these have own.
+    """Raise unless the context is None or a dict of arrays with a row for each example.
 
-    Without `rows` any number of them will do.
+    With `seeds`, arrays have the leading axes (seeds, rows). If `rows` is None, any number of rows is accepted.
     """
     if context is None:
         return
@@ -92,29 +92,29 @@ def check_context(context: Any, rows: int | None, *, seeds: int | None = None) -
 
 
 def check_own_context(model: Any, context: Any) -> None:
-    """Raise where the model has a check of its contexts, and it refuses this one."""
+    """Call the model's own `check_context`, if it has one."""
     if hasattr(model, "check_context"):
         model.check_context(context)
 
 
 def struct_of(x: Any, *lead: int, drop: int = 0) -> jax.ShapeDtypeStruct:
-    """An array's shape, `lead` in the place of its first `drop` axes, and the dtype that JAX computes with.
+    """Return the shape of an array, its first `drop` axes replaced by `lead`, and the dtype that JAX computes with.
 
-    Without 64 bits, a float64 of NumPy is a float32 there, and JAX warns of shapes that say otherwise.
+    Without 64-bit mode, JAX converts NumPy's float64 to float32, and warns about shapes that declare float64.
     """
-    extended = jnp.issubdtype(x.dtype, jax.dtypes.extended)  # that of a random key
+    extended = jnp.issubdtype(x.dtype, jax.dtypes.extended)  # the dtype of a random key
     dtype = x.dtype if extended else jax.dtypes.canonicalize_dtype(x.dtype)
     return jax.ShapeDtypeStruct((*lead, *x.shape[drop:]), dtype)
 
 
 def shapes_of_one(v: Any, context: Any) -> tuple[Any, ...]:
-    """One example (v,) or (v, context) of a batch, as shapes and dtypes."""
+    """Return shapes and dtypes of one example of a batch, (v,) or (v, context)."""
     one = lambda x: struct_of(x, drop=1)
     return (one(v),) if context is None else (one(v), jax.tree.map(one, context))
 
 
 def named_parts(name: str, value: Any, domain: Any) -> list[tuple[str, Any, Any]]:
-    """(name, array, domain) of a value, or of each entry of a dict."""
+    """Return (name, array, domain) of a value, or of each entry if the domain is a dict."""
     if not hasattr(domain, "parts"):
         return [(name, value, domain)]
     wanted = dict(domain.parts)
@@ -125,7 +125,7 @@ def named_parts(name: str, value: Any, domain: Any) -> list[tuple[str, Any, Any]
 
 
 def check_finite(name: str, array) -> None:
-    """Raise if a concrete array holds NaN, infinity, or what JAX would make infinite; say where."""
+    """Raise if a concrete array holds NaN, infinity, or a number that overflows in JAX's precision, and say where."""
     if isinstance(array, Tracer) or not jnp.issubdtype(array.dtype, jnp.floating):
         return
     finite = finite_entries(values := np.asarray(array))
@@ -143,13 +143,13 @@ def check_finite(name: str, array) -> None:
 
 
 def finite_entries(array: np.ndarray) -> np.ndarray:
-    """Which numbers are finite in the precision that JAX computes in: float32 for float64, unless told otherwise."""
+    """Return which numbers are finite in JAX's precision: float32 for float64 arrays, unless 64-bit mode is on."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     return np.asarray(np.isfinite(array) if dtype == array.dtype else np.abs(array) <= float(jnp.finfo(dtype).max))
 
 
 def check_values(name: str, array: Any, domain: Any) -> None:
-    """Raise if concrete values of a discrete variable are not between 0 and 1; relaxed ones are."""
+    """Raise unless concrete values of a discrete variable, relaxed or not, are between 0 and 1."""
     if domain.continuous or isinstance(array, Tracer):
         return
     values = np.asarray(array)
@@ -159,7 +159,7 @@ def check_values(name: str, array: Any, domain: Any) -> None:
 
 
 def check_states(name: str, array: Any, domain: Any) -> None:
-    """Raise if concrete values of a discrete variable are not 0 or 1, or a choice has not exactly one 1."""
+    """Raise unless concrete values of a discrete variable are 0 or 1, with exactly one 1 per row if categorical."""
     if domain.continuous or isinstance(array, Tracer):
         return
     values = np.asarray(array)
@@ -170,7 +170,7 @@ def check_states(name: str, array: Any, domain: Any) -> None:
 
 
 def check_numbers(name: str, array: Any, *, floating: bool = True) -> None:
-    """Raise unless it is an array of floating numbers, or of any real ones."""
+    """Raise unless this is a floating-point array, or without `floating` also an integer or boolean one."""
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
         raise TypeError(f"{name}: expected an array, got {type(array).__name__}; wrap it in jnp.asarray")
     kind = "floating" if floating else "floating, integer or boolean"
@@ -181,27 +181,27 @@ def check_numbers(name: str, array: Any, *, floating: bool = True) -> None:
 
 
 def check_kind(name: str, value: Any, kind: Any, expected: str, advice: str) -> None:
-    """Raise unless the value is an instance of `kind`; a class is none of its own."""
+    """Raise TypeError unless the value is an instance of `kind`. Classes are refused."""
     if isinstance(value, type) or not isinstance(value, kind):
         raise TypeError(f"{name}: expected {expected}, got {_called(value)}; {advice}")
 
 
 def check_model(model: Any) -> None:
-    """Raise unless it has what a model has: the domain of v, and log p̃(v, h)."""
+    """Raise TypeError unless this has the attributes of a model: the domain v, and `log_joint`."""
     if isinstance(model, type) or not (hasattr(model, "log_joint") and hasattr(model, "v")):
         advice = "write EnergyModel(energy, params, v=…, h=…) for a function; the model comes before the posterior"
         raise TypeError(f"model: expected an EBLVM, got {_called(model)}; {advice}")
 
 
 def check_has_score(name: str, model: Any) -> None:
-    """Raise where v is discrete: ∇_v means nothing there."""
+    """Raise TypeError if v is discrete and thus has no ∇_v."""
     check_model(model)
     if not model.v.continuous:
         raise TypeError(f"{name}: expected continuous v, which has a score, got {model.v!r}; write v=Real(…) if it is")
 
 
 def check_features(model: Any, v: Any, context: Any = None) -> Any:
-    """The features of one v, as shapes and dtypes like v; raise unless the model has them."""
+    """Return shapes and dtypes of the features of one v; raise if the model cannot compute them."""
     advice = "write it for one example, without a batch axis, or mend the domain v"
     if context is None:
         return on_shapes("features", f"to take one v of shape {v.shape}", advice, model.features, v)
@@ -210,7 +210,7 @@ def check_features(model: Any, v: Any, context: Any = None) -> Any:
 
 
 def check_log_joint(model: Any, features: Any, h: Any, context: Any = None) -> None:
-    """Raise unless log p̃(v, h) = −E(v, h) of one example is one floating number."""
+    """Raise unless log p̃(v, h) = −E(v, h) of one example is a floating-point scalar."""
     shape = jax.tree.map(lambda x: x.shape, h)
     expected = f"−E(v, h) of one example, v of shape {model.v.shape} and h of shape {shape}{with_keys(context)}"
     advice = "write the energy for one example, without a batch axis, or mend the domains"
@@ -221,26 +221,26 @@ def check_log_joint(model: Any, features: Any, h: Any, context: Any = None) -> N
 
 
 def check_energy(model: Any, dtype: Any, context: Any = None) -> None:
-    """Raise unless log p̃(v, h) of one example of the model's domains is one floating number; a context has rows."""
+    """Raise unless log p̃(v, h) of one example is a floating-point scalar. A context has a row for each example."""
     v = jax.ShapeDtypeStruct(model.v.shape, jax.dtypes.canonicalize_dtype(dtype))
     of_one = jax.tree.map(lambda x: struct_of(x, drop=1), context)
     check_log_joint(model, check_features(model, v, of_one), model.h.struct(v.dtype), context)
 
 
 def with_keys(context: Any) -> str:
-    """What a context has, for a message."""
+    """Describe the entries of a context, for a message."""
     return "" if context is None else f" and a context with {', '.join(sorted(context))}"
 
 
 def check_number(name: str, out: Any, advice: str, of: str = "for one example (v, h)") -> None:
-    """Raise unless what a function gives is one floating number."""
+    """Raise unless the output of a function is a floating-point scalar."""
     floating = isinstance(out, float) or (hasattr(out, "dtype") and jnp.issubdtype(out.dtype, jnp.floating))
     if not floating or jnp.shape(out) != ():
         raise ValueError(f"{name}: expected one floating number {of}, got {_called(out)}; {advice}")
 
 
 def on_shapes(name: str, expected: str, advice: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function gives, as shapes and dtypes: nothing is computed. What it raises is told in one line."""
+    """Return shapes and dtypes of a function's output, without computing it. Its errors are reported in one line."""
     try:
         return eqx.filter_eval_shape(function, *arguments)
     except Exception as error:
@@ -249,7 +249,7 @@ def on_shapes(name: str, expected: str, advice: str, function: Callable[..., Any
 
 
 def _check_sums(weights: Any) -> None:
-    """Raise where concrete weights are no probabilities: below 0, or of a sum that is not 1. NaN is named by others."""
+    """Raise if concrete weights are negative or do not sum to 1. NaNs are reported by `check_finite`."""
     if isinstance(weights, Tracer):
         return
     values = np.asarray(weights, np.float64)
@@ -286,22 +286,22 @@ def _called(value: Any) -> str:
 
 
 def check_count(name: str, count: Any, least: int, advice: str) -> None:
-    """Raise unless it is a whole number, Python's or NumPy's, from `least` on."""
+    """Raise unless this is an integer, of Python or NumPy, of at least `least`."""
     if not (isinstance(count, int | np.integer) and count >= least):
         raise ValueError(f"{name}: expected at least {least}, a whole number, got {told(count)}; {advice}")
 
 
 def check_positive(name: str, value: Any, kind: str, advice: str) -> None:
-    """Raise unless it is a finite number above 0; `kind` is what it is called."""
+    """Raise unless this is a finite number above 0. `kind` describes it in the error."""
     if not (is_finite(value) and value > 0):
         raise ValueError(f"{name}: expected a finite {kind} above 0, got {told(value)}; {advice}")
 
 
 def is_finite(value: Any) -> bool:
-    """Whether it is one finite number, Python's, NumPy's or JAX's."""
+    """Whether this is a finite real scalar of Python, NumPy or JAX."""
     return (isinstance(value, Real) or getattr(value, "shape", None) == ()) and math.isfinite(value)
 
 
 def told(value: Any) -> str:
-    """The value in one line, of an array the beginning."""
+    """Format a value on one line of at most 80 characters."""
     return " ".join(repr(value).split())[:80]

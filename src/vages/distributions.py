@@ -1,10 +1,10 @@
-"""Distributions of h: Bernoulli and one-hot (hard or relaxed), diagonal Gaussian, and several side by side.
+"""Distributions of h: Bernoulli and one-hot (hard or relaxed), diagonal Gaussian, and dicts of these.
 
-    q = infer(model, posterior, v)    a batch of them: parameters with the batch as first axis
+    q = infer(model, posterior, v)    a batch of distributions: the first axis of the parameters is the batch
     q.sample(key, 5)                  five draws at each v: (batch, 5, …)
     q.mean, q.variance                (batch, …)
 
-`log_prob(h)` is that of one example; map it over a batch with `jax.vmap`.
+`log_prob(h)` is for one example; map it over a batch with `jax.vmap`.
 """
 
 import math
@@ -51,7 +51,7 @@ class Distribution(eqx.Module):
         """Log-mass or log-density at h, of one example."""
 
     def hard(self) -> "Distribution":
-        """The same with samples that are states of the variable, not relaxed ones."""
+        """Return this distribution with hard samples instead of relaxed ones."""
         return self
 
     def draw(self, key: PRNGKeyArray) -> Any:
@@ -63,7 +63,7 @@ class Bernoulli(Distribution):
     """Independent binary variables.
 
     Samples are sigmoid((logits + logistic noise) / temperature), and exactly 0 or 1 at temperature 0. The
-    log-mass is evaluated as it stands at relaxed samples too: Σ h·logits − softplus(logits).
+    log-mass Σ h·logits − softplus(logits) is evaluated at relaxed samples too.
     """
 
     logits: Float[Array, "..."]
@@ -99,10 +99,10 @@ class Bernoulli(Distribution):
 
 
 class OneHot(Distribution):
-    """Independent choices among k, one a row of `logits` (n, k); a choice is a row of one 1 and zeros.
+    """Independent choices among k, one per row of `logits` (n, k); a choice is a one-hot row.
 
     Samples are softmax((logits + Gumbel noise) / temperature) along the rows, and exactly 0 or 1 at temperature 0. The
-    log-mass is evaluated as it stands at relaxed samples too.
+    log-mass is evaluated at relaxed samples too.
     """
 
     logits: Float[Array, "... k"]
@@ -145,7 +145,7 @@ class Gaussian(Distribution):
 
     def __check_init__(self):
         mean, std = jnp.shape(self.loc), jnp.shape(self.log_std)
-        if mean != std:  # in a batch, one number an example would be taken for the numbers of another
+        if mean != std:  # in a batch, broadcasting would mix up the examples
             raise ValueError(f"log_std: expected the shape of the mean, {mean}, got {std}; use jnp.broadcast_to")
 
     @property
@@ -173,7 +173,7 @@ class Gaussian(Distribution):
 
 
 class Joint(Distribution):
-    """Independent named variables, each with a distribution of its own; a sample is a dict."""
+    """Independent named variables, each with its own distribution; a sample is a dict."""
 
     parts: dict[str, Distribution]
 
@@ -206,7 +206,7 @@ class Joint(Distribution):
 
 
 def logistic(key: PRNGKeyArray, shape: tuple[int, ...], dtype) -> Array:
-    """Standard logistic noise by one logarithm, which is most of what a GRBM's noise costs after the random bits.
+    """Draw standard logistic noise with one logarithm, the main cost of a GRBM's noise after the random bits.
 
     The uniform numbers are the midpoints of their grid, so that the noise is symmetric and never infinite.
     """
@@ -215,11 +215,11 @@ def logistic(key: PRNGKeyArray, shape: tuple[int, ...], dtype) -> Array:
 
 
 def flat_noise(draw: Callable[..., Array], key: PRNGKeyArray, shape: tuple[int, ...], dtype) -> Array:
-    """`draw(key, shape, dtype)`, drawn as a vector: on a CPU, short last axes are slow to draw, and to compile."""
+    """Return `draw(key, shape, dtype)`, drawn as a vector: short last axes draw and compile slowly on a CPU."""
     return draw(key, (math.prod(shape),), dtype).reshape(shape)
 
 
 def noise_for(parameter: Array, n: int, key: PRNGKeyArray, draw: Callable[..., Array]) -> Array:
-    """Standard noise for n samples at each row of a parameter (batch, …): (batch, n, …)."""
+    """Draw standard noise (batch, n, …) for n samples at each row of a parameter (batch, …)."""
     batch, *event = parameter.shape
     return flat_noise(draw, key, (batch, n, *event), parameter.dtype)

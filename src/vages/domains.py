@@ -1,15 +1,15 @@
-"""What the variables of a model are.
+"""Domains of the variables of a model.
 
     Real(10)              ten real numbers; Real(3, 32, 32) an image
     Binary(6)             six zeros and ones
-    Categorical(2, 10)    two choices among ten, each a row of one 1 and nine 0
-    Empty()               none: the latents of a model without latents
+    Categorical(2, 10)    two choices among ten, each a one-hot row
+    Empty()               no variables: the h of a model without latents
 
-Mixed latents are a dict of these, `{"z": Real(4), "y": Categorical(1, 10)}`, and h is a dict of arrays then.
+Mixed latents are a dict of domains, `{"z": Real(4), "y": Categorical(1, 10)}`, and h is then a dict of arrays.
 
-A domain says whether gradients in the variable mean something, and which states can be listed. Estimators take relaxed
-values between 0 and 1 where a domain is discrete, as a relaxed posterior draws them; samplers and lists of states know
-0 and 1 alone.
+A domain says whether the variable has a gradient, and which states can be enumerated. For discrete domains, estimators
+also accept relaxed values between 0 and 1, as drawn from a relaxed posterior; samplers and enumerated states are
+exactly 0 or 1.
 """
 
 import math
@@ -23,13 +23,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Integer
 
-MAX_STATES = 2**20  # a list of these takes seconds; each further binary unit doubles it
+MAX_STATES = 2**20  # enumerating these takes seconds; each further binary unit doubles the time
 
 
 class Domain(ABC):
-    """The values of one example's variable: arrays of one shape, or a dict of them."""
+    """The set of values of a variable of one example: arrays of one shape, or dicts of them."""
 
-    shape: Any  # of a value; a dict of shapes where it is a dict
+    shape: Any  # of a value; a dict of shapes if values are dicts
 
     @property
     @abstractmethod
@@ -39,20 +39,20 @@ class Domain(ABC):
     @property
     @abstractmethod
     def continuous(self) -> bool:
-        """Whether the variable has a density, so that gradients in it mean something."""
+        """Whether the variable has a density, so that gradients in it are defined."""
 
     @property
     @abstractmethod
     def count(self) -> int | None:
-        """The number of states; None where there is no end to them."""
+        """The number of states; None if there are infinitely many."""
 
     @abstractmethod
     def struct(self, dtype: Any, *lead: int) -> Any:
-        """Shapes and dtypes of values with these axes before them."""
+        """Return shapes and dtypes of values with the leading axes `lead`."""
 
     @abstractmethod
     def _state(self, numbers: Integer[Array, "n"]) -> Any:
-        """The states with these numbers, one a row."""
+        """Return the states with these indices, one per row."""
 
     @abstractmethod
     def _index(self, x: Any) -> Array:
@@ -60,22 +60,22 @@ class Domain(ABC):
 
     @property
     def enumerable(self) -> bool:
-        """Whether its states can be listed, up to 2²⁰ of them."""
+        """Whether there are at most 2²⁰ states, so that they can be enumerated."""
         return self.count is not None and self.count <= MAX_STATES
 
     def states(self, dtype: Any = jnp.float32, numbers: Array | None = None) -> Any:
-        """All states, one a row, or those with these numbers; ValueError where they are too many, or not discrete."""
+        """Return all states, one per row, or those with the indices `numbers`; ValueError unless `enumerable`."""
         self._check_enumerable()
         numbers = jnp.arange(self.count, dtype=jnp.uint32) if numbers is None else numbers
         return jax.tree.map(lambda x: x.astype(dtype), self._state(numbers.astype(jnp.uint32)))
 
     def index(self, x: Any) -> Integer[Array, ""]:
-        """The row of a state in `states()`; a relaxed one is rounded."""
+        """Return the row of a state in `states()`. A relaxed state is rounded."""
         self._check_enumerable()
         return self._index(jax.tree.map(jnp.asarray, x))
 
     def zeros(self, dtype: Any, *lead: int) -> Any:
-        """A value of zeros, with these axes before it."""
+        """Return a value of zeros with the leading axes `lead`."""
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.struct(dtype, *lead))
 
     def _check_enumerable(self) -> None:
@@ -87,7 +87,7 @@ class Domain(ABC):
 
 
 def as_domain(domain: Any) -> Any:
-    """A dict of domains as one; anything else as it is."""
+    """Convert a dict of domains to a `Product`; return anything else unchanged."""
     return Product(domain) if isinstance(domain, Mapping) else domain
 
 
@@ -154,7 +154,7 @@ class Binary(_Arrays):
 
 
 class Categorical(_Arrays):
-    """`n` choices among `k`, each a row of one 1 and zeros: arrays of shape (n, k)."""
+    """`n` choices among `k`, each a one-hot row: arrays of shape (n, k)."""
 
     def __init__(self, n: int, k: int):
         super().__init__(n, k)
@@ -179,7 +179,7 @@ class Categorical(_Arrays):
 
 
 class Empty(_Arrays):
-    """No variables. Its one state is empty."""
+    """No variables: the only state is empty."""
 
     def __init__(self):
         object.__setattr__(self, "shape", (0,))
@@ -263,7 +263,7 @@ class Product(Domain):
 
 
 def _digits(numbers: Integer[Array, "n"], base: int, digits: int) -> Array:
-    """The numbers, one a row, as digits to this base; the first digit changes fastest."""
+    """Return the digits of each number in this base, one number per row; the first digit changes fastest."""
     return (numbers[:, None] // _places(base, digits)[None] % np.uint32(base)).astype(jnp.float32)
 
 

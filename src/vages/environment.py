@@ -1,4 +1,4 @@
-"""What a number was computed with."""
+"""The software and hardware that a result was computed with."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from vages import __version__
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide a result."""
+    """Versions of Python and of the packages that affect a result."""
     packages = ("jax", "jaxlib", "equinox", "optax", "numpy")
     others = {package: version(package) for package in packages}
     return {"python": platform.python_version(), "vages": __version__, **others}

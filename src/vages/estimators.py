@@ -1,20 +1,20 @@
-"""VaES and VaGES: the score of an EBLVM, and its gradient in θ, from samples of a posterior.
+"""VaES and VaGES: estimates of the score of an EBLVM and of its gradient in θ, from samples of a posterior.
 
 With h_1 … h_L ~ q(h | v) and log p̃(v, h) = −E(v, h),
 
     VaES(v)  = mean_i ∇_v log p̃(v, h_i)                                                        (Eq. 7)
     VaGES(v) = mean_i ∂∇_v log p̃(v, h_i)/∂θ  +  sample covariance of ∇_v log p̃ and ∇_θ log p̃    (Eqs. 8–10)
 
-Every function takes a batch: v (batch, …), h (batch, L, …), and a context of as many rows where the model has one.
-Where VaES and VaGES are multiplied, as in every objective of the paper, their h must be independent draws.
+Every function takes a batch: v (batch, …), h (batch, L, …), and for conditional models a context of as many rows.
+Where VaES and VaGES are multiplied, as in every objective of the paper, their samples h must be independent.
 
-∂ log p̃(v) / ∂c of a real entry c of the context, a noise level say, is the same expectation over p(h | v) as the score.
-So both estimators take it along: `vaes(…, along=("sigma",))` gives `Along(score, {"sigma": slopes})`, and a z of this
-kind is a direction in v and σ together.
+The derivative ∂ log p̃(v) / ∂c in a real context entry c, such as a noise level, is the same expectation over p(h | v)
+as the score, so both estimators can include it: `vaes(…, along=("sigma",))` returns `Along(score, {"sigma": slopes})`,
+and a z of type `Along` is a joint direction in v and σ.
 
-`weights` (batch, L) turns samples into a support: h_i carries probability weights_i, means become expectations
-and the sample covariance becomes the covariance, so that enumerated states give the exact value. They must sum to 1 for
-each v; where they are known numbers, not traced ones, that is checked.
+With `weights` (batch, L), h_i has probability weights_i: means become expectations and the sample covariance becomes
+the covariance, so that enumerated states give the exact value. Weights must sum to 1 for each v, which is checked
+unless they are traced.
 """
 
 from collections.abc import Callable
@@ -40,10 +40,10 @@ def vaes(
     context: Any = None,
     along: tuple[str, ...] = (),
 ) -> Any:
-    """The variational estimate of the score at each v (Eq. 7), shaped like v: one pullback, whatever L is.
+    """Estimate the score at each v (Eq. 7). The result has the shape of v and takes one pullback for any L.
 
-    `weights` are probabilities of the h_i, which sum to 1 for each v. With names of entries of the context in `along`,
-    it is `Along(score, {name: slopes})`.
+    `weights` are probabilities of the h_i, which sum to 1 for each v. If `along` names entries of the context, the
+    result is `Along(score, {name: slopes})`.
     """
     _check(model, v, context, h, weights=weights)
     _check_along(context, along)
@@ -52,7 +52,7 @@ def vaes(
 
 
 def cotangents(model: EBLVM, features: Any, h: Any, weights: Array | None = None) -> Any:
-    """mean_i ∇_f log p̃(f, h_i) of each example, shaped like its features f. Their pullback to v is VaES."""
+    """Return mean_i ∇_f log p̃(f, h_i) of each example, shaped like its features f. The pullback to v is VaES."""
 
     def mean_log_joint(features, h, weights):
         return _mean(jax.vmap(lambda h: model.log_joint(features, h))(h), weights)
@@ -61,9 +61,9 @@ def cotangents(model: EBLVM, features: Any, h: Any, weights: Array | None = None
 
 
 def vaes_cv(model: EBLVM, log_q: Callable[..., Array], v: Array | Encoding, h: Any, *, context: Any = None) -> Array:
-    """VaES with the control variate ∇_v log q(h | v) (Eq. 28): exact, with no variance, where q is the posterior.
+    """VaES with the control variate ∇_v log q(h | v) (Eq. 28): exact, with no variance, if q is the exact posterior.
 
-    `log_q(v, h)`, or `log_q(v, h, context)` where there is one, is the log-density of one example.
+    `log_q(v, h)`, or `log_q(v, h, context)` if there is a context, is the log-density of one example.
     """
     encoding = encode(model, v, context)
     known = () if encoding.context is None else (encoding.context,)
@@ -79,14 +79,14 @@ def control_variate(log_q: Callable[..., Array], v: Array, h: Any, *context: Any
 def gradient_estimate(
     model: Model, v: Array | Encoding, h: Any, z: Array | Along, weights: Array | None = None, *, context: Any = None
 ) -> Model:
-    """The batch mean of zᵀVaGES(v), as a gradient shaped like the model. z may be `Along(…)` v and the context."""
+    """Return the batch mean of zᵀVaGES(v), shaped like the model. z may be an `Along`, for v and the context."""
     return eqx.filter_grad(surrogate)(model, v, h, z, weights, context=context)
 
 
 def surrogate(
     model: EBLVM, v: Array | Encoding, h: Any, z: Array | Along, weights: Array | None = None, *, context: Any = None
 ) -> Float[Array, ""]:
-    """A scalar whose gradient in θ is the batch mean of zᵀVaGES; its value is zᵀVaES. h, z and weights are held fixed.
+    """A scalar whose gradient in θ is the batch mean of zᵀVaGES; its value is that of zᵀVaES. h, z, weights are fixed.
 
     One push-forward along z gives log p̃(v, h_i) and its slope s_i = zᵀ∇_v log p̃(v, h_i) together. The gradient of
     mean_i s_i is zᵀê; that of Σ_i (s_i − s̄) log p̃(v, h_i) / (L − 1), with the first factor held fixed, is zᵀĉ.
@@ -95,7 +95,7 @@ def surrogate(
     """
     _check(model, v, context, h, z, weights, samples=1 if weights is not None else 2)
     v, context = (v.v, v.context) if isinstance(v, Encoding) else (v, context)
-    h, z, weights = jax.lax.stop_gradient((h, z, weights))  # q may be made of the model's parameters
+    h, z, weights = jax.lax.stop_gradient((h, z, weights))  # q may depend on the model's parameters
     features, features_dot = push_forward(model, v, context, z)
     return jnp.mean(slopes(model, features, features_dot, h, weights))
 
@@ -109,7 +109,7 @@ def slopes(
         log_joint, slope = jax.jvp(
             lambda features: jax.vmap(lambda h: model.log_joint(features, h))(h), (features,), (features_dot,)
         )
-        # One centred factor would do; centring both keeps what h does not touch out of the float32 round-off.
+        # One centered factor suffices; centering both keeps terms independent of h out of the float32 round-off.
         slope_gap = jax.lax.stop_gradient(slope - _mean(slope, weights))
         log_joint_gap = log_joint - _mean(log_joint, weights)
         share = _covariance_weights(len(slope), weights, slope.dtype)
@@ -167,7 +167,7 @@ def _check(model: EBLVM, v: Array | Encoding, context: Any, h: Any, z: Any = Non
 
 
 def _check_along(context: Any, along: tuple[str, ...]) -> None:
-    """Raise unless these are entries of the context, of floating numbers."""
+    """Raise unless these are floating-point entries of the context."""
     if isinstance(along, str):
         raise TypeError(f"along: expected a tuple of names, got {along!r}; write ({along!r},)")
     for name in along:

@@ -1,8 +1,8 @@
-"""What a step computes from its key alone, split off, so that many iterations' noise can be drawn in one call.
+"""Splitting the noise off a step, so that the noise of many iterations can be drawn in one call.
 
-A step is written plainly, with `jax.random.normal(key, …)` where it needs noise. `hoist` traces it and divides its
-equations: those that depend on the key alone become `draw`, all others `update`. A training loop calls `draw` for a
-block of iterations under `vmap`, which small models need: they would spend half of their time in the generator.
+A step calls `jax.random.normal(key, …)` wherever it needs noise. `hoist` traces it and divides its equations: those
+that depend on the key alone become `draw`, all others `update`. A training loop calls `draw` under `vmap` for a block
+of iterations. Otherwise small models would spend half of their time in the random number generator.
 """
 
 import warnings
@@ -22,8 +22,8 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Primitives of `draw`. None has effects. Each is exact or acts on single elements, so that its result has the same bits
-# whatever the number of iterations that are drawn together. A sum or a matrix product has not, and stays in `update`.
+# Primitives allowed in `draw`. None has effects. Each is exact or elementwise, so that its result is bit-identical for
+# any number of iterations drawn together. Sums and matrix products are not, and stay in `update`.
 _CHEAP = _names(  # may be computed on either side, or on both
     """abs add and argmax argmin bitcast_convert_type broadcast_in_dim ceil clamp concatenate convert_element_type copy
     copy_p div dynamic_slice eq expand_dims floor ge gt integer_pow iota is_finite le lt max min mul ne neg not or pad
@@ -39,7 +39,7 @@ _COSTLY = _names(
 _SHAPING = _names("broadcast_in_dim expand_dims reshape squeeze transpose")
 _JITTED = _names("jit pjit")
 _CALLS = _JITTED | _names("closed_call cond core_call custom_jvp_call custom_vjp_call scan while")
-_THREEFRY = "key<fry>"  # other generators draw other bits under `vmap`
+_THREEFRY = "key<fry>"  # other generators draw different bits under `vmap`
 _UNLIMITED = 2**62  # bytes
 
 Draw = Callable[[PRNGKeyArray], Any]
@@ -49,19 +49,19 @@ Update = Callable[..., Any]
 def hoist(step: Callable[..., Any], key: PRNGKeyArray, *arguments: Any) -> tuple[Draw, Update]:
     """Split `step(key, *arguments)` into `draw(key)` and `update(drawn, *arguments)`.
 
-    `update(draw(key), *arguments)` is `step(key, *arguments)`, for any key and arguments of these shapes.
+    `update(draw(key), *arguments)` equals `step(key, *arguments)` for any key and arguments of these shapes.
 
     **Arguments**
 
     - `step`: a function of a key and of pytrees of arrays. It returns a pytree of arrays.
-    - `key`, `arguments`: examples, or `jax.ShapeDtypeStruct`s.
+    - `key`, `arguments`: example values, or `jax.ShapeDtypeStruct`s.
 
     **Returns**
 
-    `(draw, update)`. `draw` returns a list of arrays. It holds random bits and functions of single elements of them;
-    of several values that `update` could start from, the smallest. Sums, matrix products and effects (`jax.debug`)
-    stay in `update`, and so do draws in a loop or branch that reads the arguments too. A step that cannot be split
-    stays whole, with a warning that says why: `draw` then returns the key.
+    `(draw, update)`. `draw` returns a list of arrays, random bits and elementwise functions of them, chosen to take the
+    least memory. Sums, matrix products and effects (`jax.debug`) stay in `update`, as do draws in a loop or branch that
+    also reads the arguments. If a step cannot be split, a warning says why, `draw` returns the key, and `update` is the
+    step.
 
     The same `step` is traced and split once for arguments of the same shapes.
     """
@@ -70,7 +70,7 @@ def hoist(step: Callable[..., Any], key: PRNGKeyArray, *arguments: Any) -> tuple
     try:
         draw, finish = split(closed)
         jax.eval_shape(draw, key)
-    except Exception as error:  # anything, in another version of JAX too: the step as it is is right, and only slower
+    except Exception as error:  # any error, also of another JAX version: the unsplit step is correct, only slower
         warnings.warn(
             f"step: the noise of an iteration is drawn in it and not ahead of it, which is slower: {error!r}",
             RuntimeWarning,
@@ -85,7 +85,7 @@ def hoist(step: Callable[..., Any], key: PRNGKeyArray, *arguments: Any) -> tuple
 
 
 def _split(closed: ClosedJaxpr) -> tuple[Callable[..., list[Any]], Callable[..., list[Any]]]:
-    """`draw(key)` and `finish(*arguments, *drawn)` of a jaxpr with the inputs (key, *arguments)."""
+    """Return `draw(key)` and `finish(*arguments, *drawn)` of a jaxpr with the inputs (key, *arguments)."""
     jaxpr = closed.jaxpr
     if any(hasattr(effect, "input") or hasattr(effect, "input_index") for effect in jaxpr.effects):
         raise ValueError("the step writes to references")
@@ -118,18 +118,18 @@ _split_once = lru_cache(maxsize=4)(_split)  # JAX returns the same jaxpr for a f
 
 
 class _Program:
-    """Equations in order. Jitted functions that hold draws beside other things are replaced by their contents."""
+    """Equations in order. Jitted functions that contain draws among other equations are inlined."""
 
     def __init__(self, key: Var, constants: dict[Var, Any]):
         self.constants = constants
-        # The values that do not depend on arguments: do they depend on the key?
+        # The values that do not depend on the arguments, and whether they depend on the key.
         self.known = {key: True} | dict.fromkeys(constants, False)
-        self.origin: dict[Var, JaxprEqn] = {}  # the equation of each known value that is computed
+        self.origin: dict[Var, JaxprEqn] = {}  # the equation that computes each known value
         self.equations: list[JaxprEqn] = []
-        self.staying: list[JaxprEqn] = []  # the equations of the values that are not known
+        self.staying: list[JaxprEqn] = []  # the equations whose values are not known
 
     def add(self, equations: Iterable[JaxprEqn], values: dict[Var, Any]) -> None:
-        """Append equations; `values` has what stands here for their variables, and is completed."""
+        """Append equations. `values` maps their variables to those of the program, and is extended."""
         for equation in equations:
             inputs = [_read(values, atom) for atom in equation.invars]
             drawn = _drawn(equation, inputs, self.known)
@@ -156,7 +156,7 @@ class _Program:
         return [_read(values, atom) for atom in jaxpr.outvars]
 
     def smallest(self, needed: Iterable[Var]) -> list[Var]:
-        """The drawn values of least size from which cheap equations make those that are needed."""
+        """Return the smallest set of drawn values from which cheap equations compute those that are needed."""
         drawn: list[Any] = [variable for variable, drawn in self.known.items() if drawn]
         cheap = [variable for variable in drawn if variable in self.origin and _cheap(self.origin[variable])]
         kept = _smallest_cut(
@@ -168,12 +168,12 @@ class _Program:
         return [variable for variable in drawn if variable in kept]
 
     def _price(self, variable: Any) -> int:
-        """Twice the bytes; of equal values, those in the shape that the step gives them are preferred."""
+        """Twice the size in bytes, less one for values that the step has reshaped, so that these win ties."""
         shaped = variable in self.origin and self.origin[variable].primitive.name in _SHAPING
         return max(2 * variable.aval.size * variable.aval.dtype.itemsize - shaped, 0)
 
     def select(self, wanted: Iterable[Var], given: Iterable[Var] = (), more: Iterable[JaxprEqn] = ()) -> list[JaxprEqn]:
-        """The equations of wanted known values, starting from those that are given, and more; in order."""
+        """Return, in order, the equations `more` and those that compute `wanted` from `given`."""
         seen, chosen, waiting = set(given), set(map(id, more)), list(wanted)
         while waiting:
             variable = waiting.pop()
@@ -185,7 +185,7 @@ class _Program:
 
 
 def _drawn(equation: JaxprEqn, inputs: Sequence[Any], known: dict[Var, bool]) -> bool | None:
-    """Whether its results depend on the key; None where they depend on arguments, or where it has to stay."""
+    """Whether an equation depends on the key; None if it depends on the arguments or has to stay in `update`."""
     variables = _variables(inputs)
     if not all(variable in known for variable in variables) or not _movable(equation):
         return None
@@ -193,7 +193,7 @@ def _drawn(equation: JaxprEqn, inputs: Sequence[Any], known: dict[Var, bool]) ->
 
 
 def _has_draws(equation: JaxprEqn, inputs: Sequence[Any], known: dict[Var, bool]) -> bool:
-    """Whether it is a jitted function that computes something costly from the key alone."""
+    """Whether an equation is a jitted function that computes something costly from the key alone."""
     if equation.primitive.name not in _JITTED or not any(known.get(variable) for variable in _variables(inputs)):
         return False
     jaxpr = equation.params["jaxpr"].jaxpr
@@ -210,7 +210,7 @@ def _has_draws(equation: JaxprEqn, inputs: Sequence[Any], known: dict[Var, bool]
 
 
 def _movable(equation: JaxprEqn) -> bool:
-    """Whether `draw` may hold it."""
+    """Whether an equation may move to `draw`."""
     if any(_is_other_key(variable) for variable in (*equation.invars, *equation.outvars)):
         return False
     if inner := list(_inner(equation)):
@@ -251,11 +251,12 @@ def _used(equations: Iterable[JaxprEqn], outputs: Iterable[Any]) -> set[Var]:
 def _smallest_cut(
     sizes: dict[Any, int], edges: Iterable[tuple[Any, Any]], sources: Iterable[Any], sinks: Iterable[Any]
 ) -> set[Any]:
-    """The vertices of least total size on every path from sources to sinks; of equal sets, the nearest to the sources.
+    """Return the minimum vertex cut between sources and sinks; among equal cuts, the nearest to the sources.
 
-    By the largest flow (Edmonds and Karp): a vertex is an edge of its size, from (vertex, 0) to (vertex, 1).
+    It is computed by maximum flow (Edmonds and Karp). A vertex is an edge from (vertex, 0) to (vertex, 1) with its size
+    as capacity.
     """
-    free: dict[Hashable, dict[Hashable, int]] = {}  # how much more can flow along each edge
+    free: dict[Hashable, dict[Hashable, int]] = {}  # residual capacity of each edge
 
     def connect(a: Hashable, b: Hashable, size: int) -> None:
         free.setdefault(a, {})[b] = size

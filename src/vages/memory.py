@@ -1,4 +1,4 @@
-"""How much memory there is, and a refusal of what cannot fit, before anything is allocated."""
+"""Memory limits, checked before anything is allocated."""
 
 import os
 import resource
@@ -9,23 +9,23 @@ from typing import Any
 
 import jax
 
-_CGROUP = Path("/sys/fs/cgroup/memory.max")  # what a container may use
+_CGROUP = Path("/sys/fs/cgroup/memory.max")  # the limit of a container
 
 
 def memory_limit() -> int:
-    """Bytes that arrays can have: of the device's own memory, or of this machine's, container's or process's."""
+    """Return the bytes available to arrays: of the device's memory, or of the machine, container or process."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"])
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    with suppress(OSError, ValueError):  # "max" is no limit
+    with suppress(OSError, ValueError):  # "max" means no limit
         limits.append(int(_CGROUP.read_text()))
     limits += [soft for soft in (resource.getrlimit(resource.RLIMIT_AS)[0],) if soft != resource.RLIM_INFINITY]
     return min(limits)
 
 
 def check_memory(needed: Mapping[str, int], advice: str) -> None:
-    """Raise ValueError where what is needed at least, in bytes by what it is for, is more than there is."""
+    """Raise ValueError if `needed`, lower bounds in bytes by purpose, add up to more than the limit."""
     total, limit = sum(needed.values()), memory_limit()
     if total > limit:
         largest = max(needed, key=lambda name: needed[name])
@@ -36,10 +36,10 @@ def check_memory(needed: Mapping[str, int], advice: str) -> None:
 
 
 def shape_bytes(tree: Any) -> int:
-    """Bytes of the arrays whose shapes are in a tree, as `eval_shape` gives them."""
+    """Return the total bytes of the `jax.ShapeDtypeStruct`s in a tree."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree) if isinstance(x, jax.ShapeDtypeStruct))
 
 
 def gibibytes(size: int) -> str:
-    """A size for a reader."""
+    """Format a size in GiB."""
     return f"{size / 2**30:,.1f} GiB"

@@ -1,6 +1,6 @@
-"""Optimizers are Optax's. Here: Adam as the paper uses it, its learning rates, and a step of any optimizer.
+"""Adam as in the paper, learning rate schedules, and a step of any Optax optimizer.
 
-And for networks that divide weights by their norm (`UNet`), transformations that keep that norm.
+For networks that divide weights by their norm (`UNet`), there are transformations that preserve the norm.
 """
 
 import math
@@ -19,16 +19,16 @@ from vages.nets.scaling import Scaling, map_scaling
 
 Rate = float | optax.Schedule
 Decay = Literal["constant", "cosine", "trapezoid"]
-_FALLING = 0.2  # of the iterations, at the end of a trapezoid
+_FALLING = 0.2  # fraction of the iterations in which a trapezoid decays
 
 
 def learning_rate(
     peak: float, *, decay: Decay = "constant", steps: int | None = None, warmup: int = 0, final: float = 0.0
 ) -> Rate:
-    """The rate at each iteration: linear from 0 to `peak` over `warmup`, then constant, or falling to `final`.
+    """Return the learning rate: linear from 0 to `peak` over `warmup`, then constant, or decaying to `final`.
 
-    A cosine falls all the way to iteration `steps`, warm-up included. A trapezoid is constant, and falls linearly over
-    the last fifth, in two iterations or more. Both stay at `final` after it.
+    A cosine decays until iteration `steps`, which includes the warm-up. A trapezoid is constant, and decays linearly
+    over the last fifth, at least two iterations. Both stay at `final` afterwards.
     """
     check_positive("learning_rate", peak, "peak", "give 1e-3, say")
     check_bounds(warmup=(warmup, MAYBE_ITERATIONS))
@@ -50,19 +50,19 @@ def learning_rate(
 
 
 def _fall(steps: int, warmup: int) -> int:
-    """The iteration from which on a trapezoid falls."""
+    """Return the iteration at which a trapezoid starts to decay."""
     return steps - min(max(2, round(_FALLING * steps)), steps - warmup)
 
 
 def same_until(decay: Decay, steps: int, warmup: int = 0) -> float:
-    """The iterations whose learning rate is the same for any larger number of them: of a trapezoid, until it falls."""
+    """Return how many iterations keep their learning rate if `steps` grows; for a trapezoid, those before the decay."""
     return {"constant": math.inf, "cosine": 0.0, "trapezoid": float(_fall(steps, warmup))}[decay]
 
 
 def adam(
     learning_rate: Any, *, b1: float = 0.9, b2: float = 0.95, clip: float | None = None
 ) -> optax.GradientTransformation:
-    """Adam with the paper's b2, after clipping the gradient to norm `clip`; its step can be differentiated (BiDSM)."""
+    """Adam with the paper's b2, after clipping the gradient to norm `clip`. Its step is differentiable, for BiDSM."""
     number = isinstance(learning_rate, Real) and 0 <= float(learning_rate) < math.inf
     if not (number or callable(learning_rate) or isinstance(learning_rate, jax.Array)):
         raise ValueError(
@@ -79,10 +79,10 @@ def adam(
 def normalized_adam(
     learning_rate: Rate, *, b1: float = 0.9, b2: float = 0.99, clip: float | None = 1.0, slow: float = 0.3
 ) -> optax.GradientTransformation:
-    """Adam for networks that divide weights by their norm (Karras et al. 2024), in one chain of Optax:
+    """Adam for networks that divide weights by their norm (Karras et al. 2024).
 
-    the gradient clipped to norm `clip`, Adam, `scale_by_size(slow)`, the learning rate, `renormalize()`. A rate is
-    then the relative change of a step for all matrices: 0.006 for a U-Net, say.
+    It is an Optax chain: the gradient clipped to norm `clip`, Adam, `scale_by_size(slow)`, the learning rate,
+    `renormalize()`. The learning rate is then the relative change of all matrices in a step, e.g. 0.006 for a U-Net.
     """
     steps = (optax.scale_by_adam(b1=b1, b2=b2), scale_by_size(slow), optax.scale_by_learning_rate(learning_rate))
     if clip is not None and not clip > 0:
@@ -91,10 +91,10 @@ def normalized_adam(
 
 
 def scale_by_size(slow: float = 0.3) -> optax.GradientTransformation:
-    """Steps in proportion to the entries of a parameter.
+    """Scale steps in proportion to the typical size of a parameter's entries.
 
-    Those of normalized weights are of size 1, and steps stay as they are. Those of other matrices are of size
-    1 / √inputs. Numbers and biases take `slow` of a step.
+    Entries of normalized weights have size 1, and their steps are unchanged. Entries of other matrices have size
+    1 / √inputs. Steps of scalars and biases are multiplied by `slow`.
     """
 
     def one(scaling: Scaling, step: Array) -> Array:
@@ -106,10 +106,10 @@ def scale_by_size(slow: float = 0.3) -> optax.GradientTransformation:
 
 
 def renormalize() -> optax.GradientTransformation:
-    """Normalized weights return to norm √inputs for each output, after the step: the last of a chain.
+    """Return normalized weights to norm √inputs for each output after the step. It must be last in a chain.
 
-    The network divides by the norm, so that its function is that of the step without this. But a gradient is orthogonal
-    to the weights, whose norm would thus grow with every step, and a step of the same length would mean less and less.
+    The network divides by the norm, so its function does not change. Without this, the norm would grow with every step,
+    as gradients are orthogonal to the weights, and steps of a given length would have less and less effect.
     """
 
     def one(scaling: Scaling, weight: Array, step: Array) -> Array:
@@ -119,7 +119,7 @@ def renormalize() -> optax.GradientTransformation:
 
 
 def normalize_weights(module: Any) -> Any:
-    """The module with its normalized weights at the norm that `renormalize` returns them to; its function is kept."""
+    """Rescale the normalized weights of a module to the norm of `renormalize`, without changing its function."""
     at_norm = lambda scaling, weight: _at_norm(weight, scaling) if scaling.normalized else weight
     return eqx.combine(map_scaling(at_norm, trainable(module)), module)
 
@@ -135,7 +135,7 @@ def _at_norm(weight: Array, scaling: Scaling) -> Array:
 
 
 def as_optimizer(name: str, optimizer: Any, rate: Rate | None = None) -> optax.GradientTransformation:
-    """The optimizer that was given, or Adam with this learning rate; `name` is for errors."""
+    """Return the given optimizer, or Adam with this learning rate. `name` is for errors."""
     if optimizer is None and rate is not None:
         return adam(rate)
     if optimizer is not None and rate is not None:
@@ -146,7 +146,7 @@ def as_optimizer(name: str, optimizer: Any, rate: Rate | None = None) -> optax.G
 
 
 def check_differentiable(name: str, optimizer: optax.GradientTransformation) -> None:
-    """Raise where the derivative of an optimizer's step is not finite at a gradient of zero."""
+    """Raise ValueError unless the derivative of an optimizer's step is finite at a gradient of zero."""
 
     def step(gradient: Array) -> Any:
         with jax.numpy_dtype_promotion("standard"):
@@ -160,7 +160,7 @@ def check_differentiable(name: str, optimizer: optax.GradientTransformation) -> 
 
 
 def start(optimizer: optax.GradientTransformation, module: Any) -> Any:
-    """The optimizer's state before its first step on the module's floating arrays."""
+    """Return the initial state of the optimizer for the module's floating-point arrays."""
     with jax.numpy_dtype_promotion("standard"):
         return optimizer.init(trainable(module))
 
@@ -173,9 +173,9 @@ def apply(
     iteration: Int[Array, ""],
     factor: Float[Array, ""],
 ) -> tuple[Any, Any]:
-    """The module after one step, `factor` times its usual length, and the optimizer's new state.
+    """Return the module after one step, multiplied by `factor`, and the optimizer's new state.
 
-    Schedules are read at the iteration, however many steps of this optimizer an iteration takes.
+    Schedules are evaluated at the iteration, even if an iteration takes several steps of this optimizer.
     """
     with jax.numpy_dtype_promotion("standard"):  # Optax raises a float to an integer power
         updates, state = optimizer.update(gradient, _at(iteration, state), trainable(module))
@@ -184,12 +184,12 @@ def apply(
 
 
 def trainable(module: Any) -> Any:
-    """The floating arrays of a module, which are trained; None in the place of all else."""
+    """Return the floating-point arrays of a module, which are trained, with None in place of everything else."""
     return eqx.filter(module, eqx.is_inexact_array)
 
 
 def _at(iteration: Int[Array, ""], state: Any) -> Any:
-    """An optimizer's state with the counters of its schedules at the iteration; Adam's own counts steps."""
+    """Set the counters of schedules in an optimizer's state to the iteration. Adam's own counter counts steps."""
     counts = lambda x: isinstance(x, optax.ScaleByScheduleState) or type(x).__name__ in _WITH_SCHEDULES
 
     def one(x: Any) -> Any:

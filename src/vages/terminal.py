@@ -1,4 +1,4 @@
-"""What reaches a terminal: text whose control characters are escaped, and a stream that survives a hang-up."""
+"""Terminal output: escaping of control characters, and a standard error that survives a hang-up."""
 
 import json
 import sys
@@ -6,22 +6,22 @@ import unicodedata
 from contextlib import suppress
 from typing import Any
 
-# by category: controls, formats (such as the direction of text), surrogates (bytes that are not UTF-8), line separators
+# categories: controls, formats (such as text direction), surrogates (bytes that are not UTF-8), line separators
 _UNSAFE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
-_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # letters and marks that show nothing
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # invisible letters and marks
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def printable(text: object, keep: str = "") -> str:
-    """The text on one line, with characters that could deceive or control a terminal as escapes: ESC is \\x1b.
+    """Return the text on one line, escaping characters that could deceive or control a terminal: ESC is \\x1b.
 
-    Characters in `keep` stay as they are.
+    Characters in `keep` are not escaped.
     """
     return "".join(_escaped(c) if _is_unsafe(c) and c not in keep else c for c in str(text))
 
 
 def escape_json(text: str) -> str:
-    """JSON whose texts hold no such character; a parser reads the same values."""
+    """Escape the same characters in the strings of a JSON text. Its parsed values do not change."""
     return "".join(json.dumps(c)[1:-1] if _is_unsafe(c) and c != "\n" else c for c in text)
 
 
@@ -37,21 +37,21 @@ def _escaped(character: str) -> str:
 
 
 class StandardError:
-    """Standard error; after its terminal or reader has gone, what is written is lost and nothing raises."""
+    """Standard error that discards output, instead of raising, once its terminal or reader has gone."""
 
     def __init__(self):
-        self._stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)  # not what shows it above a progress bar
+        self._stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)  # not Rich's proxy for progress bars
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write the text, if anybody is there to read it."""
-        with suppress(OSError, AttributeError):  # or it was closed before the program began
+        """Write the text, or discard it if the stream is gone."""
+        with suppress(OSError, AttributeError):  # AttributeError: closed before the program began
             return self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Write what is buffered."""
+        """Flush the stream."""
         with suppress(OSError, AttributeError):
             self._stream.flush()

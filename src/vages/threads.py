@@ -1,4 +1,4 @@
-"""Two parts of a piece of work in two threads: XLA compiles on one core, and the other is free meanwhile."""
+"""Running two functions in two threads, as XLA compiles on a single core."""
 
 import threading
 import traceback
@@ -14,10 +14,10 @@ _NAME = "vages computes"
 
 
 def in_threads(one: Callable[[Check], One], another: Callable[[Check], Another]) -> tuple[One, Another]:
-    """What both return. The calling thread only waits, so that it hears signals while XLA computes.
+    """Run two functions in threads and return both results. The calling thread only waits, so it can handle signals.
 
-    The first error of either, or that of a signal, is raised at once. Both are given a function, which raises
-    KeyboardInterrupt from then on: the other ends when it calls it, and may still compute until then.
+    The first error of either function, or of a signal, is raised at once. Both functions are passed a check, which
+    raises KeyboardInterrupt from then on: the other function computes until it next calls the check.
     """
     stopped = threading.Event()
 
@@ -44,11 +44,11 @@ def in_threads(one: Callable[[Check], One], another: Callable[[Check], Another])
 
 
 def is_compiling(error: BaseException) -> bool:
-    """Whether this is a signal's exception, and JAX let go of a program: XLA compiles on, and would crash as well."""
+    """Whether a signal interrupted JAX while compiling. XLA still compiles, and the interpreter would crash at exit."""
     within = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
     return isinstance(error, KeyboardInterrupt) and any(name.startswith("jax._src.compiler") for name in within)
 
 
 def are_computing() -> bool:
-    """Whether a part was given up, and computes still: the interpreter would end in the middle of it, and crash."""
+    """Whether an abandoned function is still computing, so that the interpreter would crash at exit."""
     return any(thread.name == _NAME for thread in threading.enumerate())

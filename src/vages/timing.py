@@ -1,4 +1,4 @@
-"""Times that can be compared on a noisy machine: taken side by side, in turns."""
+"""Comparable timings on a noisy machine, taken in turns."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 
 def side_by_side(functions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Float[np.ndarray, "rounds"]]:
-    """Seconds of each function in each of `rounds` turns, after one call that is not counted."""
+    """Return the seconds of each function in each of `rounds` turns, after one untimed call."""
     for function in functions.values():
         jax.block_until_ready(function())
     times = {name: np.zeros(rounds) for name in functions}
@@ -23,5 +23,5 @@ def side_by_side(functions: dict[str, Callable[[], Any]], rounds: int) -> dict[s
 
 
 def ratio(above: np.ndarray, below: np.ndarray) -> float:
-    """The median over turns of one time over another taken in the same turn: slow stretches cancel."""
+    """Return the median over turns of the ratio of two times. Slow periods of the machine cancel."""
     return float(np.median(above / below))

@@ -1,4 +1,4 @@
-"""Your own examples, from .npy, .npz and .csv files; nothing is ever unpickled."""
+"""Your own examples, from .npy, .npz and .csv files. Nothing is unpickled."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,9 +18,9 @@ _LABELS = ("labels", *(f"{name}_labels" for name in Splits._fields))
 
 
 def load_array(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
-    """Read the one array of a .npy, .npz or .csv file, one example a row, as float32.
+    """Read the only array of a .npy, .npz or .csv file, one example per row, as float32.
 
-    Integers and booleans are converted and not rescaled: the pixels 0 to 255 stay 0 to 255. All numbers must be
+    Integers and booleans are converted without rescaling: pixels from 0 to 255 keep their values. All numbers must be
     finite in float32.
     """
     path = Path(path)
@@ -34,11 +34,11 @@ def load_array(path: str | Path) -> Float32[np.ndarray, "rows _ ..."]:
 def load_splits(
     path: str | Path, seed: int, validation: float = 0.1, test: float = 0.1, *, dtype: DTypeLike = np.float32
 ) -> Splits:
-    """Read a .npz file's arrays `train`, `validation` and `test`, or divide a file's one array by `split`.
+    """Read the arrays `train`, `validation` and `test` of a .npz file, or split the only array of a file by `split`.
 
-    Each array is read as by `load_array`. Where the file holds the three sets, the other arguments are not used. Arrays
-    of labels (see `load_labels`) are left alone. With float64 as `dtype` the numbers are those of the file, to be
-    standardized before they are rounded.
+    Each array is read as by `load_array`. If the file has the three sets, `seed` and the fractions are not used. Arrays
+    of labels (see `load_labels`) are ignored. With float64 as `dtype` the numbers are not rounded to float32, so that
+    they can be standardized first.
     """
     path = Path(path)
     arrays = one_or_splits(path, read_arrays(path))
@@ -60,7 +60,7 @@ def load_splits(
 
 
 def load_test_rows(path: str | Path, *, dtype: DTypeLike = np.float32) -> Float[np.ndarray, "rows _ ..."]:
-    """All rows of a file's one array, or those of `test` where it holds three sets; labels are left alone."""
+    """Read all rows of a file's only array, or those of `test` if it has three sets. Labels are ignored."""
     path = Path(path)
     arrays = one_or_splits(path, read_arrays(path))
     name = "test" if len(arrays) == 3 else next(iter(arrays))
@@ -68,9 +68,9 @@ def load_test_rows(path: str | Path, *, dtype: DTypeLike = np.float32) -> Float[
 
 
 def load_labels(path: str | Path, seed: int, validation: float = 0.1, test: float = 0.1) -> Labels:
-    """The labels in a .npz file, divided as `load_splits` divides the examples: a context for `Batch`.
+    """Read the labels in a .npz file, split like the examples by `load_splits`: a context for `Batch`.
 
-    They are whole numbers from 0, in an array `labels` with one for each example; in a file with three sets, in
+    They are integers from 0, in an array `labels` with one for each example; in a file with three sets, in
     `train_labels`, `validation_labels` and `test_labels`.
     """
     path = Path(path)
@@ -84,7 +84,7 @@ def load_labels(path: str | Path, seed: int, validation: float = 0.1, test: floa
 def labels_among(
     arrays: dict[str, np.ndarray], path: str | Path, seed: int, validation: float = 0.1, test: float = 0.1
 ) -> Labels:
-    """The labels among the arrays of a file, as by `load_labels`; `path` is for errors."""
+    """Return the labels among the arrays of a file, as in `load_labels`. `path` is for errors."""
     found = {name: array for name, array in arrays.items() if name in _LABELS}
     rows = {name: len(array) for name, array in without_labels(arrays).items() if array.ndim}
     wanted = (
@@ -105,7 +105,7 @@ def labels_among(
 
 
 def one_or_splits(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What a file holds beside labels, which is one array, or the three sets; `path` is for errors."""
+    """Return the arrays of a file except labels; raise unless they are one array or the three sets."""
     found = without_labels(arrays)
     if len(found) == 1 or set(found) == set(Splits._fields):
         return found
@@ -118,7 +118,7 @@ def one_or_splits(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.nda
 
 
 def _fault(labels: np.ndarray, count: int) -> str | None:
-    """What is wrong with labels, and what to do."""
+    """Describe what is wrong with labels and what to do; None if they are valid."""
     if labels.ndim != 1:
         column = labels.size == len(labels) if labels.ndim else False
         return f"the shape {labels.shape}; save {'labels.ravel()' if column else 'one number for each example'}"
@@ -132,7 +132,7 @@ def _fault(labels: np.ndarray, count: int) -> str | None:
 
 
 def without_labels(arrays: dict[str, Item]) -> dict[str, Item]:
-    """What a file holds beside labels."""
+    """Return the arrays of a file except labels."""
     return {name: array for name, array in arrays.items() if name not in _LABELS}
 
 
@@ -140,7 +140,7 @@ ENDINGS = (".npy", ".npz", ".csv")
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file by name; the one array of a .npy or .csv file has the name ''."""
+    """Read the arrays of a file by name. The only array of a .npy or .csv file has the name ''."""
     match path.suffix.lower():
         case ".npy":
             return {"": read_npy(path, MAX_ARRAY_BYTES)}
@@ -155,12 +155,12 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def as_examples(name: str, array: np.ndarray, dtype: DTypeLike = np.float32) -> np.ndarray:
-    """The array as float32, or as float64, one example a row, finite in float32; `name` is for the error."""
+    """Convert an array, one example per row, to `dtype`. It must be finite in float32. `name` is for the error."""
     return _checked(name, array, dtype).astype(dtype, order="C", copy=False)
 
 
 def _checked(name: str, array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
-    """The array, finite in float32. It has this dtype unless it holds whole numbers, which take less memory."""
+    """Return an array, finite in float32, in this dtype. Integers are not converted yet, to save memory."""
     if array.ndim < 2:
         raise ValueError(
             f"{name}: expected 2 dimensions or more, the first counting examples, got shape {array.shape}; "
@@ -183,5 +183,5 @@ def _checked(name: str, array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
 
 
 def list_of(names: Iterable[str]) -> str:
-    """Names for an error."""
+    """Format names for an error."""
     return ", ".join(map(repr, names)) or "none"

@@ -13,9 +13,9 @@ class Batches:
     """Batches of `batch` rows out of `size`, from an endless stream of shuffled epochs.
 
     Epoch e is a permutation of the rows drawn from Philox with the key (seed, e). Iteration t takes the positions
-    t·batch, …, (t + 1)·batch − 1 of the stream: a batch may straddle two epochs, so that no batch is ever smaller
-    than another. Nothing is remembered from one iteration to the next, so that a run which starts again at
-    iteration t sees what it would have seen (as long as NumPy's `Generator.permutation` stays what it is).
+    t·batch, …, (t + 1)·batch − 1 of the stream: a batch may straddle two epochs, so that all batches have the same
+    size. There is no state between iterations, so a run that is resumed at iteration t sees the same batches (as long
+    as NumPy's `Generator.permutation` does not change).
     """
 
     size: int
@@ -31,7 +31,7 @@ class Batches:
             raise ValueError(f"seed: expected an integer from 0 to 2**64 - 1, got {self.seed}; choose another")
 
     def indices(self, step: int, steps: int) -> Int32[np.ndarray, "steps batch"]:
-        """The rows of the iterations step, …, step + steps − 1, one iteration a row."""
+        """Return the rows of the iterations step, …, step + steps − 1, one iteration per row."""
         if step < 0 or steps < 0:
             raise ValueError(f"indices: expected step and steps of 0 or more, got {step} and {steps}; count from 0")
         start, stop = step * self.batch, (step + steps) * self.batch
@@ -46,7 +46,7 @@ class Batches:
 
     @cached_property
     def _epoch(self) -> Callable[[int], np.ndarray]:
-        """The permutation of an epoch; two are kept: a chunk is followed by the next, or asked for again."""
+        """The permutation of an epoch. Two are cached, for the next chunk or the same one again."""
         return lru_cache(maxsize=2)(lambda epoch: _permutation(self.size, self.seed, epoch))
 
 

@@ -1,4 +1,4 @@
-"""What datasets there are, and which of them lie on this computer."""
+"""The available datasets, and which of them are on this computer."""
 
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -13,13 +13,13 @@ State = Literal["built in", "present", "missing", "damaged"]
 
 
 class Dataset(NamedTuple):
-    """A dataset: what it is, where it is looked for, and whether it is there; `detail` says what is wrong if not."""
+    """A dataset: its description, location and state. `detail` says what is wrong if it cannot be used."""
 
     name: str
     description: str
     shape: tuple[int, ...]
     counts: tuple[int, int, int] | None
-    """Examples for training, validation and test, where they are known."""
+    """Numbers of examples for training, validation and test, if known."""
     where: Path | None
     state: State
     detail: str
@@ -34,7 +34,7 @@ _ON_DISK = {
 
 
 def datasets() -> list[Dataset]:
-    """All datasets by name, with the state of those on the disk; checksums are verified, which takes a second."""
+    """List all datasets and the state of those on disk. Checksums are verified, which takes a second."""
     toys = [
         Dataset(name, f"{name.replace('_', ' ')}, a density on the plane", (2,), _DRAWN, None, "built in", "")
         for name in TOYS

@@ -19,7 +19,7 @@ _HELD_OUT = 0.05  # each for validation and test
 
 
 def celeba_folder() -> Path | None:
-    """The first folder `img_align…` in `celeba`, or none."""
+    """Return the first folder `img_align…` in `celeba`, or None."""
     return next((path for path in sorted((data_folder() / "celeba").glob("img_align*")) if path.is_dir()), None)
 
 
@@ -34,7 +34,7 @@ def load_celeba(folder: Path | None = None, size: int = 64) -> Images:
 
 
 def celeba_files(folder: Path | None = None) -> list[Path]:
-    """The files of the images, sorted by name."""
+    """Return the files of the images, sorted by name."""
     folder = celeba_folder() if folder is None else folder
     if folder is None:
         raise FileNotFoundError(
@@ -45,19 +45,19 @@ def celeba_files(folder: Path | None = None) -> list[Path]:
 
 
 def celeba_bounds(rows: int) -> tuple[int, int]:
-    """Where validation and test begin."""
+    """Return the indices at which validation and test begin."""
     held_out = round(_HELD_OUT * rows)
     return rows - 2 * held_out, rows - held_out
 
 
 def read_face(path: Path, size: int) -> Image.Image:
-    """The square around a face, scaled to `size`."""
+    """Read the square around a face, scaled to `size`."""
     image = decode_image(read_bytes(path, MAX_IMAGE_BYTES), str(path)).convert("RGB")
     side = image.width * _CROP / _WIDTH
     if side > image.height:
         raise BadFile(f"{path}: expected a face of 178 × 218 pixels or in proportion, got {image.size}; is it aligned?")
     left, top = (image.width - side) / 2, (image.height - side) / 2
-    x, y = floor(left), floor(top)  # whole pixels are cut out, so that none outside them has a part in the rest
+    x, y = floor(left), floor(top)  # whole pixels are cropped first, so that pixels outside have no effect
     cut = image.crop((x, y, ceil(left + side), ceil(top + side)))
     box = left - x, top - y, left - x + side, top - y + side
     return cut.resize((size, size), Image.Resampling.BILINEAR, box)

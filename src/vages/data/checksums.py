@@ -1,4 +1,4 @@
-"""The files of public datasets, by size and SHA-256, and whether those on this computer are the same."""
+"""Sizes and SHA-256 checksums of the files of public datasets, and their verification."""
 
 import hashlib
 from pathlib import Path
@@ -8,7 +8,7 @@ from vages.files import BadFile, inflate, read_bytes
 
 
 class Known(NamedTuple):
-    """What a file must be."""
+    """The expected size and checksum of a file."""
 
     size: int
     sha256: str
@@ -41,7 +41,7 @@ FILES: dict[str, dict[str, Known]] = {
 
 
 def check_content(content: bytes, known: Known, name: str) -> None:
-    """`BadFile` unless these bytes are the known ones; `name` is for the error."""
+    """Raise `BadFile` unless the content has the known size and checksum. `name` is for the error."""
     if len(content) != known.size:
         raise BadFile(f"{name}: expected {known.size} bytes, got {len(content)}; download it again")
     if (got := hashlib.sha256(content).hexdigest()) != known.sha256:
@@ -49,10 +49,10 @@ def check_content(content: bytes, known: Known, name: str) -> None:
 
 
 def check_known(path: Path, known: Known) -> None:
-    """`BadFile` unless the file is the known one, or its name with .gz is the known one compressed."""
+    """Raise `BadFile` unless the file, or its .gz version, has the known content."""
     packed = path.with_name(f"{path.name}.gz")
     if path.is_file() or not packed.is_file():
         check_content(read_bytes(path, known.size), known, str(path))
     else:
-        content = read_bytes(packed, known.size + 2**16)  # random bytes get larger by compression
+        content = read_bytes(packed, known.size + 2**16)  # compression can enlarge random bytes
         check_content(inflate(content, str(packed), known.size), known, str(packed))

@@ -1,4 +1,4 @@
-"""CIFAR10: colour photographs of ten kinds of things, 32 × 32 pixels."""
+"""CIFAR10: color photographs of ten classes, 32 × 32 pixels."""
 
 from pathlib import Path
 
@@ -15,14 +15,14 @@ _LIMIT = 2**25
 
 
 def cifar10_folder() -> Path:
-    """Where the six binary files are looked for."""
+    """Return the folder of the six binary files."""
     return data_folder() / "cifar10" / "cifar-10-batches-bin"
 
 
 def load_cifar10(folder: Path | None = None) -> Images:
     """Read `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`: images of shape (3, 32, 32).
 
-    All 50,000 are for training, as in the paper; none is left for validation, and 10,000 are for test.
+    As in the paper, 50,000 are for training, none for validation and 10,000 for test.
     """
     folder = cifar10_folder() if folder is None else folder
     train, labels = np.empty((5 * _ROWS, 3, 32, 32), np.float32), np.empty(5 * _ROWS, np.int32)

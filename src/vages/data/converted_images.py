@@ -1,8 +1,8 @@
 """Images of any set, size and number of channels, converted to one shape.
 
-The rule: Pillow makes grey images RGB by repeating their channel, and RGB images grey by its luma, 0.299 R + 0.587 G +
-0.114 B. The largest part in the middle with the wanted proportions is scaled by its bilinear filter, which averages
-where images get smaller. Images are of 8 bits then. Those that have the shape already are left as they are.
+Pillow converts grayscale images to RGB by repeating their channel, and RGB images to grayscale by the luma, 0.299 R +
+0.587 G + 0.114 B. The largest central part with the wanted proportions is scaled by its bilinear filter, which averages
+when it downscales. Converted images have 8 bits. Images that already have the shape are unchanged.
 """
 
 from pathlib import Path
@@ -25,9 +25,9 @@ Converted = Float32[np.ndarray, "n channels height width"]
 
 
 def load_converted_images(name: str, shape: Shape, count: int, seed: int = 0) -> Converted:
-    """At most `count` images of this shape in [0, 1], chosen by `seed`.
+    """Load at most `count` images, chosen by `seed`, converted to this shape in [0, 1].
 
-    `name` is a set (mnist), a split of one (mnist:train; test without a split), a folder, an archive, or a .npy or .npz
+    `name` is a set (mnist), a split of one (mnist:train; by default test), a folder, an archive, or a .npy or .npz
     file. Only the chosen images of CelebA or a folder are decoded, and those of a folder may have any sizes.
     """
     path, (known, _, part) = Path(name), name.partition(":")
@@ -64,7 +64,7 @@ def load_converted_images(name: str, shape: Shape, count: int, seed: int = 0) ->
 
 
 def convert_images(images: Float32[np.ndarray, "n _ _ _"], shape: Shape) -> Converted:
-    """Images in [0, 1] converted to this shape."""
+    """Convert images in [0, 1] to this shape."""
     if images.shape[1:] == shape:
         return images
     pixels = np.rint(255 * images).astype(np.uint8)
@@ -72,7 +72,7 @@ def convert_images(images: Float32[np.ndarray, "n _ _ _"], shape: Shape) -> Conv
 
 
 def convert_image(image: Image.Image, shape: Shape) -> UInt8[np.ndarray, "channels height width"]:
-    """One image converted to this shape."""
+    """Convert one image to this shape."""
     channels, height, width = shape
     image = image.convert("RGB" if channels == 3 else "L")
     return pixels_of(image if image.size == (width, height) else in_the_middle(image, width, height))

@@ -1,4 +1,4 @@
-"""Many images, decoded side by side."""
+"""Parallel decoding of images."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,17 +11,17 @@ from jaxtyping import UInt8
 from vages.files import BadFile
 from vages.files.limits import MAX_ARRAY_BYTES
 
-_AT_ONCE = 64  # images in memory beside those that are done
+_AT_ONCE = 64  # images in progress
 Source = TypeVar("Source")
 
 
 def decode_all(
     sources: Iterable[Source], decode: Callable[[Source], tuple[str, np.ndarray]], name: str
 ) -> UInt8[np.ndarray, "n channels height width"]:
-    """The images of all sources, sorted by name; `decode` gives a name and pixels, the channels first.
+    """Decode the images of all sources, sorted by name. `decode` returns a name and pixels, channels first.
 
-    Pillow decodes without holding Python's lock, so that threads share the work. All images must have one size; grey
-    ones among coloured get three equal channels. `name`, of the folder or archive, is for errors.
+    Pillow releases the GIL while it decodes, so that threads share the work. All images must have one size; grayscale
+    images among color images get three equal channels. `name`, of the folder or archive, is for errors.
     """
     images, total = {}, 0
     with ThreadPoolExecutor() as pool:
@@ -43,7 +43,7 @@ def decode_all(
     channels = max(len(image) for image in images.values())
     pixels = np.empty((len(images), channels, *next(iter(images.values())).shape[1:]), np.uint8)
     for i, title in enumerate(sorted(images)):
-        pixels[i] = images[title]  # one channel is spread over three
+        pixels[i] = images[title]  # one channel is broadcast to three
     return pixels
 
 

@@ -1,7 +1,7 @@
-"""The digits that come with the package: 1,797 handwritten ones of 8 × 8 pixels, so that a first run needs no network.
+"""1,797 handwritten digits of 8 × 8 pixels, included in the package so that a first run needs no network.
 
 They are the test set of "Optical Recognition of Handwritten Digits" by E. Alpaydin and C. Kaynak, UCI Machine Learning
-Repository, 1998, https://doi.org/10.24432/C50P49, licensed under CC BY 4.0; here in another order, drawn once.
+Repository, 1998, https://doi.org/10.24432/C50P49, licensed under CC BY 4.0, here in a fixed random order.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ _SHA256 = "bdc2a7f3ed0c851189f8e895b622fda2a0d8d0a17481d756d112a0be07f8afb3"
 
 
 def load_digits() -> Images:
-    """1,437, 180 and 180 images of shape (1, 8, 8), whose pixels have the values 0, 1/16, …, 1."""
+    """Load 1,437, 180 and 180 images of shape (1, 8, 8), with pixel values 0, 1/16, …, 1."""
     path = Path(__file__).with_name("digits.npz")
     content = read_bytes(path, 2**16)
     if (got := hashlib.sha256(content).hexdigest()) != _SHA256:

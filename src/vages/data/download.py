@@ -1,4 +1,4 @@
-"""One file from the network: within a limit, verified, and only then under its name."""
+"""Download of a file, with a size limit and a verified checksum."""
 
 import hashlib
 import http.client
@@ -11,7 +11,7 @@ from pathlib import Path
 from vages.files import BadFile
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes that have come and, where the server says so, how many there are."""
+"""Called with the number of bytes received and, if the server reports it, the total."""
 
 _CHUNK = 2**18
 _TIMEOUT = 30.0
@@ -20,8 +20,8 @@ _TIMEOUT = 30.0
 def download(url: str, path: Path, limit: int, digest: str, progress: Progress | None = None) -> None:
     """Stream a URL to a file of at most `limit` bytes, whose `digest` is "md5:…" or "sha256:…".
 
-    The bytes go to a file beside `path`, which takes its place once the digest is right, and is removed otherwise. No
-    connection, or one that ends early, raises `ConnectionError`; a wrong or too large file raises `BadFile`.
+    The bytes go to a temporary file next to `path`, which is renamed once the digest is correct and removed otherwise.
+    A failed or interrupted connection raises `ConnectionError`; a wrong or too large file raises `BadFile`.
     """
     kind, expected = digest.split(":")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,6 +56,6 @@ def _chunks(url: str, limit: int, progress: Progress | None) -> Iterator[bytes]:
                 raise ConnectionError(f"the connection ended after {come} of {total} bytes")
     except (OSError, http.client.HTTPException) as error:
         if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it holds the connection
+            error.close()  # it keeps the connection open
         reason = str(getattr(error, "reason", "") or error or type(error).__name__).splitlines()[0]
         raise ConnectionError(f"{url}: expected a download, got none ({reason})") from None

@@ -1,4 +1,4 @@
-"""Public datasets from where their authors, or those who keep them, publish them."""
+"""Downloads of public datasets from their authors or maintainers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from vages.storage.durable import replace_durably
 
 
 class Source(NamedTuple):
-    """A file on the network, the most bytes it may have, its digest, and the dataset's files that it holds."""
+    """A file on the network: its URL, its maximum size, its digest, and the dataset's files that it contains."""
 
     url: str
     limit: int
@@ -51,9 +51,9 @@ SOURCES: dict[str, tuple[Source, ...]] = {
 
 
 def fetch(name: str, progress: Progress | None = None) -> Path:
-    """Download what is missing or damaged of mnist, cifar10 or freyface, and give the dataset's folder.
+    """Download the missing or damaged files of mnist, cifar10 or freyface, and return the dataset's folder.
 
-    A file takes its place only when it is whole and its checksum is right. CelebA has to be got by hand.
+    A file is put in place only when it is complete and its checksum is correct. CelebA must be downloaded by hand.
     """
     folder = data_folder() / name
     if name == "celeba":
@@ -103,7 +103,7 @@ def _fetch(source: Source, folder: Path, name: str, progress: Progress | None) -
 
 
 def _unpacked(packed: Path, source: Source, size: int) -> Iterator[tuple[str, bytes]]:
-    """The dataset's files in what was downloaded, which may have a little beside them."""
+    """Yield the dataset's files in a download, which may contain a few others."""
     if packed.name.endswith(".tar.gz"):
         yield from archive_members(packed, size + 2**20, 100, lambda member: member in source.files)
     else:

@@ -1,9 +1,9 @@
-"""Where datasets lie on this computer."""
+"""The folder of datasets."""
 
 import os
 from pathlib import Path
 
 
 def data_folder() -> Path:
-    """The folder that holds one folder a dataset: $VAGES_DATA, or `data` in the current directory."""
+    """Return the folder with one subfolder per dataset: $VAGES_DATA, or `data` in the current directory."""
     return Path(os.environ.get("VAGES_DATA") or "data")

@@ -1,4 +1,4 @@
-"""Frey face: 1,965 grey images of 28 × 20 pixels, in the order of the video they come from."""
+"""Frey face: 1,965 grayscale images of 28 × 20 pixels, in the order of the video they come from."""
 
 from io import BytesIO
 from pathlib import Path
@@ -15,14 +15,14 @@ _SPLITS = (1400, 1700, 1965)  # by position in the film, as in the paper
 
 
 def freyface_file() -> Path:
-    """Where the file is looked for."""
+    """Return the path of the file."""
     return data_folder() / "freyface" / "frey_rawface.mat"
 
 
 def load_freyface(path: Path | None = None) -> Splits:
-    """Read `frey_rawface.mat`: 1,400, 300 and 265 images of 560 pixels in [0, 1], one image a row.
+    """Read `frey_rawface.mat`: 1,400, 300 and 265 images of 560 pixels in [0, 1], one image per row.
 
-    The file must be the published one, by its SHA-256.
+    The file must have the SHA-256 of the published one.
     """
     path = freyface_file() if path is None else path
     if not path.is_file():
@@ -33,7 +33,7 @@ def load_freyface(path: Path | None = None) -> Splits:
     known = FILES["freyface"]["frey_rawface.mat"]
     content = read_bytes(path, known.size)
     check_content(content, known, str(path))
-    import scipy.io  # slow to import. It crashes on a damaged file, so it gets no bytes but those that are known.
+    import scipy.io  # slow to import. It crashes on damaged files, so it is passed only verified bytes.
 
     images = scipy.io.loadmat(BytesIO(content))["ff"]
     pixels = images.T.astype(np.float32) / 255

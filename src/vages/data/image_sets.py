@@ -1,4 +1,4 @@
-"""Images by the name of their set or by their path."""
+"""Images by the name of a dataset or by a path."""
 
 from pathlib import Path
 
@@ -17,10 +17,11 @@ IMAGE_SETS = (*_FIXED, "freyface", "celeba")
 
 
 def load_images(name: str | Path, resize: int | None = None, seed: int = 0) -> Images:
-    """Images of shape (channels, height, width) in [0, 1], by the name of a set in `IMAGE_SETS` or by a path.
+    """Load images of shape (channels, height, width) in [0, 1], by the name of a set in `IMAGE_SETS` or by a path.
 
-    A path leads to a folder of images, a .zip, .tar, .tar.gz or .tgz archive of them, or a .npy or .npz file; these
-    are shuffled by `seed`. `resize` is the size of CelebA's faces, or that of a folder's or an archive's images.
+    A path is that of a folder or a .zip, .tar, .tar.gz or .tgz archive of images, or of a .npy or .npz file; these are
+    shuffled by `seed`, unless a .npz file has three sets. `resize` is the size of the images of celeba, a folder or an
+    archive.
     """
     path, name = Path(name), str(name)
     is_folder, is_archive = path.is_dir(), name.lower().endswith(ARCHIVES)

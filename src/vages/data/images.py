@@ -1,4 +1,4 @@
-"""Sets of images, and their labels where they have any."""
+"""Sets of images with optional labels."""
 
 from typing import NamedTuple
 
@@ -15,25 +15,25 @@ class _ThreeSets(NamedTuple):
 
 
 class Labels(_ThreeSets):
-    """The classes of three sets of images, from 0; `names` are those of their folders, or none."""
+    """The classes of three sets of images, from 0. `names` are the names of their folders, or empty."""
 
     names: tuple[str, ...] = ()
 
     @classmethod
     def named(cls, names: tuple[str, ...], *sets: Int32[np.ndarray, "_"]) -> "Labels":
-        """The labels `train`, `validation` and `test` of classes that have names."""
+        """Return the labels `train`, `validation` and `test` of named classes."""
         labels = cls(*sets)
         labels.names = names
         return labels
 
 
 class Images(NamedTuple):
-    """Images as float32 in [0, 1], each of shape (channels, height, width), and their labels or none."""
+    """Images as float32 in [0, 1], each of shape (channels, height, width), and their labels or None."""
 
     splits: Splits
     labels: Labels | None
 
 
 def scaled(pixels: UInt8[np.ndarray, "*shape"], top: int = 255) -> Float32[np.ndarray, "*shape"]:
-    """Pixels 0 to `top` as numbers from 0 to 1."""
+    """Scale pixels from 0 to `top` to numbers from 0 to 1."""
     return np.divide(pixels, np.float32(top), dtype=np.float32)

@@ -15,12 +15,12 @@ _LIMIT = 2**26
 
 
 def mnist_folder() -> Path:
-    """Where the four files are looked for."""
+    """Return the folder of the four files."""
     return data_folder() / "mnist"
 
 
 def load_mnist(folder: Path | None = None) -> Images:
-    """Read `{train,t10k}-{images-idx3,labels-idx1}-ubyte`, or the same with .gz: images of shape (1, 32, 32).
+    """Read `{train,t10k}-{images-idx3,labels-idx1}-ubyte`, or their .gz versions: images of shape (1, 32, 32).
 
     50,000 for training, the last 10,000 of the training file for validation, and 10,000 for test.
     """

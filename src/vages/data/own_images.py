@@ -1,4 +1,4 @@
-"""Your own images: a folder, an archive or an array of them."""
+"""Your own images, from a folder, an archive or an array."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -28,15 +28,15 @@ from vages.files import (
 from vages.files.limits import MAX_ARCHIVE_BYTES, MAX_IMAGE_BYTES, MAX_MEMBERS
 
 _CHANNELS = (1, 3)
-_SETS = ("train", "training", "val", "valid", "validation", "test", "testing")  # folders of these names are no classes
+_SETS = ("train", "training", "val", "valid", "validation", "test", "testing")  # folders of sets, not of classes
 
 
 def load_image_folder(folder: Path, seed: int, resize: int | None = None) -> Images:
-    """The images in a folder and below it (see `vages.files.image_files`), shuffled and divided as by `split`.
+    """Load the images in a folder and its subfolders (see `vages.files.image_files`), shuffled and split as by `split`.
 
-    With `resize`, the largest square in the middle is scaled to this size; without it, all must have one size. Images
-    that lie in two or more folders below it, and none beside these, have labels: the place of the folder's name among
-    the sorted names, which are `labels.names`.
+    With `resize`, the largest central square is scaled to this size; without it, all images must have one size. If all
+    images are in subfolders, two or more of them, these are the classes: a label is the index of the subfolder's name
+    among the sorted names, `labels.names`.
     """
     files = image_files(folder, MAX_MEMBERS)
     pixels = decode_all(files, partial(_of_path, resize=resize, folder=folder), str(folder))
@@ -44,7 +44,7 @@ def load_image_folder(folder: Path, seed: int, resize: int | None = None) -> Ima
 
 
 def load_image_archive(path: Path, seed: int, resize: int | None = None) -> Images:
-    """The images in a .zip, .tar, .tar.gz or .tgz archive, which is not unpacked on the disk; else as of a folder."""
+    """Load the images in a .zip, .tar, .tar.gz or .tgz archive like a folder, without unpacking it on disk."""
     names = []
 
     def members() -> Iterator[tuple[str, bytes]]:
@@ -57,7 +57,7 @@ def load_image_archive(path: Path, seed: int, resize: int | None = None) -> Imag
 
 
 def load_image_array(path: Path, seed: int) -> Images:
-    """The images in a .npy or .npz file: one array, divided by `split`, or the three `train`, `validation`, `test`.
+    """Load the images in a .npy or .npz file: one array, split by `split`, or `train`, `validation` and `test`.
 
     An array has the shape (n, height, width), (n, channels, height, width) or (n, height, width, channels) with 1 or
     3 channels, and holds uint8 from 0 to 255, or floats or booleans from 0 to 1. A .npz file may hold labels too (see
@@ -76,7 +76,7 @@ def load_image_array(path: Path, seed: int) -> Images:
 
 
 def advice_on_labels(path: Path) -> str:
-    """What to do where the images of a path have no labels; images outside of the folders of classes are named."""
+    """Return advice for images without labels, which names images outside the folders of classes."""
     if path.suffix.lower() in (".npy", ".npz"):
         return "save a .npz file with an array 'labels' beside the images"
     files = image_files(path, MAX_MEMBERS) if path.is_dir() else []
@@ -88,9 +88,9 @@ def advice_on_labels(path: Path) -> str:
 
 
 def holds_images(path: Path) -> bool:
-    """Whether a path leads to images: a folder, an archive, or a .npy or .npz file of arrays that look like them.
+    """Whether a path may contain images: a folder, an archive, or a .npy or .npz file of arrays with 3 or more axes.
 
-    These have three axes or more; whoever reads them refuses those that are none.
+    Arrays of other data are refused when they are read.
     """
     if path.is_dir() or path.name.lower().endswith(ARCHIVES):
         return True
@@ -99,12 +99,12 @@ def holds_images(path: Path) -> bool:
     try:
         arrays = without_labels(declared_arrays(path))
     except (ValueError, OSError):
-        return False  # whoever reads the file says what is wrong
+        return False  # reported when the file is read
     return any(len(shape) > 2 for shape, _ in arrays.values())
 
 
 def read_image_arrays(path: Path) -> dict[str, Float32[np.ndarray, "n channels height width"]]:
-    """The images in a .npy or .npz file as they are described above: one array, or the three by their names."""
+    """Read the images in a .npy or .npz file, see `load_image_array`: one array, or the three sets by name."""
     return _image_arrays(path, read_arrays(path))
 
 
@@ -121,9 +121,9 @@ def _image_arrays(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.nda
 
 
 def check_image_shape(name: str, shape: tuple[int, ...]) -> None:
-    """Raise unless an array of this shape holds images; `name` is for errors.
+    """Raise unless an array of this shape contains images. `name` is for errors.
 
-    Three axes that are rather those of one image with channels, or of (height, width, n), are refused.
+    Shapes of three axes that look like one image with channels, or like (height, width, n), are refused.
     """
     first, height, width = shape if len(shape) == 3 else (0, 0, 0)
     explicit = f"or give images of {height} × {width} as (n, {height}, {width}, 1)"
@@ -148,7 +148,7 @@ def check_image_shape(name: str, shape: tuple[int, ...]) -> None:
 
 
 def in_the_middle(image: Image.Image, width: int, height: int) -> Image.Image:
-    """The largest part in the middle with these proportions, scaled to this size by the bilinear filter."""
+    """Crop the largest central part with these proportions, and scale it to this size by the bilinear filter."""
     cut_width = min(image.width, max(1, round(image.height * width / height)))
     cut_height = min(image.height, max(1, round(image.width * height / width)))
     left, top = (image.width - cut_width) // 2, (image.height - cut_height) // 2
@@ -170,7 +170,7 @@ def _pixels(content: bytes, name: str, resize: int | None) -> np.ndarray:
 
 
 def as_images(name: str, array: np.ndarray) -> np.ndarray:
-    """The array as float32 images from 0 to 1, the channels first; `name` is for errors."""
+    """Convert an array to float32 images from 0 to 1, channels first. `name` is for errors."""
     check_image_shape(name, array.shape)
     if array.ndim == 3:
         array = array[:, None]
@@ -194,7 +194,7 @@ class _Classes(NamedTuple):
 
 
 def check_classes(name: str, folders: tuple[str, ...]) -> None:
-    """Raise where the folders of classes are those of sets: each would be a class, and all would be trained on.
+    """Raise if the folders are those of sets, not classes: each would be a class, and all would be trained on.
 
     `name` is for the error.
     """
@@ -210,14 +210,14 @@ def check_classes(name: str, folders: tuple[str, ...]) -> None:
 
 
 def _classes(names: Iterable[str]) -> _Classes | None:
-    """The classes of images by their folders, in the order of their names; none of images that are not in folders."""
+    """Return the classes of images by their folders, in the order of their names; None without class folders."""
     folders = [PurePosixPath(name).parent.as_posix() for name in sorted(names)]
     classes, labels = np.unique(folders, return_inverse=True)
     return None if len(classes) < 2 or "." in classes else _Classes(tuple(map(str, classes)), labels.astype(np.int32))
 
 
 def _divided(images: np.ndarray, seed: int, path: Path, classes: _Classes | None = None) -> Images:
-    """The sets of images that are float32, or bytes to be scaled, which take less memory until then."""
+    """Split images into sets. Bytes are scaled to float32 only after the split, to save memory."""
     try:
         parts = split_rows(len(images), seed)
     except ValueError as error:

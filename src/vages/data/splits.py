@@ -7,7 +7,7 @@ from jaxtyping import Float32
 
 
 class Splits(NamedTuple):
-    """Three sets of examples, one example a row, all of one shape; a set may be empty."""
+    """Three sets of examples, one example per row, all of one shape. A set may be empty."""
 
     train: Float32[np.ndarray, "train ..."]
     validation: Float32[np.ndarray, "validation ..."]
@@ -15,10 +15,10 @@ class Splits(NamedTuple):
 
 
 def split(array: np.ndarray, seed: int, validation: float = 0.1, test: float = 0.1) -> Splits:
-    """Shuffle the rows of a float32 array by a Generator seeded with `seed`, and divide them.
+    """Shuffle the rows of a float32 array by a Generator seeded with `seed`, and split them.
 
     `validation` and `test` are fractions of the rows, rounded to whole rows; the rest is for training. A fraction of
-    0 leaves its set empty; any other set must get a row.
+    0 leaves its set empty; any other set must get at least one row.
     """
     if array.ndim < 1 or array.dtype != np.float32:
         raise ValueError(
@@ -29,9 +29,9 @@ def split(array: np.ndarray, seed: int, validation: float = 0.1, test: float = 0
 
 
 def split_rows(rows: int, seed: int, validation: float = 0.1, test: float = 0.1) -> list[np.ndarray]:
-    """The numbers of the rows that `split` puts in each set.
+    """Return the indices of the rows that `split` puts in each set.
 
-    With them, an array of bytes is divided before it becomes four times as large in float32.
+    With these, an array of bytes can be split before it becomes four times as large in float32.
     """
     if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Densities on the plane, about as large as the unit disc, to draw from and to look at.
+"""Toy densities on the plane, about as large as the unit disk.
 
-A sampler takes a Generator and n, and gives n points as float32 (n, 2); a log density takes points (n, 2) and gives
-log p at each, exact, in float64. Points are complex numbers where they are turned.
+A sampler takes a Generator and n, and returns n points as float32 (n, 2). A log density takes points (n, 2) and returns
+the exact log p of each in float64. Rotations use complex numbers.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ ROLL_INNER, ROLL_ANGLE, ROLL_STD = 1 / 3, 4.5 * np.pi, 0.03
 
 
 class Toy(NamedTuple):
-    """A density on the plane: how to draw from it, log p where it has a closed form, and a window to plot."""
+    """A density on the plane: a sampler, log p if it has a closed form, and a window to plot."""
 
     sample: Callable[[np.random.Generator, int], Points]
     log_density: Callable[[Float[np.ndarray, "n 2"]], LogDensity] | None
@@ -35,7 +35,7 @@ class Toy(NamedTuple):
 def load_toy(name: str, seed: int, train: int = 60_000, validation: int = 10_000, test: int = 10_000) -> Splits:
     """Draw training, validation and test points, in this order, from one Generator seeded with `seed`.
 
-    60,000 and 10,000 points for training and test are the paper's; it does not validate on toys.
+    The paper uses 60,000 points for training, 10,000 for test, and no validation on toys.
     """
     if name not in TOYS:
         raise ValueError(f"toy: expected one of {', '.join(TOYS)}, got {name!r}; choose one of these")
@@ -79,7 +79,7 @@ def board_log_density(points: Float[np.ndarray, "n 2"]) -> LogDensity:
 
 
 def two_moons(generator: np.random.Generator, n: int) -> Points:
-    """Two half circles of radius ⅔, each reaching into the other, with Gaussian noise; the origin is between them."""
+    """Two interleaved half circles of radius ⅔ with Gaussian noise; the origin is between them."""
     moon = np.exp(1j * generator.uniform(0, np.pi, n)) - MOONS_CENTRE
     return _plane(MOONS_SCALE * generator.choice([-1, 1], n) * moon + _noise(generator, n, MOONS_STD))
 
@@ -91,8 +91,8 @@ def rings(generator: np.random.Generator, n: int) -> Points:
 
 
 def rings_log_density(points: Float[np.ndarray, "n 2"]) -> LogDensity:
-    """A Gaussian averaged over each circle: its angle integrates to the Bessel function I₀."""
-    from scipy.special import i0e  # here, because it takes longer to import than all other datasets together
+    """Log density of Gaussians averaged over each circle: the angle integrates to the Bessel function I₀."""
+    from scipy.special import i0e  # imported here, as it takes longer than all other datasets together
 
     radius = np.abs(_complex(points))[:, None]
     ring = -0.5 * ((radius - RING_RADII) / RING_STD) ** 2 + np.log(i0e(radius * RING_RADII / RING_STD**2))
@@ -105,20 +105,20 @@ def eight_gaussians(generator: np.random.Generator, n: int) -> Points:
 
 
 def eight_gaussians_log_density(points: Float[np.ndarray, "n 2"]) -> LogDensity:
-    """The logarithm of the mixture."""
+    """Log density of the mixture."""
     squares = np.abs((_complex(points)[:, None] - GAUSSIAN_CENTRES) / GAUSSIAN_STD) ** 2
     return np.logaddexp.reduce(-0.5 * squares, axis=1) - np.log(len(GAUSSIAN_CENTRES) * 2 * np.pi * GAUSSIAN_STD**2)
 
 
 def pinwheel(generator: np.random.Generator, n: int) -> Points:
-    """Five Gaussian blades about the origin, bent: each point is turned in proportion to its distance from there."""
+    """Five Gaussian blades about the origin, bent: each point is rotated in proportion to its distance from it."""
     along, across = (std * generator.standard_normal(n) for std in BLADE_STD)
     blade = BLADE_CENTRE + along + 1j * across
     return _plane(generator.choice(BLADES, n) * blade * np.exp(1j * BLADE_TWIST * np.abs(blade)))
 
 
 def pinwheel_log_density(points: Float[np.ndarray, "n 2"]) -> LogDensity:
-    """The logarithm of the mixture before it was bent: turning circles about the origin keeps areas."""
+    """Log density of the mixture before bending: rotating circles about the origin preserves areas."""
     z = _complex(points)
     blade = (z * np.exp(-1j * BLADE_TWIST * np.abs(z)))[:, None] / BLADES - BLADE_CENTRE
     along, across = blade.real / BLADE_STD[0], blade.imag / BLADE_STD[1]

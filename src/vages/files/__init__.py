@@ -1,6 +1,6 @@
-"""Readers of untrusted files: within limits on memory, and without running code from a file.
+"""Readers of untrusted files, with limits on memory and without running code from a file.
 
-`parse_…` takes bytes and a name for errors, `read_…` a path. A file that cannot be used raises `BadFile` in one line.
+`parse_…` takes bytes and a name for errors, `read_…` a path. A file that cannot be used raises a one-line `BadFile`.
 """
 # ruff: noqa: F401
 

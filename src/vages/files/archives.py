@@ -15,17 +15,17 @@ from vages.storage.errors import BadFile, check_file, reading
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 Wanted = Callable[[str], bool]
-_Entry = tuple[str, int, str, Callable[[], bytes]]  # name, size, what it is, how its contents are read
+_Entry = tuple[str, int, str, Callable[[], bytes]]  # name, size, kind, reader of its contents
 everything: Wanted = lambda member: True
 
 
 def archive_members(
     path: Path, limit: int, count: int, wanted: Wanted = everything, largest: int | None = None
 ) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the wanted files in a .zip, .tar, .tar.gz or .tgz archive, one by one.
+    """Yield names and contents of the wanted files in a .zip, .tar, .tar.gz or .tgz archive.
 
-    At most `count` files, of which the wanted ones have at most `limit` bytes together (see `max_unpacked`) and
-    `largest` bytes each. Links, devices, encrypted members, a name twice and names outside the archive's folder are
+    There may be at most `count` files. The wanted ones may have at most `limit` bytes in total (see `max_unpacked`) and
+    `largest` bytes each. Links, devices, encrypted members, duplicate names and names outside the archive's folder are
     refused.
     """
     kind = path.name.lower()
@@ -42,7 +42,7 @@ def archive_members(
 def zip_members(
     file: BufferedIOBase, name: str, limit: int, count: int, wanted: Wanted = everything, largest: int | None = None
 ) -> Iterator[tuple[str, bytes]]:
-    """The members of an open zip archive as `archive_members` gives them; `name` is for errors."""
+    """Yield the members of an open zip archive like `archive_members`. `name` is for errors."""
     limit = max_unpacked(file.seek(0, 2), limit)
     with reading(name, "a zip archive"), zipfile.ZipFile(file) as archive:
         yield from _checked(_zip_entries(archive), name, limit, count, wanted, largest)
@@ -51,18 +51,18 @@ def zip_members(
 def tar_members(
     file: BufferedIOBase, name: str, limit: int, count: int, wanted: Wanted = everything, largest: int | None = None
 ) -> Iterator[tuple[str, bytes]]:
-    """The members of an open tar archive as `archive_members` gives them; `name` is for errors."""
+    """Yield the members of an open tar archive like `archive_members`. `name` is for errors."""
     with reading(name, "a tar archive"):
         stream = _Metered(file)
         yield from _checked(_tar_entries(stream), name, limit, count, wanted, largest)
-        # What follows the last header is not looked at by tarfile, and gzip compares its checksum when all is read.
+        # tarfile does not read beyond the last header, and gzip verifies its checksum only at the end of the data.
         end = stream.last + file.read(MAX_HEADER)
         if not 2 * tarfile.BLOCKSIZE <= len(end) <= MAX_HEADER or end.strip(b"\0"):
             raise BadFile(f"{name}: expected a header or zeros at the end, got a damaged archive; get the file again")
 
 
 def inflate(content: bytes | memoryview, name: str, limit: int) -> bytes:
-    """The one gzip or zlib stream that `content` is, unpacked to at most `limit` bytes (see `max_unpacked`)."""
+    """Unpack a single gzip or zlib stream to at most `limit` bytes (see `max_unpacked`)."""
     limit = max_unpacked(len(content), limit)
     stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
     with reading(name, "compressed bytes"):
@@ -109,7 +109,7 @@ def _zip_entries(archive: zipfile.ZipFile) -> Iterator[_Entry]:
             kind = "encrypted or packed by another method than deflate"
         elif stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
             kind = "a link or a device"
-        # Without a number, zipfile inflates beyond the declared size.
+        # Without a size, zipfile inflates beyond the declared one.
         yield info.filename, info.file_size, kind, lambda info=info: archive.open(info).read(info.file_size)
 
 
@@ -122,25 +122,25 @@ def _tar_entries(stream: "_Metered") -> Iterator[_Entry]:
         stream.left = max(info.size, 0)
         yield info.name, info.size, kind, contents.read if contents else bytes
         stream.left = MAX_HEADER
-        archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]; tarfile keeps all that it has seen
+        archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]; tarfile keeps all members
         archive.pax_headers = {}
 
 
 class _Header(tarfile.TarInfo):
-    """A header that is damaged, or says impossible things, is an error: tarfile would take it for the end."""
+    """A tar header that raises an error if it is damaged, where tarfile would take it for the end of the archive."""
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         try:
             return super().fromtarfile(archive)
         except tarfile.HeaderError as error:
-            if type(error).__name__ in ("EOFHeaderError", "EmptyHeaderError"):  # a block of zeros, or no block
+            if type(error).__name__ in ("EOFHeaderError", "EmptyHeaderError"):  # a block of zeros, or the end
                 raise
             raise tarfile.ReadError(str(error)) from None
 
 
 class _Metered(BufferedIOBase):
-    """A stream for tarfile that refuses to read more than is due, however long a header says that it is."""
+    """A stream for tarfile that refuses to read more than `left`, whatever sizes a header declares."""
 
     def __init__(self, file: BufferedIOBase):
         self.file, self.seek, self.tell = file, file.seek, file.tell

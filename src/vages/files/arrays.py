@@ -20,14 +20,14 @@ _CIFAR10 = 1 + 3 * 32 * 32  # bytes of a label and the red, green and blue plane
 
 
 def parse_npy(content: bytes, name: str, limit: int) -> np.ndarray:
-    """The array of real numbers in the bytes of a .npy file, of at most `limit` bytes; `name` is for errors."""
+    """Parse the array of real numbers in a .npy file, of at most `limit` bytes. `name` is for errors."""
     with reading(name, "a NumPy file"), warnings.catch_warnings(action="error"):
         shape, dtype, start = _declared(content, name)
         if dtype.hasobject or dtype.kind not in "biuf" or dtype.itemsize > 8:
             kind = f"pickled objects (dtype {dtype.str!r})" if dtype.hasobject else f"the dtype {dtype.str!r}"
             hint = "save the real and the imaginary part as two features" if dtype.kind == "c" else "save numbers"
             raise BadFile(f"{name}: expected real numbers, got {kind}; {hint}")
-        # An empty array may have any sizes beside its 0, and NumPy multiplies those.
+        # An empty array may declare any other sizes besides its 0, and NumPy multiplies them.
         if min(shape, default=0) < 0 or math.prod(n or 1 for n in shape) * dtype.itemsize > limit:
             raise BadFile(f"{name}: expected at most {limit} bytes, got {dtype}{list(shape)}; is it the right file?")
         size, got = math.prod(shape) * dtype.itemsize, len(content) - start
@@ -40,7 +40,7 @@ def parse_npy(content: bytes, name: str, limit: int) -> np.ndarray:
 
 
 def declared_arrays(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """The shapes and dtypes in the headers of a .npy or .npz file, whose one array or arrays are not read."""
+    """Return the shapes and dtypes in the headers of a .npy or .npz file, without reading its arrays."""
     check_file(path)
     with reading(str(path), "a NumPy file"), warnings.catch_warnings(action="error"):
         if path.suffix.lower() == ".npy":
@@ -56,7 +56,7 @@ def declared_arrays(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
 
 
 def _declared(content: bytes, name: str) -> tuple[tuple[int, ...], np.dtype, int]:
-    """The shape and the dtype in the header of a .npy file, and where its numbers begin."""
+    """Return the shape and dtype in the header of a .npy file, and the offset of its numbers."""
     file = io.BytesIO(content)
     short = np.lib.format.read_magic(file) == (1, 0)
     length = int.from_bytes(content[8 : 10 if short else 12], "little")
@@ -73,7 +73,7 @@ def read_npy(path: Path, limit: int) -> np.ndarray:
 
 
 def parse_npz(content: bytes, name: str, limit: int) -> dict[str, np.ndarray]:
-    """The arrays by name in the bytes of a .npz file, of at most `limit` bytes together; `name` is for errors."""
+    """Parse the arrays of a .npz file by name, of at most `limit` bytes in total. `name` is for errors."""
     arrays = {}
     for member, array in zip_members(io.BytesIO(content), name, limit, MAX_ARRAYS):
         if not member.endswith(".npy"):
@@ -83,12 +83,12 @@ def parse_npz(content: bytes, name: str, limit: int) -> dict[str, np.ndarray]:
 
 
 def read_npz(path: Path, limit: int) -> dict[str, np.ndarray]:
-    """Read a .npz file whose arrays have at most `limit` bytes together."""
+    """Read a .npz file whose arrays have at most `limit` bytes in total."""
     return parse_npz(read_bytes(path, limit + 2**20), str(path), limit)
 
 
 def parse_idx(content: bytes, name: str) -> np.ndarray:
-    """The array in the bytes of an idx file, MNIST's format: a type, the sizes, big-endian numbers."""
+    """Parse the array in an idx file, the format of MNIST: a type, the sizes, big-endian numbers."""
     dims = content[3] if len(content) > 3 else 0
     start = 4 + 4 * dims
     if (
@@ -109,7 +109,7 @@ def parse_idx(content: bytes, name: str) -> np.ndarray:
 
 
 def parse_cifar10(content: bytes, name: str) -> tuple[UInt8[np.ndarray, "n 3 32 32"], UInt8[np.ndarray, "n"]]:
-    """The images and the labels 0 to 9 in the bytes of one of CIFAR10's binary files; `name` is for errors."""
+    """Parse the images and the labels 0 to 9 in one of CIFAR10's binary files. `name` is for errors."""
     if not content or len(content) % _CIFAR10:
         raise BadFile(f"{name}: expected records of {_CIFAR10} bytes, got {len(content)} bytes; get the file again")
     records = np.frombuffer(content, np.uint8).reshape(-1, _CIFAR10)

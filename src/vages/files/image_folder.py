@@ -1,4 +1,4 @@
-"""The images of a folder, by name."""
+"""Listing of the images in a folder."""
 
 import os
 from pathlib import Path, PurePosixPath
@@ -10,16 +10,16 @@ _OTHER_IMAGES = (".gif", ".tif", ".tiff", ".webp", ".heic", ".avif", ".jp2", ".p
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a file counts as an image: it ends as one, and is not hidden."""
+    """Whether a file has the suffix of an image and is not hidden."""
     base = PurePosixPath(name).name
     return base.lower().endswith(ENDINGS) and not base.startswith(".")
 
 
 def image_files(folder: Path, count: int) -> list[Path]:
-    """The images in a folder and the folders below it, at most `count`, sorted by their paths.
+    """List the images in a folder and its subfolders, at most `count`, sorted by path.
 
-    Hidden files, hidden folders and files that are no images are passed over; images of other kinds (GIF, TIFF, WebP …)
-    are refused, as is a link that leads out of the folder, or to a folder. Other links are followed.
+    Hidden files, hidden folders and files that are not images are skipped. Images of other formats (GIF, TIFF, WebP …)
+    are refused, as are links to folders and links out of the folder. Other links are followed.
     """
     if not folder.is_dir():
         raise FileNotFoundError(

@@ -1,8 +1,8 @@
 """PNG, JPEG and BMP images, decoded by Pillow.
 
-The result is 8-bit grey or RGB, by these rules. The EXIF orientation is applied. Transparent pixels are blended with
-white. Palettes and CMYK are converted to RGB by Pillow's formulas, without a colour profile. Images of 16 bits per
-channel and animations are refused.
+The result is 8-bit grayscale or RGB. The EXIF orientation is applied. Transparent pixels are blended with white.
+Palettes and CMYK are converted to RGB by Pillow's formulas, without a color profile. Images of 16 bits per channel and
+animations are refused.
 """
 
 import io
@@ -29,7 +29,7 @@ warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.(Png|Jpeg|
 
 
 def decode_image(content: bytes, name: str, pixels: int = MAX_PIXELS) -> Image.Image:
-    """The grey (mode L) or colour (RGB) image in a file's bytes, of at most `pixels` pixels; `name` is for errors."""
+    """Decode a grayscale (mode L) or color (RGB) image of at most `pixels` pixels. `name` is for errors."""
     kind, read = next((found for magic, found in _FORMATS.items() if content.startswith(magic)), ("", None))
     if read is None:
         raise BadFile(f"{name}: expected a PNG, JPEG or BMP image, got {content[:8]!r}; convert it to PNG")
@@ -51,7 +51,7 @@ def decode_image(content: bytes, name: str, pixels: int = MAX_PIXELS) -> Image.I
 
 
 def parse_image(content: bytes, name: str, pixels: int = MAX_PIXELS) -> UInt8[np.ndarray, "channels height width"]:
-    """The pixels of `decode_image`, with 1 or 3 channels, the channels first."""
+    """Return the pixels of `decode_image`, with 1 or 3 channels, channels first."""
     return pixels_of(decode_image(content, name, pixels))
 
 
@@ -61,7 +61,7 @@ def read_image(path: Path) -> UInt8[np.ndarray, "channels height width"]:
 
 
 def pixels_of(image: Image.Image) -> UInt8[np.ndarray, "channels height width"]:
-    """A grey or colour image as an array, the channels first."""
+    """Return a grayscale or color image as an array, channels first."""
     array = np.asarray(image)
     return array[None] if array.ndim == 2 else np.ascontiguousarray(np.moveaxis(array, -1, 0))
 

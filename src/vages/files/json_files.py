@@ -1,4 +1,4 @@
-"""JSON objects: no name twice, no number that is none or infinite, no nesting that would exhaust the stack."""
+"""JSON objects without duplicate names, non-finite numbers or nesting that would exhaust the stack."""
 
 import json
 import math
@@ -8,16 +8,16 @@ from typing import Any, NoReturn
 from vages.storage.errors import BadFile, Unexpected, read_bytes
 
 _MAX_DEPTH = 64
-_MAX_DIGITS = 4300  # that Python converts
+_MAX_DIGITS = 4300  # the most that Python converts
 
 
 def read_json(path: Path, limit: int) -> dict[str, Any]:
-    """The one object in a file of at most `limit` bytes."""
+    """Read the only object in a file of at most `limit` bytes."""
     return parse_json(read_bytes(path, limit), str(path))
 
 
 def parse_json(content: bytes, name: str) -> dict[str, Any]:
-    """The one object in these bytes of UTF-8; `name` is for the error. Every text in it can be written again."""
+    """Parse the only object in UTF-8 bytes, whose strings are valid Unicode. `name` is for the error."""
     try:
         value = json.loads(
             content.decode(), object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite, parse_int=_whole
@@ -33,7 +33,7 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """What was found, in our words for what the parser says."""
+    """Describe what was found, from the parser's error."""
     match error:
         case json.JSONDecodeError():
             return f"text that is not JSON in line {error.lineno}, column {error.colno}"
@@ -71,7 +71,7 @@ def _whole(text: str) -> int:
 
 
 def _check(value: Any) -> None:
-    """Depth and texts, without recursion; a lone surrogate raises UnicodeEncodeError, a ValueError."""
+    """Check depth and strings without recursion. A lone surrogate raises UnicodeEncodeError, a ValueError."""
     level = [value]
     for _ in range(_MAX_DEPTH + 1):
         for item in level:

@@ -11,5 +11,5 @@ _RATIO, _SMALL = 200, 2**26
 
 
 def max_unpacked(packed: int, limit: int) -> int:
-    """What `packed` bytes may unpack to: 64 MiB or 200 times their number, whichever is more, and at most `limit`."""
+    """Return how many bytes `packed` may unpack to: 64 MiB or 200 times as many, if more, and at most `limit`."""
     return min(limit, max(_SMALL, _RATIO * packed))

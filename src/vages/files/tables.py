@@ -1,7 +1,8 @@
-"""Tables of numbers in .csv files: commas between the numbers, an example in each line, the first line may be names.
+"""Tables of numbers in .csv files: one example per line, separated by commas, with an optional first line of names.
 
-A first line of missing values (nan, NA, nothing) is not one of names, and is refused as it is further down. A first
-line 0, 1, 2, … is refused, too: pandas gives such names to columns. It is an example where other lines are of its kind.
+A first line of missing values (nan, NA, empty) is not taken for names, and is refused as in any other line. A first
+line 0, 1, 2, … is refused too, as pandas gives such names to columns, unless the other lines are whole numbers in the
+same range.
 """
 
 import re
@@ -17,7 +18,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 
 
 def parse_csv(content: bytes, name: str) -> Float64[np.ndarray, "rows columns"]:
-    """The numbers in the bytes of a .csv file; `name` is for errors. Empty lines are passed over."""
+    """Parse the numbers in the bytes of a .csv file. Empty lines are skipped. `name` is for errors."""
     try:
         lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
@@ -55,14 +56,14 @@ def parse_csv(content: bytes, name: str) -> Float64[np.ndarray, "rows columns"]:
 
 
 def _are_names(cells: list[str]) -> bool:
-    """Whether a first line has the names of the columns: no number, and not only missing values."""
+    """Whether a first line has names of columns: no numbers, and not only missing values."""
     if any(map(_NUMBER.fullmatch, cells)):
         return False
     return not all(cell.lstrip("+-").lower() in _MISSING for cell in cells)
 
 
 def _may_be_numbered(table: Float64[np.ndarray, "rows columns"]) -> bool:
-    """Whether the first line is 0, 1, 2, … and the others are not of its kind, whole numbers from 0 to the same end."""
+    """Whether the first line is 0, 1, 2, … and the others are not whole numbers in the same range."""
     first, others, width = table[0], table[1:], table.shape[1]
     if not np.array_equal(first, np.arange(width)):
         return False

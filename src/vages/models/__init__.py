@@ -1,4 +1,4 @@
-"""p(v, h): models as two functions of one example."""
+"""Models p(v, h), each given by two functions of one example."""
 
 from vages.models.deep import DeepEBLVM
 from vages.models.eblvm import EBLVM, TractableEBLVM

@@ -1,4 +1,4 @@
-"""What the models with energy ½ ‖(v − b) / σ‖² − (c + Wᵀv)·h + … share."""
+"""Shared functions of the models with energy ½ ‖(v − b) / σ‖² − (c + Wᵀv)·h + …"""
 
 from typing import NamedTuple
 
@@ -8,14 +8,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 
 class Projection(NamedTuple):
-    """All that such an energy needs of v: −½ ‖(v − b) / σ‖² and the field c + Wᵀv that h feels."""
+    """The features of v: −½ ‖(v − b) / σ‖² and the field c + Wᵀv that acts on h."""
 
     log_base: Float[Array, ""]
     field: Float[Array, "h"]
 
 
 def project(v: Array, weight: Array, visible_bias: Array, latent_bias: Array, log_sigma: Array) -> Projection:
-    """The features of v."""
+    """Compute the features of v."""
     standard = (v - visible_bias) * jnp.exp(-log_sigma)
     return Projection(-0.5 * jnp.sum(standard**2), latent_bias + v @ weight)
 

@@ -1,4 +1,4 @@
-"""The deep EBLVM: a network of v, coupled to h, and a scalar network of the two."""
+"""The deep EBLVM: a network of v, coupled to h by a scalar head."""
 
 import equinox as eqx
 import jax
@@ -12,9 +12,9 @@ from vages.nets.network import check_size
 
 
 class DeepEBLVM(EBLVM):
-    """E(v, h) = Σ_j ELU(head([f + h, h]))_j² with f = network(v), as long as h (Eq. 21).
+    """E(v, h) = Σ_j ELU(head([f + h, h]))_j² with f = network(v), of the same length as h (Eq. 21).
 
-    The network, which is nearly all of the cost, is the model's `features`; h meets only the head.
+    The network, nearly all of the cost, computes the model's `features`. Only the head depends on h.
     """
 
     network: Network
@@ -37,9 +37,9 @@ class DeepEBLVM(EBLVM):
         latents: int,
         head_width: int | None = None,
     ) -> "DeepEBLVM":
-        """A residual network of images (channels, height, width), their sides divisible by 8.
+        """Build the model with a residual network of images (channels, height, width), with sides divisible by 8.
 
-        `head_width` is half the size of the network's last layer unless given, as in the paper's experiments.
+        `head_width` is by default half the size of the network's last layer, as in the paper's experiments.
         """
         check_size(latents=latents, head_width=1 if head_width is None else head_width)
         network, head = jax.random.split(key)
@@ -51,7 +51,7 @@ class DeepEBLVM(EBLVM):
     def vectors(
         key: PRNGKeyArray, shape: int | tuple[int, ...], *, width: int, depth: int, latents: int, head_width: int
     ) -> "DeepEBLVM":
-        """A residual network of fully connected layers, for vectors, or for arrays of any shape, which it flattens."""
+        """Build the model with a residual MLP, for vectors, or for arrays of any shape, which it flattens."""
         check_size(latents=latents, head_width=head_width)
         network, head = jax.random.split(key)
         net = ResidualMLP(network, shape, width=width, depth=depth, out=latents)
@@ -69,7 +69,7 @@ class DeepEBLVM(EBLVM):
         return self.network(v)
 
     def log_joint(self, features: Float[Array, "h"], h: Array) -> Float[Array, ""]:
-        # W [f + h, h] = W₁ f + (W₁ + W₂) h, and what f gives to many h is computed once.
+        # W [f + h, h] = W₁ f + (W₁ + W₂) h, so that W₁ f is computed once for many h.
         assert self.head.bias is not None
         first, second = jnp.split(self.head.weight, 2, axis=1)
         return -jnp.sum(jax.nn.elu(first @ features + (first + second) @ h + self.head.bias) ** 2)

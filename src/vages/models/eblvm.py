@@ -1,4 +1,4 @@
-"""What an energy-based latent variable model is."""
+"""The base classes of energy-based latent variable models."""
 
 from abc import abstractmethod
 from dataclasses import fields
@@ -16,11 +16,11 @@ from vages.domains import Domain, as_domain
 class EBLVM(eqx.Module):
     """p(v, h) ∝ exp(−E(v, h)): two functions of one example, and the domains of v and h.
 
-    Everything in this library needs v only through `features(v)`, so put there whatever is costly and does
-    not depend on h. Batches are made by `vmap`, never by the model.
+    The library uses v only through `features(v)`, so costly computations that do not depend on h belong there.
+    Batches are made by `vmap`, never by the model.
     """
 
-    normalized = False  # whether log p̃(v) is log p(v) itself, without a constant that nobody knows
+    normalized = False  # whether log p̃(v) is log p(v) itself, without an unknown constant
 
     if TYPE_CHECKING:  # properties or fields of a subclass; type checkers take an AbstractVar for a field of `__init__`
 
@@ -38,7 +38,7 @@ class EBLVM(eqx.Module):
         h: eqx.AbstractVar[Domain]
 
     def __check_init__(self):
-        """Raise unless the fields v and h, where a class has them, are static domains; a dict as h is made one."""
+        """Raise unless the fields v and h, if there are any, are static domains. A dict as h is converted to one."""
         for own in (own for own in fields(self) if own.name in ("v", "h")):
             domain = getattr(self, own.name)
             domain = as_domain(domain) if own.name == "h" else domain
@@ -52,10 +52,10 @@ class EBLVM(eqx.Module):
 
     @abstractmethod
     def features(self, v: Array, context: Any = None) -> Any:
-        """All of the energy that depends on v alone: any pytree, the identity if there is nothing to share.
+        """Compute all that `log_joint` needs of v, as any pytree; return v itself if there is nothing to share.
 
-        `context` is what the model is conditioned on, a dict of arrays. It is given only where the data have one: a
-        model that knows of none may leave the argument out.
+        `context` is what the model is conditioned on, a dict of arrays. It is passed only if the data have one: models
+        without a context may omit the argument.
         """
 
     @abstractmethod
@@ -64,11 +64,11 @@ class EBLVM(eqx.Module):
 
 
 class TractableEBLVM(EBLVM):
-    """A model whose posterior, marginal and normalizer are known: the truth to test against."""
+    """A model whose posterior, marginal and normalizer can be computed exactly."""
 
     @abstractmethod
     def posterior(self, features: Any) -> Distribution:
-        """p(h | v), exactly."""
+        """The exact p(h | v)."""
 
     @abstractmethod
     def free_energy(self, v: Array) -> Float[Array, ""]:
@@ -79,7 +79,7 @@ class TractableEBLVM(EBLVM):
         """log Z = log ∫ p̃(v, h) dv dh."""
 
     def log_prob(self, v: Array) -> Float[Array, ""]:
-        """log p(v). Compute `log_partition()` once yourself where many v are wanted outside `jit`."""
+        """log p(v). For many v outside `jit`, call `log_partition()` only once instead."""
         return -self.free_energy(v) - self.log_partition()
 
     def score(self, v: Array) -> Array:

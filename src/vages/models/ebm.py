@@ -1,4 +1,4 @@
-"""A plain energy-based model: an EBLVM whose h is empty, so that the same code learns and samples it."""
+"""A plain energy-based model: an EBLVM with empty h, so that the same code trains and samples it."""
 
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -9,21 +9,21 @@ from vages.nets import Network, Quadratic, ResidualMLP, ResNet
 
 
 class EBM(EBLVM):
-    """E(v) = head(ELU(network(v))), the head quadratic. All of it is `features`: there is no h to meet."""
+    """E(v) = head(ELU(network(v))) with a quadratic head. All of it is computed by `features`."""
 
     network: Network
     head: Quadratic
 
     @staticmethod
     def images(key: PRNGKeyArray, shape: tuple[int, int, int], *, width: int, depth: int) -> "EBM":
-        """The residual network of `DeepEBLVM.images`."""
+        """Build the model with the residual network of `DeepEBLVM.images`."""
         network, head = jax.random.split(key)
         net = ResNet(network, shape, width=width, depth=depth)
         return EBM(net, Quadratic(head, net.out_size))
 
     @staticmethod
     def vectors(key: PRNGKeyArray, shape: int | tuple[int, ...], *, width: int, depth: int) -> "EBM":
-        """The network of `DeepEBLVM.vectors`."""
+        """Build the model with the network of `DeepEBLVM.vectors`."""
         network, head = jax.random.split(key)
         net = ResidualMLP(network, shape, width=width, depth=depth)
         return EBM(net, Quadratic(head, net.out_size))

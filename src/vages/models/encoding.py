@@ -1,4 +1,4 @@
-"""Features of a batch, computed once and shared by all that needs v."""
+"""Features of a batch, computed once and shared by several functions of v."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from vages.models.eblvm import EBLVM
 
 
 class Along(NamedTuple):
-    """v and real entries of the context: a direction to differentiate in, or the slopes of log p̃ in each of them.
+    """Arrays for v and real entries of the context: a direction to differentiate in, or slopes of log p̃.
 
     Along(z, {"sigma": weight})
     """
@@ -24,20 +24,20 @@ Slope = Array | Along
 
 
 class Linearization(NamedTuple):
-    """The forward pass as linear maps, from which gradients in the parameters are made without a second one.
+    """Linear maps of a forward pass, which give gradients in the parameters without a second pass.
 
-    `kept` are the arrays that the pullback keeps of the forward pass and that change with v.
+    `kept` are the residuals of the pullback that depend on v.
     """
 
     kept: list[Array]
-    pull: Callable[[list[Array], Any], tuple[Any, Slope]]  # (kept, cotangent of features) to those of parameters and v
-    push: Callable[[Slope], tuple[Any, list[Array]]]  # a tangent of v to those of the features and of `kept`
+    pull: Callable[[list[Array], Any], tuple[Any, Slope]]  # (kept, cotangent of features) → cotangents of parameters, v
+    push: Callable[[Slope], tuple[Any, list[Array]]]  # tangent of v → tangents of the features and of `kept`
 
 
 class Encoding(NamedTuple):
-    """A batch with its features, and what carries a cotangent of the features back to v.
+    """A batch, its features, and their pullback to v.
 
-    Every function that takes v takes an encoding in its place, so that one forward pass serves them all.
+    Functions that accept `Array | Encoding` as v can share one forward pass through an encoding.
     """
 
     v: Array
@@ -45,18 +45,18 @@ class Encoding(NamedTuple):
     features: Any
     pullback: Callable[[Any], tuple[Any]]
     linear: Linearization | None = None
-    along: tuple[str, ...] = ()  # entries of the context that the pullback goes to beside v
+    along: tuple[str, ...] = ()  # entries of the context that the pullback covers besides v
 
     @property
     def point(self) -> Slope:
-        """What the features are a function of: v, with the entries `along` of the context where there are any."""
+        """The input that is differentiated: v, with the entries `along` of the context if there are any."""
         return _point(self.v, self.context, self.along)
 
 
 def encode(model: EBLVM, v: Array | Encoding, context: Any = None, along: tuple[str, ...] = ()) -> Encoding:
-    """One forward pass through `features`, to be shared by all that needs v; an encoding stays as it is.
+    """Encode a batch by one forward pass through `features`. An encoding is returned unchanged.
 
-    With `along`, its pullback gives `Along(…)` for v and these entries of the context.
+    With `along`, the pullback returns `Along(…)` for v and these entries of the context.
     """
     if isinstance(v, Encoding):
         return v
@@ -65,7 +65,7 @@ def encode(model: EBLVM, v: Array | Encoding, context: Any = None, along: tuple[
 
 
 def linearize(model: EBLVM, v: Array, context: Any = None, along: tuple[str, ...] = ()) -> Encoding:
-    """The encoding with its linearization. Features must be floating numbers."""
+    """Return the encoding with its linearization. Features must be floating-point arrays."""
     params, static = eqx.partition(model, eqx.is_inexact_array)
     split: dict[str, Any] = {}
 
@@ -73,7 +73,7 @@ def linearize(model: EBLVM, v: Array, context: Any = None, along: tuple[str, ...
         of = lambda params, point: _features_at(eqx.combine(params, static), point, context)
         features, pullback = jax.vjp(of, params, point)
         leaves, split["tree"] = jax.tree.flatten(pullback)
-        # Only what depends on v is traced as v is. A tangent of zeros for the others would cost as much as any.
+        # Only leaves that depend on v are traced like v. Tangents of zeros for the others would cost as much as any.
         traced = type(jax.tree.leaves(point)[0])
         split["rest"] = [None if type(leaf) is traced else leaf for leaf in leaves]
         return features, [leaf for leaf in leaves if type(leaf) is traced]
@@ -90,13 +90,13 @@ def linearize(model: EBLVM, v: Array, context: Any = None, along: tuple[str, ...
 
 
 def push_forward(model: EBLVM, v: Array, context: Any, z: Slope) -> tuple[Any, Any]:
-    """The features of a batch, and their tangents along z."""
+    """Return the features of a batch and their tangents along z."""
     along = tuple(z.context) if isinstance(z, Along) else ()
     return jax.jvp(lambda point: _features_at(model, point, context), (_point(v, context, along),), (z,))
 
 
 def features_of(model: EBLVM, v: Array, context: Any = None) -> Any:
-    """The features of a batch v (batch, …), with a context of as many rows where there is one."""
+    """Return the features of a batch v (batch, …), with a context of as many rows if there is one."""
     return jax.vmap(model.features)(v) if context is None else jax.vmap(model.features)(v, context)
 
 

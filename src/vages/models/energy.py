@@ -14,21 +14,21 @@ from vages.models.eblvm import EBLVM
 
 
 class EnergyModel(EBLVM):
-    """The model of `energy(params, v, h) -> scalar`, a function of one example.
+    """A model defined by `energy(params, v, h) -> scalar`, a function of one example.
 
         model = EnergyModel(energy, params, v=Real(2), h=Binary(4))
 
-    Of the parameters, any pytree, floating arrays are trained; Python numbers and integers are constants. Without `h`
-    the model has no latents, and `energy` is given an empty h.
+    `params` is any pytree. Its floating-point arrays are trained; Python numbers and integers are constants. Without
+    `h` the model has no latents, and `energy` is passed an empty h.
 
-    Mixed latents are a dict of domains, `h={"z": Real(4), "y": Binary(2)}`; `energy` is given a dict of arrays.
+    Mixed latents are a dict of domains, `h={"z": Real(4), "y": Binary(2)}`; `energy` is passed a dict of arrays.
 
-    Where a costly part depends on v alone, give it as `features(params, v)`; `energy` then takes its result in
-    the place of v. Where the data have a context, the first of these functions to see v is given it last:
-    `energy(params, v, h, context)`, or `features(params, v, context)`.
+    If a costly part depends on v alone, pass it as `features(params, v)`; `energy` then takes its result in place of v.
+    If the data have a context, it is the last argument of the function that takes v: `energy(params, v, h, context)`,
+    or `features(params, v, context)`.
 
-    Where p(v | h) has a closed form, give it as `conditional(params, h)`, a `Gaussian` say: with few enough states of
-    h, samples are then independent draws and log Z is exact.
+    If p(v | h) has a closed form, pass it as `conditional(params, h)`, which returns a `Gaussian`, for example. With
+    few enough states of h, samples are then independent and log Z is exact.
     """
 
     energy: Callable[..., Array] = eqx.field(static=True)
@@ -66,7 +66,7 @@ class EnergyModel(EBLVM):
 
     @property
     def conditional(self) -> Callable[[Any], Distribution] | None:
-        """p(v | h) as a function of h, where it was given."""
+        """p(v | h) as a function of h, or None."""
         return None if self.given_latents is None else partial(self.given_latents, self.params)
 
     def features(self, v: Array, context: Any = None) -> Any:

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from vages.models.eblvm import EBLVM
 
-_BLOCK = 2**12  # states that are in memory together, for each example
+_BLOCK = 2**12  # states in memory at once, per example
 
 
 def log_joints(model: EBLVM, features: Any, dtype: Any) -> Float[Array, "states"]:
@@ -22,13 +22,13 @@ def log_marginal(model: EBLVM, features: Any, dtype: Any) -> Float[Array, ""]:
 
 
 def _logsumexp(values: Float[Array, "states"]) -> Float[Array, ""]:
-    """Whose gradient is zero, and not NaN, where every state of a block is forbidden, log p̃ = −∞."""
+    """Log-sum-exp with gradient zero instead of NaN if every state of a block is forbidden, log p̃ = −∞."""
     forbidden = jnp.all(jnp.isneginf(values))
     return jnp.where(forbidden, -jnp.inf, jax.nn.logsumexp(jnp.where(forbidden, 0.0, values)))
 
 
 def _by_blocks(model: EBLVM, features: Any, dtype: Any, reduce: Any) -> Array:
-    """`reduce` of the log p̃(v, h) of each block of states; past the last state they are −∞."""
+    """Apply `reduce` to log p̃(v, h) of each block of states, padded with −∞ after the last state."""
     count = model.h.count
     assert count is not None
     numbers = jnp.arange(-(-count // _BLOCK) * min(count, _BLOCK), dtype=jnp.uint32).reshape(-1, min(count, _BLOCK))

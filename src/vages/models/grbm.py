@@ -18,7 +18,7 @@ _BLOCK = 12  # states are summed 2¹² at a time, which bounds the memory
 class GRBM(TractableEBLVM):
     """E(v, h) = ½ ‖(v − b) / σ‖² − c·h − vᵀ W h with binary h (Eq. 15; no σ in the coupling).
 
-    σ is one number or one per dimension, by the shape of `log_sigma`.
+    σ is one number or one per dimension, depending on the shape of `log_sigma`.
     """
 
     weight: Float[Array, "v h"]
@@ -68,7 +68,7 @@ class GRBM(TractableEBLVM):
             )
         sigma = jnp.exp(self.log_sigma)
 
-        def log_mass(h):  # ∫ p̃(v, h) dv, without the factors that h does not touch
+        def log_mass(h):  # log ∫ p̃(v, h) dv, without the terms independent of h
             pull = self.weight @ h
             return jnp.dot(self.latent_bias, h) + jnp.dot(self.visible_bias, pull) + 0.5 * jnp.sum((sigma * pull) ** 2)
 

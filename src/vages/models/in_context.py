@@ -1,4 +1,4 @@
-"""A model given a context, which is then a model without one."""
+"""A model at a fixed context, as a model without a context."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from vages.models.eblvm import EBLVM
 
 
 class InContext(EBLVM):
-    """p(v, h | context) of `model`, for one context: a noise level, a label.
+    """p(v, h | context) of `model` at one context, such as a noise level or a label.
 
         InContext(model, {"sigma": 0.1})
 
-    so that whatever is done with a model, chains, Stein tests, posterior gaps, is done with it at this level.
+    Functions of a model, such as samplers, Stein tests and posterior gaps, then work at this noise level.
     """
 
     model: EBLVM
@@ -39,12 +39,12 @@ class InContext(EBLVM):
         return self.model.normalized
 
     def check_context(self, context: Any) -> None:
-        """Raise where the model refuses what is known beside its own context."""
+        """Raise if the model refuses a context in addition to the fixed one."""
         if context is not None:
             check_own_context(self.model, context)
 
     def knows(self, context: Any) -> Bool[Array, "*rows"]:
-        """Where the model knows what is beside its own context; true where it does not say."""
+        """Whether the model accepts each row of a context in addition to the fixed one; true if it has no check."""
         return self.model.knows(context) if hasattr(self.model, "knows") else jnp.asarray(True)  # pyright: ignore[reportAttributeAccessIssue]
 
     def features(self, v: Array, context: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""The linear-Gaussian model of Fig. 1: an EBLVM in which everything is a closed form."""
+"""The linear-Gaussian model of Fig. 1: an EBLVM with closed forms for everything."""
 
 import math
 
@@ -17,7 +17,7 @@ from vages.models.eblvm import TractableEBLVM
 class LinearGaussian(TractableEBLVM):
     """E(v, h) = ½ ‖(v − b) / σ‖² + ½ ‖h − c‖² − vᵀ W h with real h.
 
-    v is normal with precision diag(σ⁻²) − W Wᵀ, and the model is proper where that is positive definite.
+    v is normal with precision diag(σ⁻²) − W Wᵀ. The model is proper if that is positive definite.
     """
 
     weight: Float[Array, "v h"]
@@ -31,7 +31,7 @@ class LinearGaussian(TractableEBLVM):
     ) -> "LinearGaussian":
         """W, b and c uniform on ±1/√(v_dim + h_dim) and σ = 1.
 
-        The largest eigenvalue of W Wᵀ then tends to (√v_dim + √h_dim)² / 3 (v_dim + h_dim) ≤ 2/3 < 1/σ²: proper.
+        The largest eigenvalue of W Wᵀ then tends to (√v_dim + √h_dim)² / 3 (v_dim + h_dim) ≤ 2/3 < 1/σ².
         """
         bound = 1 / math.sqrt(v_dim + h_dim)
         return LinearGaussian(*uniform_parameters(key, v_dim, h_dim, bound, scalar_sigma, dtype))
@@ -61,7 +61,7 @@ class LinearGaussian(TractableEBLVM):
         return Gaussian(mean, jnp.broadcast_to(self.log_sigma, mean.shape))
 
     def draw(self, key: PRNGKeyArray, n: int) -> tuple[Array, Array]:
-        """n independent draws of (v, h)."""
+        """Draw n independent samples of (v, h)."""
         for_v, for_h = jax.random.split(key)
         factor = jnp.linalg.cholesky(self._checked_precision())
         noise = jax.random.normal(for_v, (n, *self.v.shape), self.weight.dtype)

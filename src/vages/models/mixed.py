@@ -1,4 +1,4 @@
-"""A model whose network computes in a narrower dtype than its parameters are kept in."""
+"""A model whose network computes in lower precision than its parameters."""
 
 from typing import Any, TypeVar
 
@@ -16,10 +16,9 @@ Tree = TypeVar("Tree")
 
 
 class Mixed(EBLVM):
-    """`model` with `features` in `dtype` (bfloat16, say), while parameters, gradients and `log_joint` keep theirs.
+    """`model` with `features` in `dtype`, such as bfloat16. Parameters, gradients and `log_joint` keep their dtype.
 
-    What is summed over h, multiplied by its gap from a mean and differentiated again stays in full precision; the
-    convolutions, which are the cost, do not.
+    Means and covariances over h stay in full precision; the convolutions, which are most of the cost, do not.
     """
 
     model: EBLVM
@@ -46,22 +45,22 @@ class Mixed(EBLVM):
 
 
 def cast(tree: Tree, dtype: DTypeLike) -> Tree:
-    """The tree with its floating arrays in `dtype`; integers, keys and all that is no array stay as they are."""
+    """Cast the floating-point arrays of a tree to `dtype`. All other leaves are unchanged."""
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if _is_floating(leaf) else leaf, tree)
 
 
 def dtype_of(*trees: Any):
-    """The dtype of the first floating array."""
+    """Return the dtype of the first floating-point array."""
     return next(leaf.dtype for leaf in jax.tree.leaves(trees) if _is_floating(leaf))
 
 
 def is_narrow(x: Any) -> bool:
-    """Whether an array, or its shape, is of floating numbers of less than 32 bits."""
+    """Whether the dtype of an array or `ShapeDtypeStruct` is floating-point with fewer than 32 bits."""
     return jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4
 
 
 def check_floating(dtype: DTypeLike) -> None:
-    """Raise unless the dtype is a floating one."""
+    """Raise TypeError unless the dtype is floating-point."""
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"dtype: expected a floating dtype, got {jnp.dtype(dtype)}; take bfloat16 or float32")
 

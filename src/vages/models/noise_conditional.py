@@ -1,7 +1,7 @@
 """The noise-conditional EBLVM: an energy for every noise level, whose gradient is a preconditioned denoiser.
 
-With c the centre of the data, σ_d the root mean square of their distance from it, t² = σ² + σ_d² and u = (v − c) / t, a
-network gives an array f(u, σ) of v's shape and features g(u, σ):
+Let c be the center of the data, σ_d their root mean square about it, t² = σ² + σ_d² and u = (v − c) / t. A network
+returns an array f(u, σ) of v's shape and features g(u, σ):
 
     log p̃_σ(v, h) = log N(v; c, t² I) + (σ_d / σ) ⟨u, f⟩ − κ E₁(g, h) + log p(h),      κ = min(1, σ_d / σ)
     F(v, σ)       = ∇_u ⟨u, f⟩ − min(1, σ / σ_d) mean_i ∇_u E₁(g, h_i)                  h_i ~ q(h | v, σ)
@@ -10,14 +10,14 @@ network gives an array f(u, σ) of v's shape and features g(u, σ):
 with c_skip = σ_d² / t² and c_out = σ σ_d / t, as in EDM (Karras et al. 2022). p(h) is standard normal, or uniform on
 zeros and ones.
 
-A normalized model is one whose slope in ln σ is matched to that of the data's density as well, so that its log p̃_σ is
-log p_σ itself. It has another form,
+In a normalized model, the slope in ln σ is matched to that of the data's density as well, so that log p̃_σ is log p_σ
+itself. It has another form,
 
     log p̃_σ(v, h) = log N(v; c, t² I) + κ (s ⟨u, f⟩ + e − E₁(g, h)) + log p(h),         κ = σ_d² / t²
 
-with a number e(u, σ), linear in g. It is a Gaussian for large σ by construction, and so there the truth: no constant is
-left that nothing knows. With s = 1, for vectors, ⟨u, f⟩ is of the size of log p_σ at all levels. With s = t / σ, for
-images, its gradient is of unit scale at low levels, as above: such networks cannot have steep ones.
+with a scalar e(u, σ), linear in g. By construction it is a Gaussian for large σ, like the noised data: no unknown
+constant is left. With s = 1, for vectors, ⟨u, f⟩ is on the scale of log p_σ at all levels. With s = t / σ, for images,
+its gradient has unit scale at low levels, as above, because networks of images cannot have steep gradients.
 """
 
 import math
@@ -42,9 +42,9 @@ from vages.nets.network import check_size
 from vages.nets.readout import Readout
 from vages.nets.unet import UNet
 
-_LEAST, _MOST = 0.004, 160  # of σ / σ_d: EDM's 0.002 and 80 for images with σ_d = 0.5
-NORMALIZED = (0.008, 40.0)  # of σ / σ_d: the levels of a normalized model, which is a Gaussian above
-_SMOOTH = 3.0  # the highest frequency of the level that the network of a normalized model sees
+_LEAST, _MOST = 0.004, 160  # bounds of σ / σ_d: EDM's 0.002 and 80 for images with σ_d = 0.5
+NORMALIZED = (0.008, 40.0)  # bounds of σ / σ_d in training a normalized model, which is a Gaussian above
+_SMOOTH = 3.0  # the highest frequency in the level embedding of a normalized model
 
 
 def _as_dtype(dtype: DTypeLike | None) -> np.dtype | None:
@@ -52,7 +52,7 @@ def _as_dtype(dtype: DTypeLike | None) -> np.dtype | None:
 
 
 class LevelFeatures(NamedTuple):
-    """All that log p̃_σ(v, h) needs of v and σ."""
+    """The features of v and σ, from which log p̃_σ(v, h) is computed."""
 
     gaussian: Float[Array, ""]  # log N(v; c, (σ² + σ_d²) I)
     potential: Float[Array, ""]  # ⟨u, f⟩, or s ⟨u, f⟩ + e
@@ -61,7 +61,7 @@ class LevelFeatures(NamedTuple):
 
     @property
     def level(self) -> Float[Array, ""]:
-        """What networks are given of σ."""
+        """The noise level as networks take it, ln(σ / σ_d) / 4."""
         return jnp.log(self.ratio) / 4
 
 
@@ -86,23 +86,23 @@ class Coupling(eqx.Module):
 
 
 class NoiseConditionalEBLVM(EBLVM):
-    """log p̃_σ(v, h) at the noise level σ = context["sigma"], given context["label"] where the network takes labels.
+    """log p̃_σ(v, h) at the noise level σ = context["sigma"], given context["label"] if the network takes labels.
 
-    Without a level, σ is `sigma_min`, at which p_σ is nearly the density of the data itself. Without a label, or with
-    the label −1, it is the density of examples of any label.
+    Without a level, σ is `sigma_min`, at which p_σ is nearly the density of the data. Without a label, or with the
+    label −1, the density is that of examples of all classes.
 
     **Arguments**
 
-    - `network`: a `ConditionalNetwork`, `UNet` or `ConditionalMLP` say.
-    - `head`: E₁(g, h) of one example, `Coupling` say; None where h is empty. p(h | v, σ) is proper for all parameters
-        where E₁ is bounded from below by an affine function of h.
-    - `sigma_data`: the root mean square of the data about their centre, see `measure_sigma_data`.
+    - `network`: a `ConditionalNetwork`, such as `UNet` or `ConditionalMLP`.
+    - `head`: E₁(g, h) of one example, such as `Coupling`; None if h is empty. p(h | v, σ) is proper for all parameters
+        if E₁ is bounded from below by an affine function of h.
+    - `sigma_data`: the root mean square of the data about their center, see `measure_sigma_data`.
     - `v`, `h`: domains; v is `Real`, h is `Real`, `Binary` or `Empty`.
-    - `compute_dtype`: what the network computes in, bfloat16 say. All else keeps the dtype of v: a v of 16 bits has no
-        noise of low levels left, so that this is not for the learner's `compute_dtype` to do.
-    - `center`: where the data are centred, 0.5 for images in [0, 1] say.
-    - `offset`: e as a function of g, for a normalized model, which is to be trained with `level_weight`.
-    - `unit`: what ⟨u, f⟩ of a normalized model is on the scale of, the "density" (s = 1) or the "score" (s = t / σ).
+    - `compute_dtype`: the dtype of the network, such as bfloat16. Everything else keeps the dtype of v. Do not set the
+        learner's `compute_dtype` instead: a v of 16 bits cannot represent low noise levels.
+    - `center`: the center of the data, 0.5 for images in [0, 1].
+    - `offset`: e as a function of g, for a normalized model, which must be trained with a `level_weight`.
+    - `unit`: the scale of ⟨u, f⟩ in a normalized model, the "density" (s = 1) or the "score" (s = t / σ).
     """
 
     network: ConditionalNetwork
@@ -151,7 +151,7 @@ class NoiseConditionalEBLVM(EBLVM):
         normalized: bool = False,
         frequencies: tuple[float, ...] = (),
     ) -> "NoiseConditionalEBLVM":
-        """With a `ConditionalMLP`, for vectors, or for arrays of any shape, which it flattens."""
+        """Build the model with a `ConditionalMLP`, for vectors, or for arrays of any shape, which it flattens."""
         for frequency in frequencies:
             check_positive("frequencies", frequency, "frequency", "take (1.0, 3.0, 8.0), say")
         for_network, for_head = jax.random.split(key)
@@ -190,7 +190,7 @@ class NoiseConditionalEBLVM(EBLVM):
         center: float = 0.0,
         normalized: bool = False,
     ) -> "NoiseConditionalEBLVM":
-        """With a `UNet`, for images (channels, height, width) of any size."""
+        """Build the model with a `UNet`, for images (channels, height, width) of any size."""
         for_network, for_head = jax.random.split(key)
         network = UNet(
             for_network,
@@ -227,7 +227,7 @@ class NoiseConditionalEBLVM(EBLVM):
         center: float = 0.0,
         normalized: bool = False,
     ) -> "NoiseConditionalEBLVM":
-        """With a `Mixer`, for images (channels, height, width) on a CPU."""
+        """Build the model with a `Mixer`, for images (channels, height, width) on a CPU."""
         for_network, for_head = jax.random.split(key)
         network = Mixer(
             for_network,
@@ -248,27 +248,27 @@ class NoiseConditionalEBLVM(EBLVM):
 
     @property
     def normalized(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether log p̃_σ(v) is meant to be log p_σ(v), which training with a `level_weight` makes it."""
+        """Whether log p̃_σ(v) is log p_σ(v) itself after training with a `level_weight`."""
         return self.offset is not None
 
     @property
     def sigma_min(self) -> float:
-        """The lowest level that is sampled, and the level where the context has none."""
+        """The lowest noise level in sampling, and the default without one in the context."""
         return (NORMALIZED[0] if self.normalized else _LEAST) * self.sigma_data
 
     @property
     def least_sigma(self) -> float:
-        """The lowest level that is not refused, that of a normalized model up to rounding."""
+        """The lowest noise level that is accepted: `sigma_min`, up to rounding, for a normalized model, else 0."""
         return (1 - 1e-4) * self.sigma_min if self.normalized else 0.0
 
     @property
     def sigma_max(self) -> float:
-        """The highest level that is sampled, at which p_σ is nearly N(0, σ² I)."""
+        """The highest noise level in sampling, at which p_σ is nearly N(0, σ² I)."""
         return _MOST * self.sigma_data
 
     @property
     def sigma_top(self) -> float:
-        """The highest level that a normalized model is trained at; above, it is nearly N(c, t² I) by construction."""
+        """The highest noise level in training a normalized model, which is nearly N(c, t² I) by construction above."""
         return NORMALIZED[1] * self.sigma_data
 
     def features(self, v: Array, context: Any = None) -> LevelFeatures:
@@ -304,13 +304,13 @@ class NoiseConditionalEBLVM(EBLVM):
         return total - strength * energy + self._log_prior(h)
 
     def _scales(self, ratio: Array) -> tuple[Array, Array]:
-        """What the potential is divided by at a level, and what E₁ is multiplied by."""
+        """Return the divisor of the potential and the factor of E₁ at a noise level."""
         if self.normalized:
             return 1 + ratio**2, 1 / (1 + ratio**2)
         return ratio, jnp.minimum(1, 1 / ratio)
 
     def field(self, v: Array, context: Any, h: Array) -> Array:
-        """F(v, σ) of one example, the denoiser's part of unit scale, from samples h (L, …) of q(h | v, σ)."""
+        """F(v, σ) of one example, the unit-scale part of the denoiser, from samples h (L, …) of q(h | v, σ)."""
         check_numbers("h", h, floating=False)
         if h.shape[1:] != self.h.shape or not len(h):
             raise ValueError(f"h: expected shape {('samples', *self.h.shape)}, got {h.shape}; its domain is {self.h!r}")
@@ -323,7 +323,7 @@ class NoiseConditionalEBLVM(EBLVM):
     def denoiser(self, v: Array, sigma: Any, h: Array, *, label: Any = None) -> Array:
         """D(v, σ) = c + c_skip (v − c) + c_out F of one example, from samples h (L, …) of q(h | v, σ).
 
-        With the exact posterior and the best parameters it is the mean of the clean example given v.
+        With the exact posterior and optimal parameters it is the mean of the clean example given v.
         """
         context = {"sigma": sigma} if label is None else {"sigma": sigma, "label": label}
         field = self.field(v, context, h)
@@ -332,9 +332,9 @@ class NoiseConditionalEBLVM(EBLVM):
         return kept + self.sigma_data * ratio / jnp.sqrt(1 + ratio**2) * field
 
     def check_context(self, context: Any) -> None:
-        """Raise unless a context, of one example or of several, has levels above 0 and labels that are known.
+        """Raise unless the noise levels and labels of a context, of one example or of several, are valid.
 
-        Values are looked at only where they are already there, not inside `jit` or `vmap`.
+        Values are checked only if they are concrete, not inside `jit` or `vmap`.
         """
         if context is None:
             return
@@ -347,7 +347,7 @@ class NoiseConditionalEBLVM(EBLVM):
             self._check_label(context["label"])
 
     def check_levels(self, sigma: Any, name: str = "sigma") -> None:
-        """Raise unless these are noise levels that the model knows."""
+        """Raise unless these are valid noise levels of the model."""
         levels = np.asarray(sigma)
         if not any(jnp.issubdtype(levels.dtype, kind) for kind in (jnp.floating, jnp.integer)):
             raise TypeError(f"{name}: expected noise levels, numbers, got {told(sigma)}; take 0.1, say")
@@ -360,7 +360,7 @@ class NoiseConditionalEBLVM(EBLVM):
             )
 
     def knows(self, context: Any) -> Bool[Array, "*rows"]:
-        """What `check_context` asks of values, in numbers, for contexts inside `jit`."""
+        """Return whether the values of each row are valid, as in `check_context`, but inside `jit`."""
         rows = {name: jnp.asarray(x).reshape(-1) for name, x in context.items()}
         known = jnp.asarray(True)
         if "sigma" in rows:
@@ -385,7 +385,7 @@ class NoiseConditionalEBLVM(EBLVM):
                 )
 
     def _conditions(self, context: Any, dtype: Any) -> tuple[Array, Array | None]:
-        """σ, and the label where the network takes one."""
+        """Return σ, and the label if the network takes one."""
         self.check_context(context)
         known = {} if context is None else context
         for name, value in known.items():
@@ -408,7 +408,7 @@ class NoiseConditionalEBLVM(EBLVM):
 
 
 def measure_sigma_data(v: Array | np.ndarray, center: float = 0.0) -> float:
-    """The root mean square of data about a centre, which is their standard deviation where that is their mean."""
+    """Return the root mean square of data about `center`, their standard deviation if that is their mean."""
     size = float(np.sqrt(np.mean(np.square(np.asarray(v, np.float64) - center))))
     check_positive("v", size, "root mean square", "are the data constant, or not finite?")
     return size

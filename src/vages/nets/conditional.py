@@ -1,4 +1,4 @@
-"""Networks that are conditioned on a noise level and a label: what they are, their embedding, and one for vectors."""
+"""Networks conditioned on a noise level and a label: their protocol, the embedding, and one for vectors."""
 
 import math
 from typing import Protocol, TypeVar, runtime_checkable
@@ -16,14 +16,14 @@ from vages.nets.scaling import UNIT_ENTRIES, normalized_along
 Layer = TypeVar("Layer", bound=eqx.Module)
 
 _LOWEST, HIGHEST = 0.5, 20.0  # frequencies, in radians per unit of the level
-_BALL = 2.0  # the largest root mean square of what `ConditionalMLP` reads, and of its features
-_DIRECTIONS = 16  # in which an example is looked at with each frequency
+_BALL = 2.0  # bound of the root mean square of the inputs and features of `ConditionalMLP`
+_DIRECTIONS = 16  # random directions per Fourier frequency
 _SILU = 0.596  # the root mean square of silu(x) for standard normal x
 
 
 @runtime_checkable
 class ConditionalNetwork(Protocol):
-    """From one example of shape `in_shape`, its level and label to an array of that shape and `out_size` features."""
+    """A function of one example of shape `in_shape`, level and label to an array of that shape and features."""
 
     @property
     def in_shape(self) -> tuple[int, ...]:
@@ -37,18 +37,18 @@ class ConditionalNetwork(Protocol):
 
     @property
     def classes(self) -> int:
-        """Number of labels, counted from 0; 0 where the network takes none."""
+        """Number of classes; 0 if the network takes no label. Labels are counted from 0."""
         ...
 
     def __call__(self, u: Array, level: Array, label: Array | None = None) -> tuple[Array, Array]:
-        """The array and the features, computed in the dtype of u. `level` is ln(σ / σ_d) / 4, in float32."""
+        """Return the array and the features, in the dtype of u. `level` is ln(σ / σ_d) / 4, in float32."""
         ...
 
 
 class Embedding(eqx.Module):
-    """A noise level, and a label where there are classes, as a vector of `size` numbers.
+    """An embedding of a noise level, and of a label if there are classes, as a vector of `size` numbers.
 
-    A label that is no class, −1 say, stands for an example without a label.
+    A label outside the classes, such as −1, stands for an example without a label.
     """
 
     linear: Float[Array, "size size"] = eqx.field(metadata=normalized_along(0))
@@ -92,19 +92,19 @@ class ConditionalBlock(eqx.Module):
 
 
 class ConditionalMLP(eqx.Module):
-    """A residual network of fully connected layers, for vectors, or for arrays of any shape, which it flattens.
+    """A residual MLP, for vectors, or for arrays of any shape, which it flattens.
 
-    `depth` blocks of `width`: x + Linear(silu(Linear(silu(x)) · (1 + Linear(embedding)))). The array is a linear layer
-    of silu(x) that starts at zero; the features are another.
+    It has `depth` blocks of `width`: x + Linear(silu(Linear(silu(x)) · (1 + Linear(embedding)))). The array is a linear
+    layer of silu(x) that starts at zero; the features are another.
 
-    Its parameters have no bound, so that what it has never seen could be anything. Levels are read as 0.01 σ_d where
-    they are below that, and as 20 σ_d above: hardly any example is trained further out, where samplers begin and end.
-    And layers see u, and the energy sees the features, within a ball: x / √(1 + mean(x²) / 4), which at unit scale is
-    nearly x. Array and features are thus bounded far from all data. Without that, an energy that is quadratic in the
-    features is steeper there than the steps of a sampler allow.
+    Its parameters are not bounded, so that its outputs could be arbitrary far from the training data. Levels are
+    therefore clipped to `levels`, by default from 0.01 σ_d to 20 σ_d: hardly any training example is outside, where
+    samplers begin and end. The inputs u and the features are mapped into a ball by x / √(1 + mean(x²) / 4), which is
+    nearly x at unit scale. Array and features are thus bounded far from all data. Otherwise an energy quadratic in the
+    features would be too steep there for the steps of a sampler.
 
-    With `frequencies` the layers also see sines and cosines of u in fixed random directions (random Fourier features),
-    with angles of these sizes: (1.0, 3.0, 8.0) lets a network for points on a plane learn sharp edges.
+    With `frequencies`, the first layer also takes sines and cosines of u in fixed random directions (random Fourier
+    features) at these frequencies: (1.0, 3.0, 8.0) lets a network for points on a plane learn sharp edges.
     """
 
     embedding: Embedding
@@ -163,7 +163,7 @@ class ConditionalMLP(eqx.Module):
 
 
 def _fourier(u: Float[Array, "size"], frequencies: tuple[float, ...]) -> tuple[Array, Array]:
-    """Sines and cosines of u in directions that are the same for every network."""
+    """Sines and cosines of u in random directions that are the same for every network."""
     directions = np.random.default_rng(0).standard_normal((len(frequencies), _DIRECTIONS, u.size))
     scaled = (directions * np.asarray(frequencies)[:, None, None]).reshape(-1, u.size)
     angles = jnp.asarray(scaled, u.dtype) @ u
@@ -171,13 +171,13 @@ def _fourier(u: Float[Array, "size"], frequencies: tuple[float, ...]) -> tuple[A
 
 
 def within_ball(x: Float[Array, "size"]) -> Float[Array, "size"]:
-    """x, scaled to a root mean square below `_BALL`: nearly x where that of x is well below it."""
+    """Scale x to a root mean square below `_BALL`, with nearly no change if that of x is well below it."""
     wide = x.astype(at_least_float32(x.dtype))
     return (wide * jax.lax.rsqrt(1 + jnp.mean((wide / _BALL) ** 2))).astype(x.dtype)
 
 
 def waves(level: Float[Array, ""], size: int, highest: float = HIGHEST) -> Float[Array, "size"]:
-    """Cosines and sines of the level at geometric frequencies, of mean square 1."""
+    """Cosines and sines of the level at geometrically spaced frequencies, with mean square 1."""
     half = np.geomspace(_LOWEST, highest, (size + 1) // 2)
     angles = level * jnp.asarray(half, level.dtype)
     return math.sqrt(2) * jnp.concatenate([jnp.cos(angles), jnp.sin(angles)])[:size]
@@ -194,7 +194,7 @@ def blend(a: Array, b: Array, share: float) -> Array:
 
 
 def unit(weight: Array, dtype: jax.typing.DTypeLike, out: int = 0) -> Array:
-    """Weights with the norm of each output's, along the axis `out`, scaled to 1, computed in float32 or wider."""
+    """Scale the weights of each output, along the axis `out`, to norm 1, computed in float32 or wider."""
     wide = weight.astype(at_least_float32(weight.dtype))
     others = tuple(axis for axis in range(wide.ndim) if axis != out % wide.ndim)
     square = jnp.sum(wide**2, axis=others, keepdims=True)

@@ -11,10 +11,10 @@ from vages.nets.readout import Readout
 
 
 class ConvEncoder(eqx.Module):
-    """Images of any channels and of sides divisible by 8 to `out` numbers.
+    """A convolutional network from images with sides divisible by 8 to `out` numbers.
 
-    Three 3×3 convolutions of stride 2 to `width`, 2 `width` and 4 `width` channels, each with LeakyReLU(0.2);
-    flattened; a linear layer.
+    It has three 3×3 convolutions of stride 2 to `width`, 2 `width` and 4 `width` channels, each followed by
+    LeakyReLU(0.2), and a linear layer of the flattened result.
     """
 
     layers: list[eqx.nn.Conv2d]

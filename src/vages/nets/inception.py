@@ -1,8 +1,8 @@
 """The Inception network of the Fréchet inception distance (Szegedy et al. 2016, as Heusel et al. 2017 used it).
 
-The architecture is data, and one pure function runs it. It differs from the published Inception v3 in what the weights
-of 2015-12-05 were trained with: average pools leave padding out, the last block pools by maximum, images are resized
-as TensorFlow 1 did. There is no classifier.
+The architecture is data, and one pure function evaluates it. It differs from the published Inception v3 as the weights
+of 2015-12-05 require: average pools leave padding out, the last block uses max pooling, and images are resized as in
+TensorFlow 1. There is no classifier.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Array, Float, UInt8
 
 SIDE = 299
-EPSILON = 1e-3  # of batch normalisation, which has no scale
+EPSILON = 1e-3  # of batch normalization, which has no scale
 
 
 class Conv(NamedTuple):
-    """A convolution, batch normalisation and ReLU; without `pad`, only where the kernel fits."""
+    """A convolution, batch normalization and ReLU. Without `pad`, there is no padding."""
 
     name: str
     out: int
@@ -28,18 +28,18 @@ class Conv(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The mean or the maximum of 3 × 3 numbers; padding has no part in either."""
+    """Mean or max pooling of 3 × 3 numbers, without the padding."""
 
     kind: str
     stride: int = 1
 
 
-Fork = tuple[Conv, ...]  # convolutions of one input, side by side
+Fork = tuple[Conv, ...]  # parallel convolutions of one input
 Branch = tuple[Conv | Pool | Fork, ...]
 
 
 class Block(NamedTuple):
-    """Branches of one input, side by side."""
+    """Parallel branches of one input, whose results are concatenated."""
 
     name: str
     branches: tuple[Branch, ...]
@@ -65,14 +65,14 @@ STEM: Branch = (
 
 
 def _small(name: str, pooled: int) -> Block:
-    """At 35 × 35."""
+    """A block at 35 × 35."""
     double = Conv("tower_1.conv", 64), Conv("tower_1.conv_1", 96, (3, 3)), Conv("tower_1.conv_2", 96, (3, 3))
     five = Conv("tower.conv", 48), Conv("tower.conv_1", 64, (5, 5))
     return Block(name, ((Conv("conv", 64),), five, double, (_MEAN, Conv("tower_2.conv", pooled))))
 
 
 def _long(name: str, width: int) -> Block:
-    """At 17 × 17: kernels of 7 × 7 in two factors."""
+    """A block at 17 × 17, with 7 × 7 kernels in two factors."""
     once = Conv("tower.conv", width), Conv("tower.conv_1", width, (1, 7)), Conv("tower.conv_2", 192, (7, 1))
     twice = (
         Conv("tower_1.conv", width),
@@ -85,7 +85,7 @@ def _long(name: str, width: int) -> Block:
 
 
 def _wide(name: str, pool: Pool) -> Block:
-    """At 8 × 8: kernels of 3 × 3 in two halves."""
+    """A block at 8 × 8, with 3 × 3 kernels in two halves."""
     fork = lambda tower: (Conv(f"{tower}_mixed_conv", 384, (1, 3)), Conv(f"{tower}_mixed_conv_1", 384, (3, 1)))
     once = Conv("tower_conv", 384), fork("tower")
     twice = Conv("tower_1_conv", 448), Conv("tower_1_conv_1", 384, (3, 3)), fork("tower_1")
@@ -125,9 +125,9 @@ BLOCKS = (
 
 
 def kernel_shapes(thin: int = 1) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
-    """The full name of every convolution and the shape (out, in, height, width) of its kernel, in order.
+    """Yield the full name of every convolution and the shape (out, in, height, width) of its kernel, in order.
 
-    `thin` divides all channels but the image's.
+    `thin` divides all numbers of channels except the image's.
     """
     channels = 3
     for block in BLOCKS:
@@ -150,7 +150,7 @@ def folded(
     mean: Float[np.ndarray, "out"],
     var: Float[np.ndarray, "out"],
 ) -> Folded:
-    """beta + (x ∗ weight − mean) / √(var + ε) as one convolution, rounded once."""
+    """Fold beta + (x ∗ weight − mean) / √(var + ε) into one convolution, rounded once."""
     scale = 1 / np.sqrt(var.astype(np.float64) + EPSILON)
     kernel = np.transpose(weight * scale[:, None, None, None], (2, 3, 1, 0))
     return Folded(jnp.asarray(kernel, jnp.float32), jnp.asarray(beta - mean * scale, jnp.float32))
@@ -159,7 +159,7 @@ def folded(
 def inception_features(
     convs: dict[str, Folded], images: UInt8[Array, "batch 3 height width"]
 ) -> Float[Array, "batch features"]:
-    """The means of the last feature maps: 2048 numbers an image, in full float32 whatever the device would rather."""
+    """Return the means of the last feature maps, 2048 numbers per image, in full float32 on every device."""
     with jax.default_matmul_precision("highest"):
         x = jnp.transpose(images, (0, 2, 3, 1)).astype(jnp.float32)
         x = (resized(x) - 128) / 128
@@ -169,14 +169,14 @@ def inception_features(
 
 
 def resized(x: Float[Array, "batch height width channels"], side: int = SIDE) -> Array:
-    """Bilinear as in TensorFlow 1: the pixel i of the result lies at i · size / side, with no shift by half a pixel."""
+    """Resize bilinearly as in TensorFlow 1: pixel i of the result lies at i · size / side, not shifted by half."""
     rows, columns = (jnp.asarray(_interpolation(size, side)) for size in x.shape[1:3])
     x = jnp.einsum("xw,bhwc->bhxc", columns, x, precision="highest")
     return jnp.einsum("yh,bhxc->byxc", rows, x, precision="highest")
 
 
 def _interpolation(size: int, side: int) -> Float[np.ndarray, "side size"]:
-    """The parts that the pixels of a row have in those of the resized row."""
+    """Return the weights of a row's pixels in each pixel of the resized row."""
     at = np.arange(side, dtype=np.float32) * np.float32(size / side)
     low = np.minimum(at.astype(np.int64), size - 1)
     high, part = np.minimum(low + 1, size - 1), at - low.astype(np.float32)
@@ -209,7 +209,7 @@ def _conv(weights: Folded, conv: Conv, x: Array) -> Array:
 
 
 def _pool(pool: Pool, x: Array) -> Array:
-    """A stride of 1 keeps the size, one of 2 takes only whole windows."""
+    """Pool with stride 1, which keeps the size, or with stride 2 over whole windows only."""
     window, strides = (1, 3, 3, 1), (1, pool.stride, pool.stride, 1)
     padding = "SAME" if pool.stride == 1 else "VALID"
     if pool.kind == "max":

@@ -1,4 +1,4 @@
-"""A network of patches and matrix products that is conditioned on a noise level and a label: quick on a CPU."""
+"""A mixer network, conditioned on a noise level and a label, that is fast on a CPU."""
 
 import math
 
@@ -12,11 +12,11 @@ from vages.nets.network import check_size
 from vages.nets.readout import at_least_float32
 from vages.nets.scaling import UNIT_ENTRIES, normalized_along
 
-_RESIDUAL = 0.3  # share of a layer's change in its result
+_RESIDUAL = 0.3  # share of the residual branch in the result of a layer
 
 
 class MixerBlock(eqx.Module):
-    """Two residual layers: one mixes places, channel by channel, the other channels, place by place."""
+    """Two residual layers: one mixes patches for each channel, the other mixes channels for each patch."""
 
     spread: Float[Array, "hidden places"] = eqx.field(metadata=normalized_along(0))
     gather: Float[Array, "places hidden"] = eqx.field(metadata=normalized_along(0))
@@ -44,12 +44,12 @@ class MixerBlock(eqx.Module):
 
 
 class Mixer(eqx.Module):
-    """Images (channels, height, width) of any size to an image of that shape, and to `out` features.
+    """An MLP-Mixer from images (channels, height, width) of any size to an image of that shape and `out` features.
 
-    An image is cut into squares of side `patch`, and padded with zeros where they do not fit. Each becomes `width`
-    numbers, and `depth` blocks mix places and channels by turns (Tolstikhin et al. 2021). As in `UNet`, weights are
-    normalized, sums and activations keep the mean square of their inputs, and the image is multiplied by a gain that
-    starts at zero. The features are a linear layer of all places.
+    An image is padded with zeros and cut into squares of side `patch`. Each becomes `width` numbers, and `depth` blocks
+    mix patches and channels in turn (Tolstikhin et al. 2021). As in `UNet`, weights are normalized, sums and
+    activations keep the mean square of their inputs, and the resulting image is multiplied by a gain that starts at
+    zero. The features are a linear layer of all patches.
     """
 
     embedding: Embedding
@@ -96,14 +96,14 @@ class Mixer(eqx.Module):
 
     @property
     def _grid(self) -> tuple[int, int]:
-        """Patches above each other, and beside each other."""
+        """Number of patches along the height and the width."""
         _, height, width = self.in_shape
         return -(-height // self.patch), -(-width // self.patch)
 
     def __call__(
         self, u: Float[Array, "channels height width"], level: Float[Array, ""], label: Array | None = None
     ) -> tuple[Float[Array, "channels height width"], Float[Array, "out"]]:
-        """The image and the features of one image."""
+        """Return the resulting image and the features of one image."""
         embedding = self.embedding(level, label).astype(u.dtype)
         x = blend(self._cut(u) @ unit(self.stem, u.dtype).T, self.places.astype(u.dtype), 0.5)
         for block in self.blocks:
@@ -114,14 +114,14 @@ class Mixer(eqx.Module):
         return self._joined(self.gain.astype(u.dtype) * (x @ unit(self.last, u.dtype).T)), features
 
     def _cut(self, u: Array) -> Float[Array, "places pixels"]:
-        """Patches, each with its pixels in a row."""
+        """Cut an image into patches, one per row."""
         (channels, height, width), (rows, columns), side = u.shape, self._grid, self.patch
         u = jnp.pad(u, ((0, 0), (0, rows * side - height), (0, columns * side - width)))
         u = u.reshape(channels, rows, side, columns, side)
         return u.transpose(1, 3, 0, 2, 4).reshape(rows * columns, -1)
 
     def _joined(self, x: Float[Array, "places pixels"]) -> Array:
-        """The image of patches."""
+        """Join patches to an image."""
         (channels, height, width), (rows, columns), side = self.in_shape, self._grid, self.patch
         x = x.reshape(rows, columns, channels, side, side).transpose(2, 0, 3, 1, 4)
         return x.reshape(channels, rows * side, columns * side)[:, :height, :width]

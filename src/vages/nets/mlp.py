@@ -11,10 +11,10 @@ from vages.nets.readout import Readout
 
 
 class ResidualMLP(eqx.Module):
-    """Arrays of any shape, flattened, to `out` numbers; without `out`, to the last layer itself.
+    """A residual MLP from arrays of any shape, flattened, to `out` numbers, or without `out` to its last layer.
 
-    `depth` layers of `width`, all but the first residual: x + Linear(ELU(x)); then a linear layer of ELU(x). There is
-    no activation after the last layer where there is no `out`.
+    It has `depth` layers of `width`, all but the first residual: x + Linear(ELU(x)); then a linear layer of ELU(x).
+    Without `out`, there is no activation after the last layer.
     """
 
     layers: list[eqx.nn.Linear]

@@ -1,4 +1,4 @@
-"""What a network is: a function of one example that knows the shape it takes. And the shapes of images."""
+"""The protocol of networks, functions of one example of a known shape, and checks of shapes and sizes."""
 
 from typing import Protocol, runtime_checkable
 
@@ -7,7 +7,7 @@ from jaxtyping import Array
 
 @runtime_checkable
 class Network(Protocol):
-    """From one example of shape `in_shape` to a vector of `out_size` numbers."""
+    """A function from one example of shape `in_shape` to a vector of `out_size` numbers."""
 
     @property
     def in_shape(self) -> tuple[int, ...]:
@@ -25,7 +25,7 @@ class Network(Protocol):
 
 
 def check_image_shape(shape: tuple[int, ...]) -> None:
-    """Raise unless the shape is (channels, height, width) with sides that can be halved three times."""
+    """Raise unless the shape is (channels, height, width) with sides divisible by 8."""
     if len(shape) != 3 or min(shape) < 1 or shape[1] % 8 or shape[2] % 8:
         raise ValueError(
             f"shape: expected (channels, height, width) with height and width divisible by 8, got {shape}; "

@@ -1,18 +1,18 @@
-"""A convolution as one product of matrices: for few channels or small images, at which libraries' own are slow."""
+"""Convolution as one matrix product, faster than library convolutions for few channels or small images."""
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-_ALIGNED = 8  # columns of a product that GPUs and CPUs are quick at come in eights
+_ALIGNED = 8  # matrix products are fast on GPUs and CPUs if the columns are a multiple of this
 
 
 def convolve_patches(
     conv: eqx.nn.Conv2d, x: Float[Array, "height width in"]
 ) -> Float[Array, "height_out width_out out"]:
-    """`conv` of an image with its channels last: the patches that its kernel sees times the layer's weights.
+    """Apply `conv` to a channels-last image, as the product of the patches under its kernel and its weights.
 
-    Each patch ends with a 1 for the bias, whose gradient is then part of a product too, and with zeros.
+    Each patch is padded with a 1 for the bias, so that its gradient is part of a product too, and with zeros.
     """
     (down, right), (step, stride) = conv.kernel_size, conv.stride
     assert conv.bias is not None

@@ -1,6 +1,6 @@
-"""How a network ends: a vector becomes a few numbers, summed in float32 whatever the network computes in.
+"""Last layers of networks, which sum in float32 even if the network computes in lower precision.
 
-Inputs may be bfloat16; results are float32, or float64 where the inputs are.
+Inputs may be bfloat16; results are float32, or float64 if the inputs are.
 """
 
 import math
@@ -49,5 +49,5 @@ class Quadratic(eqx.Module):
 
 
 def at_least_float32(dtype):
-    """The dtype in which to sum numbers of this dtype."""
+    """Return the dtype in which to sum numbers of this dtype: float32, or wider."""
     return jnp.dtype(jnp.float32) if jnp.finfo(dtype).bits < 32 else jnp.dtype(dtype)

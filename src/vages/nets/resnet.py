@@ -1,4 +1,4 @@
-"""The residual network of the deep models: no normalisation, every shortcut a learnt 1×1 convolution."""
+"""The residual network of the deep models: no normalization, and learned 1×1 convolutions as shortcuts."""
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ from vages.nets.readout import Readout
 
 
 class Block(eqx.Module):
-    """ELU, 3×3 convolution, ELU, 3×3 convolution, beside a 1×1 convolution; with `down`, at half the resolution."""
+    """ELU, 3×3 convolution, ELU, 3×3 convolution, plus a 1×1 shortcut; with `down`, at half the resolution."""
 
     first: eqx.nn.Conv2d
     second: eqx.nn.Conv2d
@@ -30,16 +30,17 @@ class Block(eqx.Module):
         """The result for one example."""
         inner = jax.nn.elu(self.first(jax.nn.elu(x)))
         if self.down:
-            # The average pool of a convolution is one of stride 2 of running means, for a quarter of the products.
+            # Pooling after a convolution is a convolution of stride 2 of running means, at a quarter of the cost.
             return self.second(running_means(inner)) + self.shortcut(average_pool(x))
         return self.second(inner) + self.shortcut(x)
 
 
 class ResNet(eqx.Module):
-    """Images of any channels and of sides divisible by 8 to `out` numbers; without `out`, to the last layer itself.
+    """A ResNet from images with sides divisible by 8 to `out` numbers, or without `out` to its last layer.
 
-    A 3×3 convolution to `width` channels; three stages, each a block that doubles the channels and halves the sides
-    and `depth` − 1 further blocks; flattened; a linear layer. There is no activation after the last block.
+    It has a 3×3 convolution to `width` channels, three stages, each with a block that doubles the channels and halves
+    the sides and `depth` − 1 further blocks, and a linear layer of the flattened result. There is no activation after
+    the last block.
     """
 
     stem: eqx.nn.Conv2d
@@ -76,13 +77,13 @@ class ResNet(eqx.Module):
 
 
 def running_means(x: Float[Array, "channels height width"]) -> Float[Array, "channels height+1 width+1"]:
-    """Means of the 2×2 squares at every place, of an image in a frame of zeros."""
+    """Means of all 2×2 squares, at stride 1, of an image padded with zeros."""
     x = jnp.pad(x, ((0, 0), (1, 1), (1, 1)))
     x = x[:, :-1] + x[:, 1:]
     return (x[:, :, :-1] + x[:, :, 1:]) / 4
 
 
 def average_pool(x: Float[Array, "channels height width"]) -> Float[Array, "channels height//2 width//2"]:
-    """Means of 2×2 squares, as a reshape and a mean, whose derivatives are cheap, unlike a window reduction's."""
+    """Average 2×2 squares by a reshape and a mean, whose derivatives are cheaper than those of a window reduction."""
     channels, height, width = x.shape
     return jnp.mean(x.reshape(channels, height // 2, 2, width // 2, 2), axis=(2, 4))

@@ -1,4 +1,4 @@
-"""Which parameters of a network it divides by their norm, as the network's own fields say."""
+"""Metadata of a network's fields: which parameters are divided by their norm, and the size of their entries."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,23 +12,23 @@ _KEY = "vages.scaling"
 
 
 class Scaling(NamedTuple):
-    """How a parameter's size matters: not at all where it is normalized; `out` is the axis of its outputs."""
+    """How a parameter is scaled. `normalized` parameters are divided by their norm; `out` is the axis of outputs."""
 
     normalized: bool = False
-    unit: bool = False  # entries are of size 1 throughout
+    unit: bool = False  # entries have size 1
     out: int = 0
 
 
 def normalized_along(out: int) -> dict[str, Scaling]:
-    """The metadata of a field of weights that the network divides by their norm, for each output along an axis."""
+    """Return the metadata of a field of weights that the network divides by their norm, per output along an axis."""
     return {_KEY: Scaling(normalized=True, unit=True, out=out)}
 
 
-UNIT_ENTRIES = {_KEY: Scaling(unit=True)}  # of a field of weights whose entries start at size 1, a table of vectors say
+UNIT_ENTRIES = {_KEY: Scaling(unit=True)}  # for weights whose entries start at size 1, such as an embedding table
 
 
 def map_scaling(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
-    """function(scaling, array, …) of every array of a tree of modules, with those of other trees at the same place."""
+    """Map `function(scaling, array, …)` over a tree of modules, with the arrays of other trees at the same place."""
 
     def one(path: tuple[Any, ...], leaf: Array, *others: Any) -> Any:
         return function(_scaling(tree, path), leaf, *others)
@@ -37,7 +37,7 @@ def map_scaling(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
 
 
 def _scaling(tree: Any, path: tuple[Any, ...]) -> Scaling:
-    """What the innermost module on the way says of the parameter."""
+    """Return the scaling of a parameter, as declared by the innermost module that holds it."""
     for key in path[:-1]:
         if isinstance(key, GetAttrKey):
             tree = getattr(tree, key.name)

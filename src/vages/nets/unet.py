@@ -12,14 +12,14 @@ from vages.nets.network import check_size
 from vages.nets.readout import at_least_float32
 from vages.nets.scaling import normalized_along
 
-_RESIDUAL = 0.3  # share of a block's change in its result
-_HEAD = 64  # channels of an attention head, or more
+_RESIDUAL = 0.3  # share of the residual branch in the result of a block
+_HEAD = 64  # minimum number of channels of an attention head
 
 
 class Conv(eqx.Module):
-    """A convolution of stride 1 without bias, whose weights are normalized; zeros around the image keep its sides.
+    """A convolution with normalized weights, stride 1, zero padding that keeps the sides, and no bias.
 
-    Images are (height, width, channels) throughout, the layout that GPUs and CPUs convolve.
+    Images are (height, width, channels) throughout, the native layout of convolutions on GPUs and CPUs.
     """
 
     weight: Float[Array, "side side in out"] = eqx.field(metadata=normalized_along(-1))
@@ -38,7 +38,7 @@ class Conv(eqx.Module):
 
 
 class Attention(eqx.Module):
-    """Self-attention between all places of an image, beside the image itself."""
+    """Residual self-attention between all pixels of an image."""
 
     inputs: Conv
     output: Conv
@@ -62,9 +62,9 @@ class Attention(eqx.Module):
 
 
 class Block(eqx.Module):
-    """A residual block: two 3×3 convolutions, scaled between them by the embedding; then attention where asked for.
+    """A residual block: two 3×3 convolutions, scaled in between by the embedding, and optional attention.
 
-    With `resample` it works at half or twice the sides; with `skip` so many channels are put beside its input.
+    `resample` ("down" or "up") halves or doubles the sides first. `skip` channels are concatenated to the input.
     """
 
     first: Conv
@@ -111,15 +111,15 @@ class Block(eqx.Module):
 
 
 class UNet(eqx.Module):
-    """Images (channels, height, width) of any size to an image of that shape, and to `out` features.
+    """A U-Net from images (channels, height, width) of any size to an image of that shape and `out` features.
 
-    It has a level for each of `widths`, the channels there, and each level has half the sides of the one before. Images
-    are padded with zeros to a multiple of 2^(levels − 1), and the result is cropped. A level has `blocks` residual
-    blocks on the way down and one more on the way up, and self-attention where its longer side is at most `attention`
-    (0 for none; the lowest level has it unless it is 0). The features are a linear layer of the lowest level.
+    `widths` are the channels of the levels, each with half the sides of the one before. Images are padded with zeros to
+    a multiple of 2^(levels − 1), and the result is cropped. A level has `blocks` residual blocks on the way down and
+    one more on the way up, and self-attention if its longer side is at most `attention` (0 for none; otherwise the
+    lowest level always has it). The features are a linear layer of the lowest level.
 
     All weights are normalized, and sums and activations keep the mean square of their inputs (Karras et al. 2024), so
-    there are no normalization layers. The image is multiplied by a gain that starts at zero.
+    there are no normalization layers. The resulting image is multiplied by a gain that starts at zero.
     """
 
     embedding: Embedding
@@ -189,12 +189,12 @@ class UNet(eqx.Module):
     def __call__(
         self, u: Float[Array, "channels height width"], level: Float[Array, ""], label: Array | None = None
     ) -> tuple[Float[Array, "channels height width"], Float[Array, "out"]]:
-        """The image and the features of one image."""
+        """Return the resulting image and the features of one image."""
         embedding = self.embedding(level, label).astype(u.dtype)
         height, width = padded_sides(self.in_shape, self.levels)
         top, left = (height - u.shape[1]) // 2, (width - u.shape[2]) // 2
         bottom, right = height - u.shape[1] - top, width - u.shape[2] - left
-        inside = jnp.ones((*u.shape[1:], 1), u.dtype)  # tells padding from pixels, and stands for biases
+        inside = jnp.ones((*u.shape[1:], 1), u.dtype)  # distinguishes pixels from padding, and replaces biases
         pixels = jnp.concatenate([jnp.moveaxis(u, 0, 2), inside], axis=2)
         x = self.stem(jnp.pad(pixels, ((top, bottom), (left, right), (0, 0))))
         skips = [x]
@@ -218,33 +218,33 @@ class UNet(eqx.Module):
 
 
 def padded_sides(shape: tuple[int, int, int], levels: int) -> tuple[int, int]:
-    """Height and width, rounded up to a multiple of what so many levels halve."""
+    """Return height and width, rounded up to a multiple of 2^(levels − 1)."""
     multiple = 2 ** (levels - 1)
     height, width = (-(-side // multiple) * multiple for side in shape[1:])
     return height, width
 
 
 def join(a: Float[Array, "height width a"], b: Float[Array, "height width b"]) -> Float[Array, "height width both"]:
-    """Channels beside each other, scaled so that both contribute alike and the mean square is kept."""
+    """Concatenate channels, scaled so that both inputs contribute equally and the mean square is kept."""
     half = (a.shape[2] + b.shape[2]) / 2
     return jnp.concatenate([a * math.sqrt(half / a.shape[2]), b * math.sqrt(half / b.shape[2])], axis=2)
 
 
 def halved(x: Float[Array, "height width channels"]) -> Float[Array, "height//2 width//2 channels"]:
-    """Means of squares of four pixels."""
+    """Halve the sides by averaging 2×2 squares."""
     height, width, channels = x.shape
     return jnp.mean(x.reshape(height // 2, 2, width // 2, 2, channels), axis=(1, 3))
 
 
 def doubled(x: Float[Array, "height width channels"]) -> Float[Array, "2*height 2*width channels"]:
-    """Every pixel as a square of four."""
+    """Double the sides by repeating pixels."""
     height, width, channels = x.shape
     square = jnp.broadcast_to(x[:, None, :, None], (height, 2, width, 2, channels))
     return square.reshape(2 * height, 2 * width, channels)
 
 
 def normalized(x: Array) -> Array:
-    """x with a mean square of 1 along its last axis, computed in float32 or wider."""
+    """Scale x to a mean square of 1 along its last axis, computed in float32 or wider."""
     wide = x.astype(at_least_float32(x.dtype))
     return (wide * jax.lax.rsqrt(jnp.mean(wide**2, axis=-1, keepdims=True) + 1e-6)).astype(x.dtype)
 

@@ -1,4 +1,4 @@
-"""What θ follows: learning objectives, one file a family."""
+"""Learning objectives, one file per family."""
 
 from vages.objectives.bism import BiDSM, BiMDSM
 from vages.objectives.cd import ContrastiveDivergence

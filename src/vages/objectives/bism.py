@@ -1,7 +1,7 @@
-"""Bi-level score matching: VaGES's closest rival (Appendix on BiSM).
+"""Bi-level score matching, the method closest to VaGES (Appendix on BiSM).
 
-The score is ∇_v [log p̃(v, h) − log q_φ(h | v)] at samples of q, and θ descends through N unrolled steps of φ: the
-gradient of the objective at φ_N(θ).
+The score is ∇_v [log p̃(v, h) − log q_φ(h | v)] at samples of q. θ follows the gradient of the objective at φ_N(θ),
+through N unrolled steps of φ.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from vages.posteriors import Posterior, infer
 class BiDSM(Objective):
     """DSM by bi-level optimization with `unrolled` steps N and `samples` particles, whose losses are averaged.
 
-    Over a range of noise levels it is multiscale, and its name is `BiMDSM`.
+    Over a range of noise levels it is multiscale, see `BiMDSM`.
     """
 
     sigma: float | NoiseRange
@@ -62,5 +62,5 @@ class BiDSM(Objective):
 
 
 def BiMDSM(levels: NoiseRange, unrolled: int = 0, samples: int = 1) -> BiDSM:
-    """Multiscale DSM by bi-level optimization: BiDSM over a range of noise levels; the paper unrolls no step."""
+    """Multiscale DSM by bi-level optimization: BiDSM over a range of noise levels. The paper unrolls no steps."""
     return BiDSM(levels, unrolled, samples)

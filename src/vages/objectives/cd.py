@@ -1,4 +1,4 @@
-"""Contrastive divergence: the gradient of F(data) − F(samples), samples from short Gibbs chains."""
+"""Contrastive divergence: the gradient of F(data) − F(samples), with samples from short Gibbs chains."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,12 @@ from vages.samplers.gibbs import GibbsState
 
 @dataclass(frozen=True)
 class ContrastiveDivergence(Objective):
-    """CD-k, or with `persistent` PCD-k: chains start at the data, or where they stopped at the last batch."""
+    """CD-k, whose chains start at the data, or with `persistent` PCD-k, whose chains continue from the last batch."""
 
     steps: int = 1
     persistent: bool = False
     closed_form = True
-    falls = False  # it is 0 on average wherever the chains are
+    falls = False  # its value does not measure the fit
 
     def __post_init__(self):
         check_count("steps", self.steps, 1, "one is usual")

@@ -1,6 +1,6 @@
 """Denoising score matching: ½ E ‖∇_v log p(v) − ∇_v log p_σ(v | w)‖² with v = w + σ ε (Eq. 16).
 
-Multiscale DSM (Eq. 17) is the same with v at many levels, the target at one, and a weight for each example.
+Multiscale DSM (Eq. 17) draws v at many noise levels, with the target of one level and a weight for each example.
 """
 
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ Model = TypeVar("Model", bound=EBLVM)
 
 
 def vages_dsm(model: Model, noised: Noised, h: Any, encoding: Encoding | None = None) -> tuple[Float[Array, ""], Model]:
-    """The VaGES-DSM gradient (Eq. 20) of a batch, from 2 L samples of h for each v: (loss, gradient).
+    """Return the loss and the VaGES-DSM gradient (Eq. 20) of a batch, from 2 L samples of h for each v.
 
     The first half of the samples goes into VaES and the second into VaGES, because their product is unbiased only
-    if they are independent. The loss is ½ ‖VaES − target‖², which exceeds the objective by VaES's variance. Both are
-    weighted where the batch says so.
+    if they are independent. The loss is ½ ‖VaES − target‖², which exceeds the objective by half the variance of VaES.
+    Both use the weights `noised.loss_weight`, if given.
     """
     check_inputs(model, noised.v, h, samples=4, context=noised.context)
     half = jax.tree.leaves(h)[0].shape[1] // 2
@@ -39,7 +39,7 @@ def vages_dsm(model: Model, noised: Noised, h: Any, encoding: Encoding | None = 
 
 
 def _residual(noised: Noised, score: Array) -> tuple[Array, Float[Array, ""]]:
-    """The weighted residual along which the score is to change, and the loss."""
+    """Return the weighted residual z of the score, the direction of VaGES, and the loss."""
     residual = score - noised.target
     z = scale(noised.loss_weight, residual)
     return z, 0.5 * jnp.mean(jnp.sum((residual * z).reshape(len(z), -1), axis=1))
@@ -47,9 +47,9 @@ def _residual(noised: Noised, score: Array) -> tuple[Array, Float[Array, ""]]:
 
 @dataclass(frozen=True)
 class DSM(Objective):
-    """DSM at noise level `sigma`, with h from any source; `control_variate` subtracts ∇_v log q from VaES.
+    """DSM at noise level `sigma`, with h from any source. `control_variate` subtracts ∇_v log q from VaES.
 
-    Over a range of noise levels it is multiscale DSM, whose name is `MDSM`.
+    Over a range of noise levels it is multiscale DSM, see `MDSM`.
     """
 
     sigma: float | NoiseRange
@@ -87,12 +87,12 @@ def MDSM(levels: NoiseRange, latents: LatentSource, control_variate: bool = Fals
 
 
 def check_source(latents: Any) -> None:
-    """Raise unless it is where h come from."""
+    """Raise TypeError unless this is a `LatentSource`."""
     check_kind("latents", latents, LatentSource, "a source of h", "give Variational(2), say")
 
 
 def check_samples_of_q(latents: LatentSource) -> None:
-    """Raise unless h are draws of q, under which alone the control variate has mean zero."""
+    """Raise ValueError unless h is drawn from q, as the control variate has mean zero only then."""
     if not isinstance(latents, Variational):
         raise ValueError(
             f"control_variate: expected latents drawn from q (Variational), got {type(latents).__name__}; leave it out"

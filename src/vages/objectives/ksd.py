@@ -1,7 +1,7 @@
-"""Kernelised Stein discrepancy between data and model, with the RBF kernel (Eq. 12).
+"""Kernelized Stein discrepancy between data and model, with the RBF kernel (Eq. 12).
 
 A batch is cut into pairs (v, v'). The gradient is that of Eq. 14, 2 [k(v, v') VaES(v) + ∇_v k(v, v')]ᵀ VaGES(v').
-The two estimates look at different examples, so that their h are independent.
+The two estimates use different examples, so that their samples h are independent.
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,11 @@
-"""Where the h of an estimator come from:
+"""Sources of the latents h of an estimator:
 
     Variational(L)   samples of q, as in the paper
     Enumerated()     every state of a discrete h with its posterior probability: VaES and VaGES become exact
     Importance(L)    uniform states with self-normalized weights p̃(v, h_i): the IS baseline of Sec. 3
 
-Each gives one or more independent `Latents`, which know the score and the surrogate of a batch. A model without latents
-has one state, and all three are exact: `Marginal` is the score of log p̃(v) = log Σ_h p̃(v, h) itself.
+Each returns one or more independent sets, which compute the score and the surrogate of a batch: `Latents`, or
+`Marginal` for the exact log p̃(v) = log Σ_h p̃(v, h). A model without latents has one state, so all three are exact.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ from vages.posteriors import Corrector
 
 
 class Latents(NamedTuple):
-    """States (batch, L, …), and their weights (batch, L) where they are a support and not samples."""
+    """States (batch, L, …), with weights (batch, L) if they are a support instead of samples."""
 
     h: Any
     weights: Array | None = None
@@ -39,7 +39,7 @@ class Latents(NamedTuple):
         return surrogate(model, encoding, self.h, z, self.weights)
 
     def cotangents(self, model: EBLVM, encoding: Encoding) -> Any:
-        """Of the features, whose pullback is the score."""
+        """Cotangents of the features, whose pullback is the score."""
         return cotangents(model, encoding.features, self.h, self.weights)
 
     def slopes(self, model: EBLVM, features: Any, features_dot: Any, dtype: Any) -> Float[Array, "batch"]:
@@ -48,10 +48,10 @@ class Latents(NamedTuple):
 
 
 class Marginal(NamedTuple):
-    """All states of h at once, summed in blocks of bounded memory: no approximation is left."""
+    """All states of h, summed exactly in blocks of bounded memory."""
 
     def score(self, model: EBLVM, encoding: Encoding) -> Any:
-        """∇_v log p̃(v), exactly."""
+        """The exact ∇_v log p̃(v)."""
         return encoding.pullback(self.cotangents(model, encoding))[0]
 
     def surrogate(self, model: EBLVM, encoding: Encoding, z: Array | Along) -> Float[Array, ""]:
@@ -60,7 +60,7 @@ class Marginal(NamedTuple):
         return jnp.mean(self.slopes(model, features, features_dot, encoding.v.dtype))
 
     def cotangents(self, model: EBLVM, encoding: Encoding) -> Any:
-        """Of the features, whose pullback is the score."""
+        """Cotangents of the features, whose pullback is the score."""
         total = lambda features: log_marginal(model, features, encoding.v.dtype)
         return jax.vmap(jax.grad(total, allow_int=True))(encoding.features)
 
@@ -71,21 +71,21 @@ class Marginal(NamedTuple):
 
 
 class LatentSource(ABC):
-    """What gives `count` independent sets of latents for a batch with its q and encoding."""
+    """A source of `count` independent sets of latents for a batch, given q and its encoding."""
 
     def check(self, model: EBLVM) -> None:  # noqa: B027
-        """Raise unless it can give states of this model's h."""
+        """Raise unless the source supports this model's h."""
 
     @abstractmethod
     def __call__(
         self, key: PRNGKeyArray, model: EBLVM, q: Distribution, encoding: Encoding, count: int = 1
     ) -> list[Any]:
-        """`count` independent sets, each with `score` and `surrogate`."""
+        """Return `count` independent sets, each with `score` and `surrogate`."""
 
 
 @dataclass(frozen=True)
 class Variational(LatentSource):
-    """L samples of q(h | v), moved towards p(h | v) where there is a corrector."""
+    """L samples of q(h | v), moved towards p(h | v) by the corrector, if there is one."""
 
     samples: int = 2
     corrector: Corrector | None = None
@@ -105,7 +105,7 @@ class Variational(LatentSource):
         self.check(model)
         for_q, for_corrector = jax.random.split(key)
         h = q.sample(for_q, count * self.samples)
-        if self.corrector is not None:  # one chain corrects the samples of all sets
+        if self.corrector is not None:  # one call corrects the samples of all sets
             h = self.corrector(for_corrector, model, encoding.features, h)
         part = lambda i: jax.tree.map(lambda x: x[:, i * self.samples : (i + 1) * self.samples], h)
         return [Latents(part(i)) for i in range(count)]
@@ -113,7 +113,7 @@ class Variational(LatentSource):
 
 @dataclass(frozen=True)
 class Enumerated(LatentSource):
-    """All states of a discrete h, weighted by p(h | v). It looks at no posterior."""
+    """All states of a discrete h, weighted by p(h | v). No posterior is used."""
 
     def check(self, model: EBLVM) -> None:
         if not model.h.enumerable:
@@ -131,7 +131,7 @@ class Enumerated(LatentSource):
 
 @dataclass(frozen=True)
 class Importance(LatentSource):
-    """L uniform states of a binary h, weighted by p̃(v, h). It looks at no posterior."""
+    """L uniform states of a binary h, weighted by p̃(v, h). No posterior is used."""
 
     samples: int = 2
 

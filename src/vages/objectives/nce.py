@@ -1,7 +1,7 @@
 """Noise-contrastive estimation against a standard normal, and its variational form for latent variables.
 
-Both train the log-normalizer c beside the model, and tell a data point v from a noise point y by
-log p̃(v) − c − log p_n(v): as it is where log p̃ = −F is known (NCE), bounded by samples of q where not (VNCE).
+Both train the log-normalizer c with the model, and classify data against noise by log p̃(v) − c − log p_n(v). NCE needs
+a known log p̃ = −F; VNCE bounds it by samples of q.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from vages.posteriors import Posterior, infer
 
 @dataclass(frozen=True)
 class NCE(Objective):
-    """NCE with one noise point a data point, for models with a free energy."""
+    """NCE with one noise point per data point, for models with a free energy."""
 
     closed_form = True
 
@@ -40,7 +40,7 @@ class NCE(Objective):
 
 @dataclass(frozen=True)
 class VNCE(Objective):
-    """Variational NCE: log p̃ by one sample of q at the data, by `samples` importance samples at the noise."""
+    """Variational NCE, with log p̃ from one sample of q at the data, and `samples` importance samples at the noise."""
 
     samples: int = 5
 
@@ -75,7 +75,7 @@ class VNCE(Objective):
 def classification_loss(
     log_p_data: Array, log_p_noise: Array, data: Array, noise: Array, log_normalizer: Array
 ) -> Array:
-    """The negative log-likelihood of telling data from standard normal noise, given log p̃ at both."""
+    """Return the negative log-likelihood of classifying data and standard normal noise, given log p̃ at both."""
 
     def log_normal(v):
         return jnp.sum(jax.scipy.stats.norm.logpdf(v), axis=tuple(range(1, v.ndim)))

@@ -14,10 +14,10 @@ from vages.objectives.objective import Batch, Objective
 
 @dataclass(frozen=True)
 class NoiseRange:
-    """The noise levels of multiscale DSM, σ from `begin` to `end`, with the target of the level `base` = σ₀ (Eq. 17).
+    """Noise levels of multiscale DSM, σ from `begin` to `end`, with the target of the level `base` = σ₀ (Eq. 17).
 
-    Example i of a batch has the i-th point of an even grid, arithmetic (`linear`) or geometric. Data come in random
-    order, so that this is a stratified sample of the uniform or the log-uniform p(σ).
+    Example i of a batch has the i-th point of a linear or geometric grid. As data come in random order, this is a
+    stratified sample of the uniform or the log-uniform p(σ).
     """
 
     begin: float
@@ -32,22 +32,22 @@ class NoiseRange:
             raise ValueError(f"spacing: expected 'linear' or 'geometric', got {self.spacing!r}; choose one")
 
     def levels(self, batch: int, dtype=jnp.float32) -> Float[Array, "batch"]:
-        """σ of each example, by its place in the whole batch."""
+        """Return σ of each example, by its position in the whole batch."""
         spaced = jnp.linspace if self.spacing == "linear" else jnp.geomspace
         return spaced(self.begin, self.end, batch, dtype=dtype)
 
 
 def check_level(sigma: float | NoiseRange, name: str = "sigma") -> None:
-    """Raise unless it is a noise level, or several."""
+    """Raise unless this is a noise level or a `NoiseRange`."""
     if not isinstance(sigma, NoiseRange):
         check_positive(name, sigma, "noise level", "take 0.1, say")
 
 
 class Noised(NamedTuple):
-    """A perturbed batch v, the score that the model's is to match there, and how much each example counts.
+    """A perturbed batch v, the target of the score at v, and weights of the examples.
 
     `weight` is that of the example's divergence in the posterior's steps, `loss_weight` that of its squared error in
-    the objective; None is one.
+    the objective; None means 1.
     """
 
     v: Array
@@ -58,16 +58,16 @@ class Noised(NamedTuple):
 
 
 def add_noise(key: PRNGKeyArray, batch: Batch, sigma: float | NoiseRange) -> Noised:
-    """A batch with noise of that level."""
+    """Add noise of this level to a batch."""
     epsilon = flat_noise(jax.random.normal, key, batch.v.shape, batch.v.dtype)
     return perturb(batch.v, epsilon, sigma)._replace(context=batch.context)
 
 
 def perturb(w: Array, epsilon: Array, sigma: float | NoiseRange) -> Noised:
-    """v = w + σ ε with its target: −ε / σ = ∇_v log p_σ(v | w), or over a range of levels ∇_v log p_σ₀(v | w).
+    """Return v = w + σ ε and its target: −ε / σ = ∇_v log p_σ(v | w), or for a range of levels ∇_v log p_σ₀(v | w).
 
-    Over a range the squared error is weighted by 1/σ² and the divergence by 1/σ, which the paper's equation leaves out
-    and its experiments have.
+    For a range, the squared error is weighted by 1/σ² and the divergence by 1/σ, which the paper's equation omits but
+    its experiments use.
     """
     if not isinstance(sigma, NoiseRange):
         return Noised(w + sigma * epsilon, -epsilon / sigma)
@@ -77,9 +77,9 @@ def perturb(w: Array, epsilon: Array, sigma: float | NoiseRange) -> Noised:
 
 
 def zero_score_loss(key: PRNGKeyArray, objective: Any, batch: Batch) -> float | None:
-    """The loss of a score of 0, which knows nothing; None where the objective does not add noise.
+    """Return the loss of a score of 0, as a baseline; None if the objective does not add noise.
 
-    Where the score in the noise level is matched as well, its loss is 1 on average, as ‖ε‖² has the variance 2 d.
+    If the slope in the noise level is matched as well, its loss is 1 on average, as ‖ε‖² has variance 2 d.
     """
     if not isinstance(objective, Objective):
         return None
@@ -92,5 +92,5 @@ def zero_score_loss(key: PRNGKeyArray, objective: Any, batch: Batch) -> float | 
 
 
 def scale(weight: Float[Array, "batch"] | None, x: Array) -> Array:
-    """Each example of x times its weight."""
+    """Multiply each example of x by its weight."""
     return x if weight is None else weight.reshape(-1, *(1,) * (x.ndim - 1)) * x

@@ -1,16 +1,16 @@
 """Denoising score matching with a noise level for each example, weighted as in EDM (Karras et al. 2022).
 
-The squared error of the score at level σ is weighted by σ² (σ² + σ_d²) / σ_d², which makes it that of the denoiser's
-part of unit scale: with v = w + σ ε and D(v, σ) = v + σ² score = c_skip v + c_out F,
+The squared error of the score at level σ is weighted by σ² (σ² + σ_d²) / σ_d², which makes it that of the unit-scale
+part of the denoiser: with v = w + σ ε and D(v, σ) = v + σ² score = c_skip v + c_out F,
 
     loss = mean of (F − (w − c_skip v) / c_out)²        ln(σ / σ_d) ~ N(log_mean, log_std²)
 
-With a weight λ of the level score, the slope in ln σ is matched too (dual score matching, Guth et al. 2025):
+With a level weight λ, the slope in ln σ is matched too (dual score matching, Guth et al. 2025):
 
     ∂ log p_σ(v) / ∂ ln σ = E[‖ε‖² − d | v]            loss + λ mean of (∂ log p̃_σ(v) / ∂ ln σ − (‖ε‖² − d))² / 2d
 
-The score in v leaves a constant for each level, and is blind to how separated regions weigh against each other. Both
-follow from the slope in σ, as the density at large σ is known.
+The score in v leaves a constant undetermined for each level, and is insensitive to the relative weights of separated
+regions. Both follow from the slope in σ, as the density at large σ is known.
 """
 
 import math
@@ -35,21 +35,21 @@ from vages.posteriors import Posterior, infer
 
 @dataclass(frozen=True)
 class NoiseConditionalDSM(Objective):
-    """DSM for a model of every noise level, which reads its level from context["sigma"].
+    """DSM over all noise levels, for a model that reads its level from context["sigma"].
 
-    Levels are log-normal and stratified: the batch is cut into as many strata of equal probability as it has examples.
-    The defaults are EDM's for images, ln σ ~ N(−1.2, 1.2²) where `sigma_data` is 0.5.
+    Levels are log-normal and stratified: there are as many strata of equal probability as examples in the batch. The
+    defaults are EDM's for images, ln σ ~ N(−1.2, 1.2²) if `sigma_data` is 0.5.
 
     **Arguments**
 
     - `sigma_data`: that of the model.
-    - `latents`: where h come from, `Variational(2)` say.
+    - `latents`: the source of h, such as `Variational(2)`.
     - `log_mean`, `log_std`: of ln(σ / σ_d).
-    - `label_dropout`: the share of examples whose context["label"] is replaced by −1, which stands for none. The model
-        then learns the density without a label too, which guidance needs: 0.1, say.
+    - `label_dropout`: the share of examples whose context["label"] is replaced by −1, for no label. The model then also
+        learns the density without a label, which guidance needs. 0.1 is usual.
     - `level_weight`: λ, above 0 for a normalized model.
     - `uniform`: the share of examples whose ln σ is uniform over all levels of a normalized model; the others are
-        log-normal.
+        log-normal. The default is 1 with a level weight, else 0.
     """
 
     sigma_data: float
@@ -94,7 +94,7 @@ class NoiseConditionalDSM(Objective):
             )
 
     def levels(self, key: PRNGKeyArray, count: int, dtype: Any = jnp.float32) -> Float[Array, "batch"]:
-        """σ of each example, by its place in the whole batch; ascending where all are of one kind."""
+        """Return σ of each example, by its position in the whole batch: uniform levels first, each kind ascending."""
         place = jnp.arange(count, dtype=dtype) + jax.random.uniform(key, (count,), dtype)
         share = place / count
         uniform = self._uniform
@@ -128,9 +128,9 @@ class NoiseConditionalDSM(Objective):
         return Noised(v, -scale(1 / sigma, epsilon), None, weight, known | {"sigma": sigma})
 
     def gaussian_losses(self, key: PRNGKeyArray, batch: Batch, center: float = 0.0) -> Float[Array, "batch"]:
-        """Of log N(v; c, (σ² + σ_d²) I), which knows the centre and the width of the data alone, at each example.
+        """Return the losses of log N(v; c, (σ² + σ_d²) I), a baseline, at each example.
 
-        They are 1 on average where `sigma_data` is the data's own, and there is no level weight.
+        They are 1 on average if `sigma_data` is that of the data, and there is no level weight.
         """
         points = self.perturb(key, batch)
         sigma, size = points.context["sigma"], batch.v[0].size
@@ -145,7 +145,7 @@ class NoiseConditionalDSM(Objective):
         return losses
 
     def _dropped(self, key: PRNGKeyArray, label: Array | None) -> Array:
-        """The labels, some of them −1."""
+        """Replace a random share of the labels by −1."""
         if label is None:
             raise ValueError(
                 f"label_dropout: expected 0 for data without labels, got {self.label_dropout}; give "

@@ -1,8 +1,8 @@
-"""What a learning objective is: a function of a batch, or a class with hooks before it.
+"""Learning objectives: a function of a batch, or a subclass of `Objective` with more hooks.
 
     def objective(key, model, posterior, batch) -> (a scalar whose gradient in the model is followed, metrics)
 
-Metrics are a dict of numbers to log; "loss" is the scalar itself unless the dict has another.
+Metrics are a dict of numbers to log; "loss" is the scalar itself unless the dict has a "loss".
 """
 
 from abc import ABC, abstractmethod
@@ -24,14 +24,14 @@ Metrics = dict[str, Array]
 
 
 class Batch(NamedTuple):
-    """Examples v (batch, …), and what they are conditioned on: a dict of arrays with as many rows, or None."""
+    """Examples v (batch, …) and their context: a dict of arrays with as many rows, or None."""
 
     v: Any  # an array of JAX or NumPy
     context: Any = None
 
 
 class Points(Protocol):
-    """Where posterior and model meet the data. An objective may add fields of its own."""
+    """The points at which posterior and model are evaluated. An objective may add its own fields."""
 
     @property
     def v(self) -> Array:
@@ -45,12 +45,12 @@ class Points(Protocol):
 
     @property
     def weight(self) -> Float[Array, "batch"] | None:
-        """The weight of each example's divergence in the posterior's steps; None where all count alike."""
+        """The weight of each example's divergence in the posterior's steps; None if all are equal."""
         ...
 
 
 class Data(NamedTuple):
-    """The batch as it came, for objectives that add no noise."""
+    """The unchanged batch, for objectives that add no noise."""
 
     v: Array
     context: Any = None
@@ -58,42 +58,42 @@ class Data(NamedTuple):
 
 
 class Given(NamedTuple):
-    """All that a loss may look at beside model and posterior."""
+    """The inputs of a loss besides model and posterior."""
 
-    batch: Batch  # as it came
-    points: Any  # what `perturb` made of it
-    encoding: Encoding  # the features at the points, computed once for all; no gradient flows through them to the model
-    extras: Any  # what is trained beside the model
-    carry: Any  # what goes from batch to batch
+    batch: Batch  # unchanged
+    points: Any  # what `perturb` returned
+    encoding: Encoding  # the features at the points, computed once; no gradient flows through them to the model
+    extras: Any  # trained with the model
+    carry: Any  # carried from batch to batch
 
 
 class Objective(ABC):
-    """The contract of the families in this room; only `loss` has no default."""
+    """The base class of objectives. Only `loss` has no default."""
 
     unrolled = 0  # posterior steps through which the loss is differentiated, as bi-level score matching does
-    closed_form = False  # whether it asks the model for closed forms
-    falls = True  # whether its metric "loss" is meant to fall
+    closed_form = False  # whether it uses closed forms of the model
+    falls = True  # whether its metric "loss" should decrease
 
     def check(self, model: EBLVM, q: Distribution) -> None:  # noqa: B027
-        """Raise unless the model fits; q is asked for no numbers."""
+        """Raise unless the objective supports the model and q. No values of q are used."""
 
     def init(self, key: PRNGKeyArray, model: EBLVM, size: int) -> tuple[Any, Any]:
-        """For batches of `size`: extras, which are trained (NCE's constant), and a carry, which is not (chains)."""
+        """Return, for batches of `size`, extras, which are trained (NCE's constant), and a carry (chains)."""
         return None, None
 
     def perturb(self, key: PRNGKeyArray, batch: Batch) -> Any:
-        """Where the model and the posterior are looked at: a noised batch, or the batch itself."""
+        """Return the points at which model and posterior are evaluated: a noised batch, or the batch itself."""
         return Data(batch.v, batch.context)
 
     def encode(self, model: EBLVM, points: Any) -> Encoding:
-        """The features at the points, which the posterior's steps and the loss share."""
+        """Compute the features at the points, shared by the posterior's steps and the loss."""
         return encode(model, points.v, points.context)
 
     @abstractmethod
     def loss(
         self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, given: Given
     ) -> tuple[Float[Array, ""], Metrics, Any]:
-        """A scalar whose gradient in model and extras is followed, metrics, and the new carry."""
+        """Return a scalar whose gradient in model and extras is followed, metrics, and the new carry."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class _Plain(Objective):
     """A function (key, model, posterior, batch) -> (scalar, metrics)."""
 
     function: Callable[..., Any]
-    falls = False  # its scalar may be anything whose gradient is right
+    falls = False  # only the gradient of its scalar has a meaning
 
     def loss(self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, given: Given) -> tuple[Any, Metrics, Any]:
         out = self.function(key, model, posterior, given.batch)
@@ -114,7 +114,7 @@ class _Plain(Objective):
 
 
 def as_objective(objective: Any) -> Objective:
-    """An objective as it is, a function as one."""
+    """Convert a function to an `Objective`; return an `Objective` unchanged."""
     if isinstance(objective, Objective):
         return objective
     if isinstance(objective, type) or not callable(objective):
@@ -126,7 +126,7 @@ def as_objective(objective: Any) -> Objective:
 
 
 def check_points(points: Any, shape: Any) -> None:
-    """Raise unless `perturb` gave points v of this shape, one a row, with a context and weights or None."""
+    """Raise unless `perturb` returned points v of this shape, one per row, with a context and weights or None."""
     missing = [name for name in ("v", "context", "weight") if not hasattr(points, name)]
     if missing:
         raise TypeError(
@@ -144,7 +144,7 @@ def check_points(points: Any, shape: Any) -> None:
 
 
 def check_start(out: Any) -> Any:
-    """What `init` returned; raise unless it is (extras, carry)."""
+    """Return the output of `init`; raise unless it is (extras, carry)."""
     if not (isinstance(out, tuple | list) and len(out) == 2):
         raise TypeError(
             f"init: expected (extras, carry), got {_called(out)}{f' of {len(out)}' if isinstance(out, tuple) else ''}; "
@@ -154,9 +154,9 @@ def check_start(out: Any) -> Any:
 
 
 def check_loss(out: Any, carry: Any) -> Any:
-    """What a loss returned; raise unless it is (scalar, metrics, carry), with one number a metric.
+    """Return the output of a loss; raise unless it is (scalar, metrics, carry), with one number per metric.
 
-    The new carry must be like the one that the loss was given: in a compiled loop anything else would be lost.
+    The new carry must have the structure, shapes and dtypes of the old one, as a compiled loop requires.
     """
     if not (isinstance(out, tuple) and len(out) == 3 and isinstance(out[1], dict)):
         raise TypeError(
@@ -179,21 +179,21 @@ def check_loss(out: Any, carry: Any) -> Any:
 
 
 def check_metric_names(metrics: dict[str, Any], taken: tuple[str, ...]) -> None:
-    """Raise where a number has the name of one that is logged anyway: one would replace the other."""
+    """Raise if a metric has the name of a number that is always logged, as one would replace the other."""
     for name in taken:
         if name in metrics:
             raise ValueError(f"metrics: expected other names than {', '.join(taken)}, got {name!r}; call it my_{name}")
 
 
 def _kind(value: Any) -> Any:
-    """The dtype and shape of an array; anything else as it is, which a compiled loop cannot change."""
+    """Return dtype and shape of an array, or any other value unchanged, as a compiled loop cannot change it."""
     if not (hasattr(value, "dtype") and hasattr(value, "shape")):
         return value
     return f"{jax.dtypes.canonicalize_dtype(value.dtype, allow_extended_dtype=True)}{list(value.shape)}"
 
 
 def frozen(model: Any) -> Any:
-    """The model with its parameters held fixed: no gradient flows to them."""
+    """Return the model with fixed parameters: no gradient flows to them."""
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, model)
 
 

@@ -1,9 +1,9 @@
 """Score and surrogate from one forward pass through `features`.
 
 The gradient in θ of zᵀ∇_v log p̃(v, h) is the tangent along z of ∇_θ log p̃(v, h), so that one forward pass and one
-pullback serve both. With the tangents of both passes and two products for the weights, an iteration costs six times a
-forward pass; that of a network whose output is the score costs three. Where score and surrogate have samples of h of
-their own, another pullback goes through those layers alone that lead to what h is coupled to.
+pullback serve both. With the tangents of both passes and two products for the weights, an iteration costs as much as
+six forward passes; with a network whose output is the score, it costs three. If score and surrogate use different
+samples of h, a second pullback goes only through the layers that lead to the features coupled to h.
 """
 
 from collections.abc import Callable
@@ -28,10 +28,10 @@ def shared_surrogate(
     second: Source,
     direction: Callable[[Any], tuple[Any, Any]],
 ) -> tuple[Float[Array, ""], Any]:
-    """A scalar whose gradient in the model is the batch mean of zᵀVaGES with `second`, and what `direction` says of z.
+    """Return a scalar whose gradient in the model is the batch mean of zᵀVaGES with `second`, and an auxiliary output.
 
-    `direction` makes (z, anything) of the score with `first`, both `Along(…)` the context where the encoding is. The
-    encoding is one of `linearize`.
+    `direction` maps the score with `first` to (z, auxiliary output). Score and z are `Along(…)` if the encoding has
+    entries `along`. The encoding must be one of `linearize`.
     """
     linear = encoding.linear
     assert linear is not None
@@ -55,16 +55,16 @@ def shared_surrogate(
 
 
 def _score_gap(model: EBLVM, encoding: Encoding, first: Latents, cotangent: Any) -> Any:
-    """The score with `first` less that of which `cotangent` is the one of the features.
+    """Return the score with `first` minus the score whose cotangent of the features is `cotangent`.
 
-    Both are alike but for the features that meet h in the energy, so that only these are pulled back.
+    The cotangents differ only in the features that are coupled to h, so that only these are pulled back.
     """
     linear, meet_h = encoding.linear, []
     assert linear is not None
 
     def cotangents(h):
         found = first._replace(h=h).cotangents(model, encoding)
-        kinds = {type(x) for x in jax.tree.leaves(h)}  # only what depends on h is traced as h is
+        kinds = {type(x) for x in jax.tree.leaves(h)}  # only leaves that depend on h are traced like h
         meet_h[:] = [type(leaf) in kinds for leaf in jax.tree.leaves(found)]
         return found
 
@@ -75,7 +75,7 @@ def _score_gap(model: EBLVM, encoding: Encoding, first: Latents, cotangent: Any)
 
 
 def _with_gradient(gradient: Any, params: Any) -> Float[Array, ""]:
-    """Zero, with this gradient in the parameters."""
+    """Return zero, with this gradient in the parameters."""
     gradient = jax.lax.stop_gradient(gradient)
     pairs = zip(jax.tree.leaves(gradient), jax.tree.leaves(params), strict=True)
     total = sum((jnp.sum(slope * param) for slope, param in pairs), jnp.zeros((), jnp.result_type(float)))

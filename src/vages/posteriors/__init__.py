@@ -1,4 +1,4 @@
-"""q(h | v): variational posteriors, their divergences from the truth, and the corrector of their samples."""
+"""Posteriors q(h | v), their divergences from p(h | v), and a corrector of their samples."""
 
 from vages.posteriors.checks import check_contract
 from vages.posteriors.conditioned import Conditioned, check_labels

@@ -1,4 +1,4 @@
-"""Whether a model and a posterior keep their contracts and fit each other, seen from shapes before training."""
+"""Checks, from shapes alone, that a model and a posterior are valid and fit each other."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ _POSTERIORS = {
 
 
 def fits(q: Distribution, domain: Domain) -> bool:
-    """Whether q is a distribution over such a variable; a distribution of one's own by its being continuous or not."""
+    """Whether q is a distribution over this domain. Of a custom distribution, only `continuous` is compared."""
     known = {Gaussian: Real, Bernoulli: Binary, OneHot: Categorical}
     if isinstance(domain, Empty):
         return True
@@ -39,14 +39,14 @@ def fits(q: Distribution, domain: Domain) -> bool:
 
 
 def check_contract(model: EBLVM, posterior: Posterior, context: Any = None) -> Distribution:
-    """Raise unless at one example v of the domain `model.v` there are
+    """Raise unless these work at one example v of the domain `model.v`:
 
         features(v) -> f
         posterior(model, f, v) -> q     over h of the domain `model.h`
         log_joint(f, h) -> scalar       at an h drawn from q, as is q.log_prob(h)
 
-    The parameters are traced, as in training, so that it is the same under `jit` and `vmap`. q comes back as shapes and
-    dtypes. `context` is that of one example, as shapes and dtypes.
+    Parameters are traced, as in training under `jit` and `vmap`. q is returned as shapes and dtypes. `context` is that
+    of one example, as shapes and dtypes.
     """
     for name, domain in (("v", model.v), ("h", model.h)):
         check_kind(name, domain, Domain, "a domain of the model", "write Real(2) for a vector of two real numbers")
@@ -86,7 +86,7 @@ def _checked_posterior(model: EBLVM, posterior: Posterior, features: Any, v: Any
 
 
 def _check_parts(q: Joint, domains: dict[str, Domain]) -> None:
-    """Raise where a posterior is missing, is one too many, or is of another kind."""
+    """Raise if the posterior of a latent is missing, superfluous or of another kind."""
     for key in sorted(set(q.parts) | set(domains)):
         wanted = f"one of {domains[key]!r}, as the latents have" if key in domains else "no such latent"
         if key not in q.parts or key not in domains or not fits(q.parts[key], domains[key]):

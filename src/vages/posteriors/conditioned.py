@@ -1,4 +1,4 @@
-"""Networks that are given the context of an example beside v."""
+"""Networks of v and the context of an example."""
 
 import inspect
 import math
@@ -15,12 +15,12 @@ from jaxtyping import Array
 
 
 class Conditioned(eqx.Module):
-    """`network` of one vector: v, flattened, and the named entries of the context.
+    """`network` of one vector: v, flattened, concatenated with the named entries of the context.
 
         Conditioned(eqx.nn.Linear(2 + 10, 3, key=key), {"label": 10})
 
-    An integer is one-hot among so many classes; floating entries are flattened to so many numbers. Entries without a
-    name here are left out.
+    Integers are one-hot encoded in this number of classes; floating-point entries are flattened to this number of
+    values. Entries that are not named are left out.
     """
 
     network: Callable[[Array], Any]
@@ -36,14 +36,14 @@ class Conditioned(eqx.Module):
                 )
 
     def __call__(self, v: Array, context: Any = None) -> Any:
-        """`network` at one example."""
+        """The result for one example."""
         return self.network(jnp.concatenate([v.reshape(-1), *(_vector(context, *one, v.dtype) for one in self.sizes)]))
 
 
 def check_labels(posterior: Any, context: Any) -> None:
-    """Raise where a label is none of the classes of a posterior's network, which would read it as no class at all.
+    """Raise if a label is not among the classes of a posterior's network, which would encode it as zeros.
 
-    Values are looked at only where they are already there, not inside `jit` or `vmap`.
+    Values are checked only if they are concrete, not inside `jit` or `vmap`.
     """
     if not isinstance(context, dict):
         return
@@ -63,7 +63,7 @@ def check_labels(posterior: Any, context: Any) -> None:
 def with_context(
     build: Callable[[Any], Callable[..., Any]], shape: int | tuple[int, ...], context: Mapping[str, int] | None
 ) -> Callable[..., Any]:
-    """`build(shape)`; with a context, `build` of v and its entries as one vector, `Conditioned`."""
+    """Return `build(shape)`, or with a context a `Conditioned` network of v and its entries."""
     if context is None:
         return build(shape)
     size = shape if isinstance(shape, int) else math.prod(shape)
@@ -88,7 +88,7 @@ def _of_class(kind: Any) -> bool:
 def _takes_context(function: Callable[..., Any], skip: int = 0) -> bool:
     try:
         named = list(inspect.signature(function).parameters.values())[skip:]
-    except (TypeError, ValueError):  # a function that is not Python's
+    except (TypeError, ValueError):  # a function not written in Python
         return False
     taken = [one for one in named if one.kind not in (one.KEYWORD_ONLY, one.VAR_KEYWORD)]
     if any(one.kind == one.VAR_POSITIONAL for one in taken[:2]):
@@ -97,7 +97,7 @@ def _takes_context(function: Callable[..., Any], skip: int = 0) -> bool:
 
 
 def _vector(context: Any, name: str, size: int, dtype: Any) -> Array:
-    """One entry as `size` numbers."""
+    """Return one entry of the context as `size` numbers."""
     if not isinstance(context, dict) or name not in context:
         got = f"one with {', '.join(sorted(context))}" if isinstance(context, dict) else "none"
         raise ValueError(f"context: expected {name!r}, which the posterior's network reads, got {got}; give it")

@@ -1,4 +1,4 @@
-"""The Langevin corrector: samples of q moved towards the posterior."""
+"""The Langevin corrector, which moves samples of q towards p(h | v)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +11,14 @@ from vages.checks import check_count, check_positive, is_finite, told
 from vages.distributions import flat_noise
 from vages.models import EBLVM
 
-_UNROLLED = 5  # steps in a turn of the loop; a turn costs a GPU nearly as much as a step
+_UNROLLED = 5  # steps per loop iteration, whose overhead on a GPU is nearly that of a step
 
 
 @dataclass(frozen=True)
 class Corrector:
-    """`steps` times h ← h + ½ α ∇_h log p̃(v, h) + noise (Eq. 11), with no pass through `features`.
+    """`steps` updates h ← h + ½ α ∇_h log p̃(v, h) + noise (Eq. 11), without a pass through `features`.
 
-    α is `step_size`. The noise has standard deviation √α, or `noise_std` where given: practice takes it smaller.
+    α is `step_size`. The noise has standard deviation √α, or `noise_std` if given, which is smaller in practice.
     Corrected samples are constants: no gradient flows through them.
     """
 
@@ -36,7 +36,7 @@ class Corrector:
             )
 
     def __call__(self, key: PRNGKeyArray, model: EBLVM, features: Any, h: Any) -> Any:
-        """The corrected h (batch, L, …), from the features of v."""
+        """Return the corrected h (batch, L, …), from the features of v."""
         for part in jax.tree.leaves(h):
             if not jnp.issubdtype(part.dtype, jnp.floating):
                 raise TypeError(
@@ -68,5 +68,5 @@ def langevin_corrector(
     step_size: float,
     noise_std: float | None = None,
 ) -> Any:
-    """h (batch, L, …) of continuous latents, corrected as `Corrector` says."""
+    """Correct samples h (batch, L, …) of continuous latents; see `Corrector`."""
     return Corrector(steps, step_size, noise_std)(key, model, features, h)

@@ -1,9 +1,9 @@
-"""How far q(h | v) is from p(h | v), up to what does not depend on q: what a posterior is trained to lessen.
+"""Divergences of q(h | v) from p(h | v), up to terms independent of q: the losses of posteriors.
 
     kl(key, model, posterior, v)       E_q[log q(h | v) − log p̃(v, h)] = KL(q ‖ p(h | v)) − log p̃(v)
     fisher(key, model, posterior, v)   ½ E_q ‖∇_h log q(h | v) − ∇_h log p̃(v, h)‖², for continuous h
 
-Both by reparameterized samples (Appendix B), for a batch of v or an encoding of it; one number an example.
+Both use reparameterized samples (Appendix B), take a batch of v or its encoding, and return one number per example.
 Differentiate the mean in the posterior alone.
 """
 
@@ -25,8 +25,8 @@ from vages.posteriors.posterior import Posterior, has_parameters, infer
 class Divergence:
     """The expectation under q of `gap(model, q, features, h)`, a function of one example and one sample.
 
-    `kl` is KL(q ‖ p(h | v)) only up to log p̃(v), which q does not change: it may be negative, and is no measure of
-    how good q is. Differences between posteriors of one model are. `posterior_gap` gives the divergence itself.
+    `kl` is KL(q ‖ p(h | v)) only up to log p̃(v), which does not depend on q: it may be negative, and only differences
+    between posteriors of one model are meaningful. `posterior_gap` returns the divergence itself.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Divergence:
         *,
         samples: int = 1,
     ) -> Float[Array, "batch"]:
-        """An estimate for each v from `samples` draws of h."""
+        """Estimate the divergence at each v from `samples` draws of h."""
         encoding = encode(model, v, context)
         q = infer(model, posterior, encoding)
         self.check(posterior, q)
@@ -58,7 +58,7 @@ class Divergence:
         return jax.vmap(one_example)(q, features, h)
 
     def check(self, posterior: Posterior, q: Distribution) -> None:
-        """Raise unless a posterior with such a q can be trained by it; q is asked for no numbers."""
+        """Raise unless a posterior with this q can be trained by the divergence. No values of q are used."""
         if self.continuous and not q.continuous:
             raise TypeError(
                 f"{self.name}: expected a posterior over continuous h, got {type(q).__name__}; use the divergence kl"

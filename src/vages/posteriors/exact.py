@@ -1,4 +1,4 @@
-"""The exact posterior: a closed form where the model has one, a list of all states where h is discrete and small."""
+"""The exact posterior: in closed form if the model has one, or by enumerating the states of a small discrete h."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from vages.posteriors.posterior import Posterior
 
 
 class ExactPosterior(Posterior):
-    """q = p(h | v), of a model with a closed form, with discrete h of at most 2²⁰ states, or without latents.
+    """q = p(h | v) of a model with a closed form, with discrete h of at most 2²⁰ states, or without latents.
 
     It has no parameters to train.
     """
@@ -37,7 +37,7 @@ class ExactPosterior(Posterior):
 
 
 class Listed(Distribution):
-    """Any distribution over the states of a discrete domain: the log-probability of each. Samples are states."""
+    """A distribution over the states of a discrete domain, given by their log-probabilities. Samples are states."""
 
     log_probs: Float[Array, "... states"]
     domain: Domain = eqx.field(static=True)
@@ -60,7 +60,7 @@ class Listed(Distribution):
 
     def sample(self, key: PRNGKeyArray, n: int) -> Any:
         probs = jnp.exp(self.log_probs)
-        # Sums in parallel are not monotone in their last bits: a state without probability would get a little.
+        # Parallel cumulative sums are not monotone in their last bits, so states of probability 0 could be drawn.
         below = jax.lax.cummax(jnp.where(probs > 0, jnp.cumsum(probs, axis=1), 0.0), axis=1)
         heights = jax.random.uniform(key, (len(below), n), below.dtype) * below[:, -1:]
         places = jax.vmap(lambda below, heights: jnp.searchsorted(below, heights, side="right"))(below, heights)
@@ -68,7 +68,7 @@ class Listed(Distribution):
         return jax.tree.map(lambda x: x.reshape(len(below), n, *x.shape[1:]), states)
 
     def log_prob(self, h: Any) -> Float[Array, ""]:
-        """The log-probability of a state; a relaxed h counts as the state that it is rounded to."""
+        """The log-probability of a state. A relaxed h is rounded to a state."""
         return self.log_probs[self.domain.index(h)]
 
     def _expectation(self, function: Callable[[Array], Array]) -> Any:

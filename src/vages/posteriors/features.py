@@ -14,15 +14,15 @@ from vages.models import EBLVM, NoiseConditionalEBLVM
 from vages.nets.conditional import waves, zeroed
 from vages.posteriors.posterior import Posterior
 
-_WAVES = 32  # numbers that stand for the level
-_LOG_STD = 4  # the largest, in absolute value
+_WAVES = 32  # size of the level embedding
+_LOG_STD = 4  # bound of its absolute value
 
 
 class FeaturePosterior(Posterior):
-    """q(h | v, σ) by a small network of g(u, σ), which the model couples h to, and of σ.
+    """q(h | v, σ) from a small network of σ and the features g(u, σ), which the model couples h to.
 
-    It costs next to nothing, as there is no encoder of v beside the model's. It starts at the prior p(h). Samples of
-    binary h are relaxed at `temperature`, binary at temperature 0.
+    It is cheap, as it needs no encoder of v besides the model's. It starts at the prior p(h). Samples of binary h are
+    relaxed at `temperature`, binary at temperature 0.
     """
 
     hidden: eqx.nn.Linear

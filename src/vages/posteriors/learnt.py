@@ -1,7 +1,7 @@
-"""Posteriors with parameters: any network's output as Bernoulli, one-hot or diagonal Gaussian variables.
+"""Learned posteriors: Bernoulli, one-hot or diagonal Gaussian variables, parameterized by any network.
 
-They look at v, and at a context where there is one: a network is then called as `network(v, context)`, and one that
-takes v alone is refused. A posterior of one's own may look at features, too.
+They read v, and the context if there is one: the network is then called as `network(v, context)`, and one that takes
+only v is refused. Custom posteriors may read the features too.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ class BernoulliPosterior(Posterior):
         *,
         context: Mapping[str, int] | None = None,
     ) -> "BernoulliPosterior":
-        """One fully connected layer, as in the paper's GRBM experiments; `context` as `GaussianPosterior` has it."""
+        """One fully connected layer, as in the paper's GRBM experiments; `context` as in `GaussianPosterior`."""
         layer = lambda size: eqx.nn.Linear(size, h_dim, key=key)
         return BernoulliPosterior(with_context(layer, v_dim, context), temperature)
 
@@ -45,7 +45,7 @@ class BernoulliPosterior(Posterior):
 
 
 class CategoricalPosterior(Posterior):
-    """q(h | v) with `network(v)`, n k numbers, as logits of n choices among k; samples as `BernoulliPosterior` has."""
+    """q(h | v) with `network(v)`, n k numbers, as logits of n choices among k; sampled as in `BernoulliPosterior`."""
 
     network: Callable[..., Array]
     shape: tuple[int, int] = eqx.field(static=True)
@@ -61,7 +61,7 @@ class CategoricalPosterior(Posterior):
         *,
         context: Mapping[str, int] | None = None,
     ) -> "CategoricalPosterior":
-        """One fully connected layer; `context` as `GaussianPosterior` has it."""
+        """One fully connected layer; `context` as in `GaussianPosterior`."""
         layer = lambda size: eqx.nn.Linear(size, n * k, key=key)
         return CategoricalPosterior(with_context(layer, v_dim, context), (n, k), temperature)
 
@@ -72,8 +72,9 @@ class CategoricalPosterior(Posterior):
 class GaussianPosterior(Posterior):
     """q(h | v) with `network(v)` as the pair (mean, log standard deviation).
 
-    Where the data have a context, `linear` and `mlp` are given the sizes of its entries, `context={"label": 10}`: the
-    number of classes of an integer, which is one-hot, or of numbers in a floating entry. They are put beside v.
+    If the data have a context, pass the sizes of its entries to `linear` or `mlp`, such as `context={"label": 10}`: the
+    number of classes of an integer, which is one-hot encoded, or the number of values of a floating-point entry. The
+    entries are concatenated with v.
     """
 
     network: Callable[..., tuple[Array, Array]]
@@ -91,7 +92,7 @@ class GaussianPosterior(Posterior):
     def convolutional(
         key: PRNGKeyArray, shape: tuple[int, int, int], latents: int, *, width: int = 64
     ) -> "GaussianPosterior":
-        """A convolutional network of images (channels, height, width), as in the paper's deep experiments."""
+        """A convolutional network for images (channels, height, width), as in the paper's deep experiments."""
         check_size(latents=latents)
         return GaussianPosterior(Halves(ConvEncoder(key, shape, width=width, out=2 * latents)))
 
@@ -105,7 +106,7 @@ class GaussianPosterior(Posterior):
         depth: int,
         context: Mapping[str, int] | None = None,
     ) -> "GaussianPosterior":
-        """A residual network of fully connected layers, for what `DeepEBLVM.vectors` takes."""
+        """A residual network of fully connected layers, for the shapes of `DeepEBLVM.vectors`."""
         check_size(latents=latents)
         network = lambda shape: Halves(ResidualMLP(key, shape, width=width, depth=depth, out=2 * latents))
         return GaussianPosterior(with_context(network, shape, context))
@@ -131,29 +132,29 @@ class JointPosterior(Posterior):
 
 
 class Heads(eqx.Module):
-    """Two networks of the same input, side by side."""
+    """Two networks of the same input, one for the mean and one for the log standard deviation."""
 
     mean: Callable[..., Array]
     log_std: Callable[..., Array]
 
     def __call__(self, v: Array, context: Any = None) -> tuple[Array, Array]:
-        """(mean(v), log_std(v)), each given the context where it takes one."""
+        """Return (mean(v), log_std(v)). The context is passed to networks that take one."""
         return call(self.mean, v, context), call(self.log_std, v, context)
 
 
 class Halves(eqx.Module):
-    """One network whose output is (mean, log_std), end to end."""
+    """One network whose output is mean and log_std, concatenated."""
 
     network: Callable[..., Array]
 
     def __call__(self, v: Array, context: Any = None) -> tuple[Array, Array]:
-        """(mean(v), log_std(v)), given the context where the network takes one."""
+        """Return (mean(v), log_std(v)). The context is passed if the network takes one."""
         mean, log_std = jnp.split(call(self.network, v, context), 2)
         return mean, log_std
 
 
 def check_reads_context(posterior: Posterior, name: str = "posterior") -> None:
-    """Raise where a network takes v alone: q would be the same in every context, and all estimates biased."""
+    """Raise if a network takes only v: q would be the same in every context, and all estimates biased."""
     if isinstance(posterior, JointPosterior):
         for key, part in posterior.parts.items():
             check_reads_context(part, f"{name}.parts[{key!r}]")
@@ -168,7 +169,7 @@ def check_reads_context(posterior: Posterior, name: str = "posterior") -> None:
 
 
 def _networks(network: Any) -> tuple[Any, ...]:
-    """What is called in the end."""
+    """Return the networks inside `Heads` and `Halves`."""
     if isinstance(network, Heads):
         return (*_networks(network.mean), *_networks(network.log_std))
     return _networks(network.network) if isinstance(network, Halves) else (network,)

@@ -1,4 +1,4 @@
-"""The means of q(h | v) for any number of v, in batches."""
+"""Means of q(h | v) for any number of v, computed in batches."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,10 +25,9 @@ def posterior_means(
     batch: int = 500,
     progress: Callable[[int, int], object] | None = None,
 ) -> Any:
-    """The mean of q(h | v) for each image, an array (n, …), or a dict of them where h is one.
+    """Return the mean of q(h | v) for each image: an array (n, …), or a dict of arrays if h is a dict.
 
-    `context` has a row for each image.
-    `progress(done, total)` is called after every batch.
+    `context` has a row for each image. `progress(done, total)` is called after every batch.
     """
     check_context(context, len(images))
     if context is not None:

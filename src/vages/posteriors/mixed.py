@@ -1,4 +1,4 @@
-"""A posterior whose network computes in a narrower dtype than its parameters are kept in."""
+"""A posterior whose network computes in lower precision than its parameters."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from vages.posteriors.posterior import Posterior
 
 
 class MixedPosterior(Posterior):
-    """`posterior` computed in `dtype` (bfloat16, say), with q and the gradients in the dtype of its parameters."""
+    """`posterior` computed in `dtype`, such as bfloat16, with q and gradients in the dtype of its parameters."""
 
     posterior: Posterior
     dtype: DTypeLike = eqx.field(static=True, converter=jnp.dtype)

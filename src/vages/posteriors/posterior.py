@@ -1,4 +1,4 @@
-"""What a variational posterior is."""
+"""The base class of posteriors, and inference for a batch."""
 
 from abc import abstractmethod
 from typing import Any
@@ -16,19 +16,19 @@ from vages.posteriors.conditioned import check_labels
 class Posterior(eqx.Module):
     """q(h | v): the distribution of h at one example.
 
-    A learnt posterior looks at v; one that is built from the model may use the model and the features of v,
-    which are there anyway.
+    A learned posterior reads v. One that is built from the model may use the model and the features of v, which are
+    already computed.
     """
 
-    closed_form = False  # whether it asks the model for closed forms
+    closed_form = False  # whether it uses closed forms of the model
 
     @abstractmethod
     def __call__(self, model: EBLVM, features: Any, v: Array, context: Any = None) -> Distribution:
-        """The distribution of h given one v. As in a model, `context` is given only where there is one."""
+        """Return the distribution of h given one v. As in models, `context` is passed only if there is one."""
 
 
 def infer(model: EBLVM, posterior: Posterior, v: Array | Encoding, context: Any = None) -> Distribution:
-    """q(h | v) for a batch of v, or for an encoding of it: a batch of distributions."""
+    """Return q(h | v) for a batch of v, or for its encoding, as a batch of distributions."""
     if isinstance(v, Encoding):
         features, v, context = v.features, v.v, v.context
     else:
@@ -42,5 +42,5 @@ def infer(model: EBLVM, posterior: Posterior, v: Array | Encoding, context: Any 
 
 
 def has_parameters(posterior: Posterior | None) -> bool:
-    """Whether there is anything to train."""
+    """Whether the posterior has trainable parameters."""
     return any(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(posterior))

@@ -1,1 +1,1 @@
-"""Files that are written: whole after a crash, and never through a link."""
+"""Writing files so that they are complete after a crash, and never through a link."""

@@ -1,7 +1,7 @@
-"""The one way to the files of a run: by names relative to the handle of their folder, and never through a link.
+"""Access to the files of a run, by names relative to the handle of their folder and never through a link.
 
-A run folder may come from anywhere. What lies in it is read and written as regular files alone: a symbolic link, a pipe
-or a device is refused with `UnsafeFile`. Files are replaced whole: written under a new name, flushed and renamed.
+A run folder may be untrusted. Only regular files in it are read and written: symbolic links, pipes and devices are
+refused with `UnsafeFile`. Files are replaced atomically: written under a new name, flushed and renamed.
 """
 
 import json
@@ -22,10 +22,10 @@ try:
 except ImportError:  # a system without POSIX locks
     fcntl = None
 
-# Without handles of folders, names are joined to the folder's path, and every folder on the way is checked each time.
+# Without handles of folders, names are joined to the folder's path, and every folder in it is checked each time.
 HANDLES = {os.open, os.stat, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd and os.listdir in os.supports_fd
 _flag = lambda *names: sum(getattr(os, name, 0) for name in names)
-_SAFE = _flag("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")  # a pipe is opened at once, to be refused
+_SAFE = _flag("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")  # opening a pipe does not block
 _FOLDER = _flag("O_RDONLY", "O_DIRECTORY", "O_CLOEXEC")
 FILE, FOLDER = "a file", "a folder"
 _KINDS = {
@@ -38,14 +38,14 @@ _KINDS = {
 
 
 class UnsafeFile(BadFile):
-    """Something in a folder that would lead out of it, or block whoever opens it."""
+    """An entry of a folder that would lead out of it, or block when it is opened."""
 
 
 class Directory:
-    """A folder, opened when it is first used; it need not exist before `create`.
+    """A folder, opened on first use. It need not exist before `create`.
 
-    `Directory(path)` is a folder that the user named, and `path` may be a link; `directory / name` is one below it,
-    which may not. Names are single components.
+    `Directory(path)` is a folder that the user named, and `path` may be a link. `directory / name` is a subfolder,
+    which may not be a link. Names are single components.
     """
 
     def __init__(self, path: Path, parent: "Directory | None" = None):
@@ -54,7 +54,7 @@ class Directory:
 
     @classmethod
     def of(cls, folder: "Directory | Path") -> "Directory":
-        """The folder itself, or the one that a path names."""
+        """Return a `Directory` unchanged, or the `Directory` of a path."""
         return folder if isinstance(folder, Directory) else cls(folder)
 
     def __truediv__(self, name: str) -> "Directory":
@@ -73,7 +73,7 @@ class Directory:
         self.close()
 
     def close(self) -> None:
-        """Close the handle; it is opened again when it is needed."""
+        """Close the handle. It is opened again when needed."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -81,7 +81,7 @@ class Directory:
     # the folder
 
     def exists(self) -> bool:
-        """Whether it is there; a link or a file in the place of a folder below another is refused."""
+        """Whether the folder exists. A link or a file in place of a subfolder is refused."""
         try:
             self._opened()
         except (FileNotFoundError, NotADirectoryError):
@@ -89,13 +89,13 @@ class Directory:
         return True
 
     def names(self) -> list[str]:
-        """What lies in it, in order; nothing where it is not there."""
+        """Return the sorted names of its entries; none if the folder does not exist."""
         if not self.exists():
             return []
         return sorted(os.listdir(self._opened() if HANDLES else self.path))
 
     def create(self) -> bool:
-        """Make it, and all above it, unless it is there; whether it was made."""
+        """Create the folder and its parents unless it exists. Return whether it was created."""
         try:
             if self._parent is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,21 +110,21 @@ class Directory:
         return True
 
     def make(self, name: str) -> "Directory":
-        """A new folder; FileExistsError where there is anything of that name."""
+        """Create a subfolder. Raise FileExistsError if the name is taken."""
         where, handle = self._at(name)
         os.mkdir(where, dir_fd=handle)
         self.sync()
         return self / name
 
     def make_numbered(self, name: str) -> "Directory":
-        """The new folder `name-1`, or with the first number that is free, whoever else makes some at the same time."""
+        """Create the subfolder `name-1`, or with the first free number, even if others create some at the same time."""
         for number in count(1):
             with suppress(FileExistsError):
                 return self.make(f"{name}-{number}")
         raise AssertionError
 
     def remove_empty(self) -> None:
-        """Remove the folder if nothing lies in it."""
+        """Remove the folder if it is empty."""
         self.close()
         with suppress(OSError):
             if self._parent is None:
@@ -134,14 +134,14 @@ class Directory:
                 os.rmdir(where, dir_fd=handle)
 
     def sync(self) -> None:
-        """Wait until the disk has the folder's names."""
+        """Flush the names of the folder's entries to disk."""
         if HANDLES:
             os.fsync(self._opened())
 
-    # what lies in it
+    # its entries
 
     def kind(self, name: str) -> str | None:
-        """What bears a name: `FILE`, `FOLDER`, "a symbolic link", …, or None for nothing."""
+        """Return the kind of an entry: `FILE`, `FOLDER`, "a symbolic link", …, or None if there is none."""
         try:
             where, handle = self._at(name)
             mode = os.stat(where, dir_fd=handle, follow_symlinks=False).st_mode
@@ -150,7 +150,7 @@ class Directory:
         return _KINDS.get(stat.S_IFMT(mode), "a device")
 
     def stamp(self, name: str) -> tuple[int, int, int] | None:
-        """What changes when a file is written: its inode, its size and its time; None for nothing."""
+        """Return inode, size and modification time of a file, which change when it is written, or None."""
         try:
             where, handle = self._at(name)
             found = os.stat(where, dir_fd=handle, follow_symlinks=False)
@@ -159,13 +159,13 @@ class Directory:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def has_file(self, name: str) -> bool:
-        """Whether there is a regular file; anything but a file or a folder is refused."""
+        """Whether there is a regular file of this name. Anything but a file or a folder is refused."""
         return self.kind(name) != FOLDER and self.check_file(name)
 
     def check_file(self, name: str, *, appended: bool = False) -> bool:
-        """Raise unless the name is free or that of a regular file; whether it is one.
+        """Raise unless the name is free or that of a regular file. Return whether there is one.
 
-        One that is to be `appended` to has no other name: its bytes would be another file's.
+        A file to be `appended` to may not have another hard link, as that would be changed too.
         """
         if (kind := self.kind(name)) is None:
             return False
@@ -181,35 +181,35 @@ class Directory:
         return True
 
     def check_folder(self, name: str) -> bool:
-        """Raise unless the name is free or that of a folder; whether it is one."""
+        """Raise unless the name is free or that of a folder. Return whether there is one."""
         if (kind := self.kind(name)) not in (None, FOLDER):
             error = BadFile if kind == FILE else UnsafeFile
             raise error(f"{self.path / name}: expected a folder, got {kind}; remove it, or put a copy there")
         return kind is not None
 
     def read_bytes(self, name: str, limit: int) -> bytes:
-        """All of a file of at most `limit` bytes; more are never read."""
+        """Read a file. Raise `BadFile` if it has more than `limit` bytes, without reading it."""
         with os.fdopen(self._open(name, os.O_RDONLY), "rb") as file:
             return read_open(file, self.path / name, limit)
 
     def write_bytes(self, name: str, content: bytes) -> None:
-        """Write a file, whole, in the place of an older one or of none."""
+        """Write a file atomically, replacing an older one."""
         with self.writing(name) as file:
             file.write(content)
 
     def write_json(self, name: str, value: dict[str, Any], *, allow_nan: bool = True) -> None:
-        """Write a file of JSON."""
+        """Write a JSON file atomically."""
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=allow_nan)
         try:
             content = (text + "\n").encode()
-        except UnicodeEncodeError as error:  # a path whose bytes are no text
+        except UnicodeEncodeError as error:  # a path that is not UTF-8
             got = ascii(text[max(error.start - 40, 0) : error.end])
             raise ValueError(f"{name}: expected names in UTF-8, got {got}; rename the file or folder") from None
         self.write_bytes(name, content)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[BinaryIO]:
-        """A file to be written, which takes its name when all of it is on the disk. A link of that name is replaced."""
+        """Open a file for writing, which takes its name once it is all on disk. A link of that name is replaced."""
         aside = f".{_component(name)}.{os.getpid()}-{secrets.token_hex(4)}"
         try:
             with (
@@ -227,7 +227,7 @@ class Directory:
         self.sync()
 
     def create_file(self, name: str, content: bytes) -> None:
-        """Write a new file and wait until the disk has it; FileExistsError where there is anything of that name."""
+        """Write a new file and flush it to disk. Raise FileExistsError if the name is taken."""
         file = self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with _named(self.path / name):
             try:
@@ -236,7 +236,7 @@ class Directory:
                 _sync(file)
 
     def append(self, name: str, content: bytes) -> None:
-        """Append to a file, or begin it; all or nothing is written."""
+        """Append to a file, or create it. All or nothing is written."""
         file = self._open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, appended=True)
         try:
             size = os.fstat(file).st_size
@@ -251,17 +251,17 @@ class Directory:
             os.close(file)
 
     def sync_file(self, name: str) -> None:
-        """Wait until the disk has a file, where there is one."""
+        """Flush a file to disk, if there is one."""
         if self.check_file(name):
             _sync(self._open(name, os.O_RDONLY))
 
     def rename(self, name: str, new: str) -> None:
-        """Give something in the folder another name; a file of that name is replaced."""
+        """Rename an entry of the folder. A file of the new name is replaced."""
         (before, handle), (after, _) = self._at(name), self._at(new)
         os.replace(before, after, src_dir_fd=handle, dst_dir_fd=handle)
 
     def remove(self, name: str) -> None:
-        """Remove a file, a link itself, or a folder with all that lies in it; nothing where nothing is."""
+        """Remove a file, a link itself, or a folder with its contents, if there is one."""
         kind, (where, handle) = self.kind(name), self._at(name)
         if kind == FOLDER:
             shutil.rmtree(where, dir_fd=handle)
@@ -269,9 +269,9 @@ class Directory:
             os.unlink(where, dir_fd=handle)
 
     def lock(self, name: str, *, create: bool) -> int | None:
-        """The handle of a lock that the system lets go when the process ends, however it ends.
+        """Lock a file and return its handle. The system releases the lock when the process ends, however it ends.
 
-        BlockingIOError where another has it; None where there is no such file and it is not to be made.
+        Raise BlockingIOError if another process has it. Return None if there is no such file and `create` is False.
         """
         if not create and not self.check_file(name):
             return None
@@ -287,7 +287,7 @@ class Directory:
         return file
 
     def _opened(self) -> int:
-        """The handle of the folder, or -1 where the system has none; it is there, and no link but the user's own."""
+        """Return the handle of the folder, or -1 if the system has none. Raise if it is missing or an unsafe link."""
         if self._handle is None or not HANDLES:
             if self._parent is not None and not self._parent.check_folder(self.path.name):
                 raise FileNotFoundError(f"{self.path}: expected a folder, got none; check the path")
@@ -300,12 +300,12 @@ class Directory:
         return self._handle
 
     def _at(self, name: str) -> tuple[str, int | None]:
-        """A name as the functions of `os` take it, and the handle that it is relative to."""
+        """Return a name as the functions of `os` take it, and the handle that it is relative to."""
         handle = self._opened()
         return (_component(name), handle) if HANDLES else (str(self.path / _component(name)), None)
 
     def _open(self, name: str, flags: int, *, appended: bool = False) -> int:
-        """The handle of a regular file: looked at before it is opened, as a device may act on that, and after it."""
+        """Open a regular file. Its kind is checked before, as opening a device may have effects, and afterwards."""
         there = self.check_file(name, appended=appended)
         if not there and not flags & os.O_CREAT:
             raise FileNotFoundError(f"{self.path / name}: expected a file, got none; check the path")
@@ -330,7 +330,7 @@ def _component(name: str) -> str:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Errors of a handle, which knows no name, with the file's."""
+    """Add the file's name to errors of its handle, which have none."""
     try:
         yield
     except OSError as error:

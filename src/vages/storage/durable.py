@@ -1,4 +1,4 @@
-"""Files that are whole after a crash: on the disk before they are named."""
+"""Files that are complete after a crash: on disk before they get their names."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ from vages.storage.directory import Directory
 
 
 class NotWritten(OSError):
-    """What was computed could not be written; the message says what of it is safe, and what to do."""
+    """A result could not be written. The message says what of it is safe, and what to do."""
 
 
 def replace_durably(path: Path, content: bytes) -> None:
-    """Write a file, whole, in the place of an older one or of none."""
+    """Write a file atomically, replacing an older one."""
     with Directory(path.parent) as folder:
         folder.write_bytes(path.name, content)

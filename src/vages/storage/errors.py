@@ -13,21 +13,21 @@ class BadFile(ValueError):
 
 
 class Unexpected(ValueError):
-    """What was found in a file. `reading` adds its name, what was expected and what to do."""
+    """Unexpected content of a file. `reading` adds the file's name, what was expected and what to do."""
 
 
 @contextmanager
 def reading(name: str, expected: str) -> Iterator[None]:
-    """Turn whatever a library raises on a damaged file into a `BadFile` of one line; a disk's errors pass.
+    """Convert any error of a library on a damaged file to a one-line `BadFile`, except errors of the disk.
 
-    The library's own words are in the traceback.
+    The library's own error is in the traceback.
     """
     try:
         yield
     except BadFile:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL is a seek to before 0
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: a seek to before 0
             raise
         got = str(error) if isinstance(error, Unexpected) else "something else or a damaged one"
         raise BadFile(f"{name}: expected {expected}, got {got}; get the file again") from error
@@ -41,14 +41,14 @@ def check_file(path: Path) -> None:
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """All of a regular file of at most `limit` bytes; more are never read."""
+    """Read a regular file. Raise `BadFile` if it has more than `limit` bytes, without reading it."""
     check_file(path)
     with path.open("rb") as file:
         return read_open(file, path, limit)
 
 
 def read_open(file: BinaryIO, path: Path, limit: int) -> bytes:
-    """The same of an open file; `path` is for errors."""
+    """Like `read_bytes`, for an open file. `path` is for errors."""
     size = os.fstat(file.fileno()).st_size
     if size > limit:
         raise BadFile(f"{path}: expected at most {limit} bytes, got {size}; is it the right file?")

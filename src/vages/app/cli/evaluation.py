@@ -228,7 +228,7 @@ def _kept(name: str, section: Section, keep: Callable[[], Path], *, json: bool) 
     """Where a section is kept; where that cannot be written, it is printed all the same."""
     try:
         return keep()
-    except OSError:
+    except (OSError, ValueError):
         if json:
             print_json({name: section.record})
         else:

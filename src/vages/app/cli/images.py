@@ -29,7 +29,7 @@ def sample(
     count: int = 100,
     latents: Literal["posterior", "joint"] = "posterior",
     sampling: Sampling = None,
-    label: Annotated[int | str | None, given("INT|NAME", "of all classes")] = None,
+    label: Annotated[str | int | None, given("NAME|INT", "of all classes")] = None,
     guidance: Annotated[float | None, given("FLOAT", "1")] = None,
     seed: int = 0,
     raw: bool = False,
@@ -50,7 +50,7 @@ def sample(
         count: how many.
         latents: of the posterior means of random training images, the paper's way, or drawn jointly with the image.
         sampling: length of the schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
-        label: the class to draw from, by its number or its folder's name, of a run that was trained with --labels.
+        label: the class to draw from, by its folder's name or its number, of a run that was trained with --labels.
         guidance: how far to follow the label; more than 1 is further from the other classes than the data are.
         seed: of all random numbers.
         raw: the weights themselves, not their averages over training.

@@ -110,7 +110,7 @@ def build(key: PRNGKeyArray, settings: DeepSettings, data: Examples) -> tuple[De
 
 def load(settings: DeepSettings, check: bool = True) -> Examples:
     """The images; with flips, their mirror images are trained on too. With `check`, they fit the network and batch."""
-    images = load_images(settings.data, seed=settings.seed)
+    images = load_images(settings.data, seed=settings.seed, check=check)
     train = images.splits.train
     if check:
         if settings.network == "resnet":

@@ -132,7 +132,7 @@ def check_image_shape(name: str, shape: tuple[int, ...], *, probable: bool = Tru
     elif len(shape) == 2:
         hint = "reshape it, or train on rows: vages train board"
     elif width in (1, 3, 4) and height >= 2 * width:
-        hint = f"stack images, {explicit}; rows of any shape are for vages train board"
+        hint = f"stack images, {explicit}, or train on rows: vages train board"
     elif first and first == height and width >= 4 * height:
         hint = f"move the axis of images to the front, {explicit}"
     elif len(shape) == 3 or (len(shape) == 4 and (shape[1] in _CHANNELS or shape[3] in _CHANNELS)):

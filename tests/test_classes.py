@@ -1,6 +1,7 @@
 """The classes of own images: which number is which, how many training images each has, and those that have none."""
 
 import json
+import os
 import re
 
 import numpy as np
@@ -10,9 +11,11 @@ from PIL import Image
 from errors import refused
 from vages.app import cli
 from vages.app.cli.parsing import parse
+from vages.app.recipes import Examples
+from vages.app.recipes import images as images_recipe
 from vages.app.runs import load_run
-from vages.app.runs.classes import recorded_classes, told_classes
-from vages.data import Labels, load_images, load_labels
+from vages.app.runs.classes import classes_of, label_of, recorded_classes, told_classes, untrained_problem
+from vages.data import Labels, Splits, load_images, load_labels
 from vages.data.splits import split_rows
 from vages.training import RunFolder
 
@@ -113,7 +116,9 @@ def test_folders_that_are_sets_are_no_classes(tmp_path, sets, outer):
         with pytest.raises(ValueError, match=told):
             command("train", "--data", tmp_path / "own", *TINY, *labels, "--out", tmp_path / "run")
         assert not (tmp_path / "run").exists()
-    assert load_images(tmp_path / "own").labels is not None  # a run that was trained on them can still read them
+    with pytest.raises(ValueError, match=told):
+        load_images(tmp_path / "own")
+    assert load_images(tmp_path / "own", check=False).labels is not None
 
 
 def test_a_class_may_have_the_name_of_a_set(tmp_path):
@@ -133,6 +138,10 @@ def test_a_class_may_have_the_name_of_a_set(tmp_path):
         (np.eye(20, dtype=int), "the shape (20, 20); save one number for each example"),
         (np.int64(3), "the shape (); save one number for each example"),
         (np.arange(20.0), "float64; save them as integers, labels.astype(int) say"),
+        (
+            np.arange(20) + 2**31 * (np.arange(20) == 3),
+            "2147483651 in row 3; number the classes from 0 without gaps",
+        ),
         (np.arange(20) - 5 * (np.arange(20) == 3), "-2 in row 3; number the classes from 0, and leave out what has no"),
     ],
 )
@@ -140,6 +149,68 @@ def test_each_fault_of_labels_has_its_own_advice(tmp_path, labels, says):
     np.savez(tmp_path / "x.npz", images=np.zeros((20, 4, 4), np.uint8), labels=labels)
     with pytest.raises(ValueError, match=re.escape(f"array 'labels': expected 20 whole numbers from 0, got {says}")):
         load_images(tmp_path / "x.npz")
+
+
+def test_folders_with_numbers_as_names_are_named_first(tmp_path):
+    for i in range(40):
+        save(tmp_path / "own" / ("1", "2", "10", "03")[i % 4] / f"{i}.png", i)
+    run = tmp_path / "run"
+    assert command("train", "--data", tmp_path / "own", *TINY, "--labels", "--out", run) == 0
+    classes = recorded_classes(load_run(run).dataset)
+    assert [one["name"] for one in classes] == ["03", "1", "10", "2"]
+    assert [label_of(name, classes) for name in ("03", "1", "10", "2")] == [0, 1, 2, 3]
+    assert [label_of(text, classes) for text in ("0", "3", 2, "-1", None)] == [0, 3, 2, -1, None]
+    assert command("sample", run, "--count", 1, "--label", "2") == 0
+    assert json.loads((run / "samples-1" / "result.json").read_text())["label"] == 3
+    with refused("label", "'03.0'; choose one of 0 (03), 1 (1), 2 (10), 3 (2)"):
+        command("sample", run, "--label", "03.0")
+
+
+def test_names_that_are_no_text_are_escaped(tmp_path):
+    for i in range(40):
+        save(tmp_path / "own" / (os.fsdecode(b"caf\xe9"), "a\nb")[i % 2] / f"{i}.png", i)
+    run = tmp_path / "run"
+    assert command("train", "--data", tmp_path / "own", *TINY, "--labels", "--out", run) == 0
+    classes = recorded_classes(load_run(run).dataset)
+    assert [one["name"] for one in classes] == [r"a\nb", r"caf\udce9"]
+    assert label_of(os.fsdecode(b"caf\xe9"), classes) == 1
+
+
+def test_mirrored_images_with_labels_are_resumed(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (40, 4, 4), np.uint8)
+    np.savez(tmp_path / "x.npz", images=images, labels=np.arange(40) % 2)
+    run = tmp_path / "run"
+    train = ("train", "--data", tmp_path / "x.npz", *TINY, "--labels", "--flips")
+    assert command(*train, "--out", run) == 0
+    assert command("train", "--resume", run) == 0
+    assert load_run(run).data.context is not None
+    np.savez(tmp_path / "x.npz", images=images, labels=np.arange(40) // 20)
+    with pytest.raises(ValueError, match="got the same with other labels"):
+        command("train", "--resume", run)
+
+
+def test_labels_may_be_plain_splits_and_far_apart():
+    rows = Splits(*(np.zeros((3, 1, 4, 4), np.float32) for _ in range(3)))
+    labels = Splits(*(np.array([0, 5, 10**9]) for _ in range(3)))
+    examples = Examples(rows, labels, {"label": labels})
+    assert [one["label"] for one in classes_of(examples)] == [0, 5, 10**9]
+    problem = untrained_problem(examples, None)
+    assert problem is not None
+    assert problem.startswith("999999998 of 1000000001 classes have no training image: 1, 2, 3, 4, 6, 7, 8, 9, 10, 11 ")
+
+
+def test_runs_go_on_with_data_that_a_new_run_would_be_refused(tmp_path, monkeypatch):
+    """They were started when the check was not there yet."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (20, 12, 4), np.uint8))
+    run = tmp_path / "run"
+    start = ("train", "--data", tmp_path / "x.npy", *TINY, "--out", run)
+    with pytest.raises(ValueError, match="stack images"):
+        command(*start)
+    with monkeypatch.context() as patch:
+        patch.setattr(images_recipe, "load_images", lambda *args, check, **how: load_images(*args, check=False, **how))
+        assert command(*start) == 0
+    assert command("train", "--resume", run) == 0
+    assert load_run(run).data.shape == (1, 12, 4)
 
 
 def test_labels_of_a_folder_are_those_of_its_images(tmp_path):

@@ -229,6 +229,16 @@ def test_table_1_says_where_the_guard_stepped_in():
     assert "after 300,000 (with 0.5 of the rates from 50,000 on) iterations on" in said(guarded)
 
 
+def test_only_recoveries_that_lasted_are_reported():
+    recovered = lambda to, rate: {"event": "recovered", "to": to, "rate": rate, "problem": "…"}
+    resumed = lambda step: {"event": "resumed", "step": step}
+    rates = lambda *events: [one["rate"] for one in table1.lasting_recoveries([{"event": "started"}, *events])]
+    assert rates(recovered(500, 0.5), resumed(900)) == [0.5]
+    assert rates(recovered(500, 0.5), recovered(500, 0.25)) == [0.25], "diverged again before the next checkpoint"
+    assert rates(recovered(500, 0.5), resumed(500)) == [], "killed before the next checkpoint: with all of the rates"
+    assert rates(recovered(500, 0.5), recovered(700, 0.25), resumed(800)) == [0.5, 0.25]
+
+
 def test_a_quality_that_was_computed_is_found_again(tmp_path):
     (tmp_path / "run").mkdir()
     model, posterior = parts_of(TINY, (1, 8, 8))(jax.random.key(0))

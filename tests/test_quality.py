@@ -49,6 +49,7 @@ from vages.evaluation.inception import folded_inception
 from vages.files import BadFile
 from vages.posteriors import posterior_means
 from vages.samplers import LangevinSamples
+from vages.storage.directory import Directory
 from vages.training import RunFolder
 
 RNG = np.random.default_rng(0)
@@ -640,6 +641,36 @@ def test_more_samples_begin_with_those_that_are_there(run, blocks):
     assert more.source["sha256"] == judge(count=20).source["sha256"]
 
 
+def test_another_evaluation_leaves_the_kept_samples_alone(run, blocks):
+    """One of fewer samples, in smaller blocks or in as large ones, while a longer one has stopped or goes on."""
+    judge, drawn = blocks
+    with pytest.raises(Stopped):
+        judge(stop_at=16)
+    judge(count=5)
+    assert drawn == [0]
+    judge(count=8)
+    assert drawn == []
+    judge()
+    assert drawn == [0, 16]
+    assert not kept_folders(run)
+
+
+def test_a_folder_that_was_removed_is_made_again(run, blocks, monkeypatch):
+    judge, _ = blocks
+    write = Directory.write_bytes
+
+    def written(self, name, content):
+        write(self, name, content)
+        if name == "00000000.safetensors":
+            shutil.rmtree(self.path)
+
+    monkeypatch.setattr(Directory, "write_bytes", written)
+    with pytest.raises(Stopped):
+        judge(stop_at=16)
+    (folder,) = kept_folders(run)
+    assert [file.name for file in folder.iterdir()] == ["00000008.safetensors"]
+
+
 def test_lost_chains_are_counted_again(run, blocks, monkeypatch):
     judge, drawn = blocks
     v = jnp.full((8, 1, SIDE, SIDE), 0.5).at[1].set(jnp.nan)
@@ -652,7 +683,9 @@ def test_lost_chains_are_counted_again(run, blocks, monkeypatch):
     assert (quality.n, quality.sampling.diverged, quality.sampling.of) == (17, 3, 20)
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 100, "another"], ids=["empty", "zeros", "another"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 100, "another", "changed"], ids=["empty", "zeros", "another", "changed"]
+)
 def test_a_damaged_block_is_drawn_anew(run, blocks, content):
     judge, drawn = blocks
     with pytest.raises(Stopped):
@@ -662,6 +695,9 @@ def test_a_damaged_block_is_drawn_anew(run, blocks, content):
     if content == "another":  # of another size
         arrays = {"pixels": np.zeros((8, 3, 4, 4), np.uint8), "lost": np.zeros(8, bool)}
         content = safetensors.numpy.save(arrays)
+    if content == "changed":
+        arrays = safetensors.numpy.load_file(file)
+        content = safetensors.numpy.save(arrays | {"pixels": arrays["pixels"] // 2})
     file.write_bytes(content)
     damaged = judge()
     assert drawn == [0, 8, 16]

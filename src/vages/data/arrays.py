@@ -128,6 +128,8 @@ def _fault(labels: np.ndarray, count: int) -> str | None:
         return f"{labels.dtype}; save them as integers, labels.astype(int) say"
     if labels.min(initial=0) < 0:
         return f"{labels.min()} in row {labels.argmin()}; number the classes from 0, and leave out what has no class"
+    if labels.max(initial=0) >= 2**31:
+        return f"{labels.max()} in row {labels.argmax()}; number the classes from 0 without gaps"
     return None
 
 

@@ -56,15 +56,15 @@ def load_image_archive(path: Path, seed: int, resize: int | None = None) -> Imag
     return _divided(pixels, seed, path, _classes(names))
 
 
-def load_image_array(path: Path, seed: int) -> Images:
+def load_image_array(path: Path, seed: int, *, check: bool = True) -> Images:
     """Load the images in a .npy or .npz file: one array, split by `split`, or `train`, `validation` and `test`.
 
     An array has the shape (n, height, width), (n, channels, height, width) or (n, height, width, channels) with 1 or
     3 channels, and holds uint8 from 0 to 255, or floats or booleans from 0 to 1. A .npz file may hold labels too (see
-    `load_labels`).
+    `load_labels`). `check` is that of `load_images`.
     """
     arrays = read_arrays(path)
-    images = _image_arrays(path, arrays)
+    images = _image_arrays(path, arrays, check)
     labels = None if len(images) == len(arrays) else labels_among(arrays, path, seed)
     if len(images) == 1:
         return _divided(next(iter(images.values())), seed, path)._replace(labels=labels)
@@ -105,34 +105,34 @@ def holds_images(path: Path) -> bool:
 
 def read_image_arrays(path: Path) -> dict[str, Float32[np.ndarray, "n channels height width"]]:
     """Read the images in a .npy or .npz file, see `load_image_array`: one array, or the three sets by name."""
-    return _image_arrays(path, read_arrays(path))
+    return _image_arrays(path, read_arrays(path), check=True)
 
 
-def _image_arrays(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _image_arrays(path: Path, arrays: dict[str, np.ndarray], check: bool) -> dict[str, np.ndarray]:
     arrays = one_or_splits(path, arrays)
     found = arrays.values()
-    if all(array.dtype == np.uint8 for array in found) and max(array.max(initial=0) for array in found) == 1:
+    if check and all(array.dtype == np.uint8 for array in found) and max(array.max(initial=0) for array in found) == 1:
         raise BadFile(
             f"{path}: expected uint8 from 0 to 255, got 1 as the largest, nearly black; save bool, or multiply by 255"
         )
     if len(arrays) == 1:
-        return {name: as_images(str(path), array) for name, array in arrays.items()}
-    return {name: as_images(f"{path}, array {name!r}", arrays[name]) for name in Splits._fields}
+        return {name: as_images(str(path), array, check=check) for name, array in arrays.items()}
+    return {name: as_images(f"{path}, array {name!r}", arrays[name], check=check) for name in Splits._fields}
 
 
-def check_image_shape(name: str, shape: tuple[int, ...]) -> None:
+def check_image_shape(name: str, shape: tuple[int, ...], *, probable: bool = True) -> None:
     """Raise unless an array of this shape contains images. `name` is for errors.
 
-    Shapes of three axes that look like one image with channels, or like (height, width, n), are refused.
+    If `probable`, shapes of three axes that look like one image with channels, or like (height, width, n), are refused.
     """
-    first, height, width = shape if len(shape) == 3 else (0, 0, 0)
+    first, height, width = shape if probable and len(shape) == 3 else (0, 0, 0)
     explicit = f"or give images of {height} × {width} as (n, {height}, {width}, 1)"
     if 0 in shape:
         hint = "save it again"
     elif len(shape) == 2:
         hint = "reshape it, or train on rows: vages train board"
     elif width in (1, 3, 4) and height >= 2 * width:
-        hint = f"stack images, {explicit}"
+        hint = f"stack images, {explicit}, or train on rows: vages train board"
     elif first and first == height and width >= 4 * height:
         hint = f"move the axis of images to the front, {explicit}"
     elif len(shape) == 3 or (len(shape) == 4 and (shape[1] in _CHANNELS or shape[3] in _CHANNELS)):
@@ -169,9 +169,9 @@ def _pixels(content: bytes, name: str, resize: int | None) -> np.ndarray:
     return pixels_of(image if resize is None else in_the_middle(image, resize, resize))
 
 
-def as_images(name: str, array: np.ndarray) -> np.ndarray:
-    """Convert an array to float32 images from 0 to 1, channels first. `name` is for errors."""
-    check_image_shape(name, array.shape)
+def as_images(name: str, array: np.ndarray, *, check: bool = False) -> np.ndarray:
+    """Convert an array to float32 images in [0, 1], channels first. `name` is for errors, `check` as in `load_images`."""
+    check_image_shape(name, array.shape, probable=check)
     if array.ndim == 3:
         array = array[:, None]
     elif array.shape[1] not in _CHANNELS:
@@ -184,7 +184,10 @@ def as_images(name: str, array: np.ndarray) -> np.ndarray:
     if np.isnan(least):
         raise BadFile(f"{name}: expected numbers from 0 to 1, got nan; clean the data")
     if least < 0 or most > 1:
-        raise BadFile(f"{name}: expected numbers from 0 to 1, got {least:.6g} to {most:.6g}; rescale it, or save uint8")
+        raise BadFile(
+            f"{name}: expected images of numbers from 0 to 1, got {least:.6g} to {most:.6g}; rescale it or save uint8, "
+            "or train on rows: vages train board"
+        )
     return array.astype(np.float32, order="C")
 
 

@@ -228,7 +228,7 @@ def _kept(name: str, section: Section, keep: Callable[[], Path], *, json: bool) 
     """Write a section and return its folder. If it cannot be written, print the section before the error is raised."""
     try:
         return keep()
-    except OSError:
+    except (OSError, ValueError):
         if json:
             print_json({name: section.record})
         else:

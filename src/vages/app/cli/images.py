@@ -29,7 +29,7 @@ def sample(
     count: int = 100,
     latents: Literal["posterior", "joint"] = "posterior",
     sampling: Sampling = None,
-    label: Annotated[int | str | None, given("INT|NAME", "of all classes")] = None,
+    label: Annotated[str | int | None, given("NAME|INT", "of all classes")] = None,
     guidance: Annotated[float | None, given("FLOAT", "1")] = None,
     seed: int = 0,
     raw: bool = False,
@@ -50,7 +50,7 @@ def sample(
         count: number of examples.
         latents: h: posterior means of random training images (as in the paper), or drawn jointly with the image.
         sampling: length of the sampling schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
-        label: the class to sample, by its number or its folder's name, for a run that was trained with --labels.
+        label: the class to sample, by its folder's name or its number, for a run that was trained with --labels.
         guidance: strength of the label; above 1, samples are further from the other classes than the data are.
         seed: seed of all random numbers.
         raw: use the weights themselves, not their averages over training.

@@ -94,7 +94,7 @@ def _told(row: dict[str, Any]) -> str:
 
 def measure(run: Run, settings: Settings, seed: int) -> dict[str, Any]:
     """Return the FID of a run's samples and what it depends on. An earlier result in the run folder is reused."""
-    recoveries = [event for event in RunFolder.events(run.path) if event.get("event") == "recovered"]
+    recoveries = lasting_recoveries(RunFolder.events(run.path))
     about = {"iterations": run.step, "training images": len(run.data.splits.train), "weights": run.weights}
     about |= {"recoveries": [{name: event[name] for name in ("problem", "to", "rate")} for event in recoveries]}
     if settings.features == "pixels":
@@ -107,6 +107,17 @@ def measure(run: Run, settings: Settings, seed: int) -> dict[str, Any]:
     kept = ("metric", "fid", "extrapolated", "kid", "real", "n", "reference")
     sampling = {name: quality["sampling"][name] for name in ("protocol", "evaluations", "diverged", "of")}
     return {**about, **{name: quality[name] for name in kept}, **sampling}
+
+
+def lasting_recoveries(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The recoveries whose smaller rates reached a checkpoint: not those that a later recovery or resumption undid."""
+    found: list[dict[str, Any]] = []
+    for event in events:
+        if event.get("event") == "recovered":
+            found = [one for one in found if one["to"] < event["to"]] + [event]
+        elif event.get("event") == "resumed":
+            found = [one for one in found if one["to"] < event["step"]]
+    return found
 
 
 def pixel_distance(run: Run, count: int, seed: int) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def build(key: PRNGKeyArray, settings: DeepSettings, data: Examples) -> tuple[De
 
 def load(settings: DeepSettings, check: bool = True) -> Examples:
     """Load the images. With flips, mirrored images are trained on too. With `check`, check their shape and number."""
-    images = load_images(settings.data, seed=settings.seed)
+    images = load_images(settings.data, seed=settings.seed, check=check)
     train = images.splits.train
     if check:
         if settings.network == "resnet":

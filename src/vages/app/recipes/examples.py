@@ -36,7 +36,7 @@ class Examples:
     """
 
     splits: Splits
-    labels: Labels | None = None
+    labels: Labels | Splits | None = None
     context: Mapping[str, Splits] | None = None
     parts: tuple[np.ndarray, ...] = ()
     stream: Any = None

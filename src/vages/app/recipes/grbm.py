@@ -120,7 +120,7 @@ def build(key: PRNGKeyArray, settings: GRBMSettings, data: Examples) -> tuple[GR
 
 def load(settings: GRBMSettings, check: bool = True) -> Examples:
     """Load the data of all seeds: one draw of a toy per seed, along a leading axis; else one array for all seeds."""
-    first = load_rows(settings)
+    first = load_rows(settings, check)
     if settings.data not in TOYS:
         return first
     check_memory({"the data": settings.seeds * sum(part.nbytes for part in first.splits)}, "choose fewer seeds")
@@ -128,8 +128,11 @@ def load(settings: GRBMSettings, check: bool = True) -> Examples:
     return Examples(Splits(*(np.stack(parts) for parts in zip(*draws, strict=True))), per_seed=True)
 
 
-def load_rows(settings: GRBMSettings | PointSettings) -> Examples:
-    """Load a toy with the settings' seed, Frey face, or a user's file, with examples as vectors."""
+def load_rows(settings: GRBMSettings | PointSettings, check: bool = True) -> Examples:
+    """Load a toy with the settings' seed, Frey face, or a user's file, with examples as vectors.
+
+    With `check`, arrays of four axes or more must be images.
+    """
     if settings.data in TOYS:
         return Examples(load_toy(settings.data, settings.seed))
     if settings.data == "freyface":
@@ -139,7 +142,7 @@ def load_rows(settings: GRBMSettings | PointSettings) -> Examples:
         got = repr(settings.data) if there else f"no file or folder {settings.data!r}"
         hint = "choose one" if there else "check the path"
         raise ValueError(f"data: expected one of {names}, or a .npy, .npz or .csv file, got {got}; {hint}")
-    if Path(settings.data).suffix.lower() != ".csv":
+    if check and Path(settings.data).suffix.lower() != ".csv":
         for shape, _ in without_labels(declared_arrays(Path(settings.data))).values():
             if len(shape) > 3:  # rows of two axes may be anything, such as time series
                 check_image_shape(settings.data, shape)

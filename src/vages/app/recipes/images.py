@@ -168,7 +168,7 @@ def load(settings: ImageSettings, check: bool = True) -> Examples:
     """Load the images. With flips, mirrored images are trained on too; with labels, the classes are a context."""
     if settings.data == IMAGE_PRESETS["images"].data and not Path(settings.data).exists():
         raise ValueError("data: expected a folder, an archive or a file of images, got none; give --data FOLDER, say")
-    images = load_images(settings.data, seed=settings.seed)
+    images = load_images(settings.data, seed=settings.seed, check=check)
     train = images.splits.train
     if check:
         Batches(len(train), settings.batch, settings.seed)

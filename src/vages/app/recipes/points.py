@@ -48,7 +48,7 @@ def recipe(settings: PointSettings) -> Recipe:
         parts=Parts(
             of=recipe,
             rank=1,
-            load=lambda settings, check=True: load_rows(settings),
+            load=load_rows,
             named=NAMED,
             same_until=same_until(settings),
             activations=lambda shape: 40 * settings.batch * settings.width * settings.depth,

@@ -57,7 +57,7 @@ def open_images(text: str, grey: Grey = "refuse") -> ImageSet:
     path = Path(text)
     if is_image_set(text):
         name, _, part = text.partition(":")
-        return split_of(load_images(name), name, part or "train", grey)
+        return split_of(load_images(name, check=False), name, part or "train", grey)
     if path.is_dir():
         return _folder(path, grey)
     if path.suffix.lower() in (".npy", ".npz"):

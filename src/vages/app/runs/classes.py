@@ -1,10 +1,13 @@
 """The classes of a run's images: labels, names, and numbers of training images."""
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from vages.app.recipes import Examples
+from vages.terminal import printable
 
 _RECORDED = 1000  # classes that a run records, at most
 _TOLD = 10  # classes that a message lists, at most
@@ -18,7 +21,8 @@ def classes_of(data: Examples) -> Classes:
         return []
     train, found = data.labels.train, np.unique(np.concatenate(data.labels))
     counts = dict(zip(*(x.tolist() for x in np.unique(train, return_counts=True)), strict=True))
-    name = lambda label: {"name": data.labels.names[label]} if data.labels and data.labels.names else {}
+    names = getattr(data.labels, "names", ())
+    name = lambda label: {"name": printable(names[label])} if names else {}
     return [{"label": label, **name(label), "images": counts.get(label, 0)} for label in found.tolist()]
 
 
@@ -37,12 +41,12 @@ def recorded_classes(dataset: dict[str, Any] | None) -> Classes:
 
 def told_classes(classes: Classes) -> str:
     """Return one line with the first classes, their numbers of training images, and the number of other classes."""
-    told = [f"{told_class(one)}: {one['images']}" for one in classes]
-    return f"training images of {len(classes)} classes: {_listed(told)}"
+    told = (f"{told_class(one)}: {one['images']}" for one in classes)
+    return f"training images of {len(classes)} classes: {_listed(told, len(classes))}"
 
 
-def _listed(told: list[str]) -> str:
-    return ", ".join(told[:_TOLD]) + (f" and {len(told) - _TOLD} more" if len(told) > _TOLD else "")
+def _listed(told: Iterable[str], count: int) -> str:
+    return ", ".join(islice(told, _TOLD)) + (f" and {count - _TOLD} more" if count > _TOLD else "")
 
 
 def told_class(one: dict[str, Any]) -> str:
@@ -55,15 +59,15 @@ def untrained_problem(data: Examples, settings: Any) -> str | None:
     if "label" not in (data.context or {}) or not (classes := classes_of(data)):
         return None
     by_label = {one["label"]: one for one in classes}
+    trained = {one["label"] for one in classes if one["images"]}
     count = max(max(by_label) + 1, getattr(settings, "classes", None) or 0)
-    each = (by_label.get(label, {"label": label, "images": 0}) for label in range(count))
-    empty = [one for one in each if not one["images"]]
+    empty = count - len(trained)
     if not empty:
         return None
-    told = _listed(list(map(told_class, empty)))
+    told = (told_class(by_label.get(label, {"label": label})) for label in range(count) if label not in trained)
     return (
-        f"{len(empty)} of {count} classes have no training image: {told}; what is drawn with their labels is not "
-        "learnt; number the classes from 0 without gaps, or add images"
+        f"{empty} of {count} classes have no training image: {_listed(told, empty)}; what is drawn with their labels "
+        "is not learnt; number the classes from 0 without gaps, or add images"
     )
 
 
@@ -72,15 +76,18 @@ def class_of(label: int, classes: Classes) -> dict[str, Any]:
     return next((one for one in classes if one["label"] == label), {"label": label, "images": 0})
 
 
-def label_of(given: int | str | None, classes: Classes) -> int | None:
-    """Return the label of a class that is given by label or by name."""
+def label_of(given: str | int | None, classes: Classes) -> int | None:
+    """Return the label of a class given by name or label. A text is a name first, as folders may be named 1, 2, 10."""
     if not isinstance(given, str):
         return given
-    found = [one["label"] for one in classes if one.get("name") == given]
-    if not found:
-        known = f"choose one of {_listed(list(map(told_class, classes)))}" if classes else "give its number"
-        raise ValueError(f"label: expected the number or name of a class, got {given!r}; {known}")
-    return found[0]
+    found = [one["label"] for one in classes if one.get("name") == printable(given)]
+    if found:
+        return found[0]
+    try:
+        return int(given)
+    except ValueError:
+        known = f"choose one of {_listed(map(told_class, classes), len(classes))}" if classes else "give its number"
+        raise ValueError(f"label: expected the name or number of a class, got {given!r}; {known}") from None
 
 
 def untrained_label(label: int | None, classes: Classes) -> list[str]:

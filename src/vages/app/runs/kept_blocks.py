@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -10,30 +11,32 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from vages import __version__
 from vages.app.recipes.samples import Drawn, Remember, block_size
 from vages.app.runs.config import config_of
 from vages.app.runs.loaded import Run
+from vages.environment import environment
 from vages.storage.directory import Directory
 from vages.storage.errors import BadFile
 from vages.training.cluster import digest
 
-_LIMIT = 2**31
+_HEADER = 2**12  # bytes of a block's file at most, besides its pixels and flags
 
 
 @contextmanager
 def kept_blocks(run: Run, count: int, sampling: float | None, **how: Any) -> Iterator[Remember]:
-    """Cache the blocks of `Samples.draw` in RUN/drawn-DIGEST; the folder is removed unless an error occurs.
+    """Cache the blocks of `Samples.draw` in RUN/drawn-DIGEST until an evaluation has used them.
 
-    The digest depends on the weights, the sampler, the seed and the version. A damaged block is drawn again. If the
-    folder cannot be written, the evaluation continues without the cache.
+    The digest depends on the weights, the sampler, the seed, the block size, the versions and the kind of device. A
+    damaged block is drawn again. If the folder cannot be written, the evaluation continues without the cache. After a
+    successful evaluation the blocks that it used are removed, and no others.
     """
-    size = block_size(count)
+    size, used = block_size(count), set()
     about = {
         "arrays": digest((run.model, run.posterior)),
         "config": config_of(run.recipe.with_sampling(sampling)),
         "data": run.fingerprint if run.other is None else run.about_data,
-        "version": __version__,
+        "size": size,
+        "environment": {name: found for name, found in environment().items() if name in ("vages", "jax", "device")},
         **how,
     }
     name = f"drawn-{hashlib.sha256(json.dumps(about, sort_keys=True, default=repr).encode()).hexdigest()[:16]}"
@@ -41,28 +44,43 @@ def kept_blocks(run: Run, count: int, sampling: float | None, **how: Any) -> Ite
 
         def remember(begin: int, draw: Callable[[], Drawn]) -> Drawn:
             file = f"{begin:08}.safetensors"
+            used.add(file)
+            sides = run.model.v.shape[-2:]
+            folder.close()  # another evaluation may have removed the folder since
             with suppress(OSError, BadFile):
-                return _parsed(folder.read_bytes(file, _LIMIT), size, run.model.v.shape[-2:])
+                return _parsed(folder.read_bytes(file, _HEADER + size * (1 + 3 * math.prod(sides))), size, sides)
             pixels, lost = draw()
             with suppress(OSError, BadFile):
                 folder.create()
-                folder.write_bytes(file, safetensors.numpy.save({"pixels": pixels, "lost": lost}))
+                arrays = {"pixels": pixels, "lost": lost}
+                folder.write_bytes(file, safetensors.numpy.save(arrays | {"sha256": _sha256(arrays)}))
             return pixels, lost
 
         yield remember
         folder.close()
         with suppress(OSError, BadFile):
-            directory.remove(name)
+            for file in used:
+                folder.remove(file)
+            folder.remove_empty()
 
 
 def _parsed(content: bytes, size: int, sides: tuple[int, ...]) -> Drawn:
     """Return the block in a file; raise BadFile if it has none."""
     try:
         arrays = safetensors.numpy.load(content)
+        found = arrays.pop("sha256")
         pixels, lost = arrays["pixels"], arrays["lost"]
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError):
         raise BadFile("expected a block of samples, got a damaged one") from None
     right = (pixels.dtype, lost.dtype, lost.shape) == (np.uint8, np.bool_, (size,))
-    if not right or pixels.shape != (size - int(lost.sum()), 3, *sides):
+    if not right or not np.array_equal(found, _sha256(arrays)) or pixels.shape != (size - int(lost.sum()), 3, *sides):
         raise BadFile(f"expected a block of {size} samples, got another")
     return pixels, lost
+
+
+def _sha256(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """The digest of a block's arrays, as an array beside them."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        found.update(arrays[name].tobytes())
+    return np.frombuffer(found.digest(), np.uint8)

@@ -9,6 +9,7 @@ from vages.app.runs.kept import new_folder
 from vages.app.runs.loaded import Run
 from vages.files import BadFile, parse_json
 from vages.storage.directory import FOLDER, Directory
+from vages.terminal import printable
 
 _NAME = "quality"
 
@@ -40,6 +41,6 @@ def find_quality(run: Run, *, count: int, protocol: Protocol, seed: int) -> dict
             sampling, reference = found.get("sampling"), found.get("reference")
             if not (isinstance(sampling, dict) and isinstance(reference, dict)):
                 continue
-            if sampling.items() >= wanted.items() and reference.get("name") == f"{run.data_name}:train":
+            if sampling.items() >= wanted.items() and reference.get("name") == printable(f"{run.data_name}:train"):
                 return found
     return None

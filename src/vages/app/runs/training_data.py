@@ -7,7 +7,6 @@ from vages.app.recipes import Examples, Recipe
 from vages.app.runs.classes import class_record
 from vages.app.runs.config import check_resumable
 from vages.app.runs.dataset import dataset_record, expected_fingerprints, own_data, read
-from vages.data.own_images import check_classes
 from vages.storage.directory import Directory
 from vages.training import RunFolder, is_writer
 from vages.training.checkpoint import newest_about
@@ -30,8 +29,6 @@ def data_to_train_on(
     # a new run, or an early one that was killed before its first checkpoint
     if not expected_fingerprints(about) and not (with_folder and where is not None):
         value, fingerprints = read(here)
-        if value.labels is not None:  # only for a new run: an earlier run was trained on these data
-            check_classes(str(here.place), value.labels.names)
         return value, dataset_record(here, path, fingerprints) | class_record(value)
     found = own_data(path, recipe, about, where)
     record = about.get("dataset")

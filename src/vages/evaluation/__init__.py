@@ -1,4 +1,4 @@
-"""How good a model is: likelihood, score matching loss, Fisher divergence, Stein tests, the posterior's gap, FID."""
+"""Evaluation of models: likelihood, score matching loss, Fisher divergence, Stein tests, posterior gap, FID."""
 
 from vages.evaluation.ais import LogEstimate, ais, reverse_ais
 from vages.evaluation.bits import bits_per_dim

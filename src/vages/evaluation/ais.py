@@ -1,11 +1,11 @@
-"""Annealed importance sampling of a GRBM's log Z (Neal 2001; Salakhutdinov & Murray 2008).
+"""Annealed importance sampling (AIS) of a GRBM's log Z (Neal 2001; Salakhutdinov & Murray 2008).
 
 The path from the base (W = 0, c = 0, the model's b and σ) to the model is the GRBM with weights β W and biases β c.
-Along it ½ ‖(v − b) / σ‖² stays, so that the importance weights need v only through the field c + Wᵀv:
+The term ½ ‖(v − b) / σ‖² is the same along the path, so the importance weights depend on v only through c + Wᵀv:
 
     F_β(v) − F_β'(v) = Σ_j softplus(β' field_j) − softplus(β field_j)
 
-A chain carries its field and its weight, and noise is drawn where it is used: memory does not grow with temperatures.
+A chain stores only its field and its weight. Noise is drawn at each step, so it takes no memory per temperature.
 """
 
 import math
@@ -22,15 +22,14 @@ from vages.distributions import Bernoulli
 from vages.models import GRBM
 from vages.samplers.exact import can_list, sample_exactly
 
-_full_precision = jax.default_matmul_precision("float32")  # by default, GPUs and TPUs may multiply with far fewer bits
+_full_precision = jax.default_matmul_precision("float32")  # by default, GPUs and TPUs may use lower precision
 
 
 class LogEstimate(NamedTuple):
     """An estimate of log Z, its standard error (delta method), and the ends of Ẑ ± 3 standard errors on a log scale.
 
-    An end is infinite where three standard errors swallow the estimate: use more chains or temperatures. An energy
-    without a normalizer gives NaN where chains run off to infinity, and elsewhere some number that means nothing, with
-    a large error or gap.
+    An end is infinite if three standard errors exceed the estimate: use more chains or temperatures. For an energy
+    without a normalizer, the value is NaN if chains diverge, and otherwise meaningless, with a large error or gap.
     """
 
     value: float
@@ -41,9 +40,9 @@ class LogEstimate(NamedTuple):
 
 @_full_precision
 def ais(key: PRNGKeyArray, model: GRBM, chains: int = 2000, temperatures: int = 2000) -> LogEstimate:
-    """log Z from chains that go from the base to the model, one Gibbs transition at each temperature.
+    """Estimate log Z by chains from the base to the model, with one Gibbs transition at each temperature.
 
-    Z is estimated without bias, hence log Z is a stochastic lower bound: its mean is at most the truth.
+    The estimate of Z is unbiased, so that of log Z is a stochastic lower bound: its mean is at most log Z.
     """
     check_run(chains, temperatures)
     start = jnp.broadcast_to(model.visible_bias, (chains, *model.v.shape))  # forgotten by the transition at β = 0
@@ -54,11 +53,11 @@ def ais(key: PRNGKeyArray, model: GRBM, chains: int = 2000, temperatures: int = 
 def reverse_ais(
     key: PRNGKeyArray, model: GRBM, v: Array | None = None, chains: int = 2000, temperatures: int = 2000
 ) -> LogEstimate:
-    """log Z from chains that go from samples of the model to the base (Grosse, Ghahramani & Adams 2015).
+    """Estimate log Z by chains from samples of the model to the base (Grosse, Ghahramani & Adams 2015).
 
-    1/Z is estimated without bias, hence log Z is a stochastic upper bound, which closes the bracket that `ais` opens.
-    The samples are exact draws where the latent states can be enumerated. Elsewhere give them as `v`, one a chain in
-    place of `chains`; the bound is then as good as they are samples of the model.
+    The estimate of 1/Z is unbiased, so that of log Z is a stochastic upper bound; `ais` gives the lower one. The
+    samples are exact draws if the latent states can be enumerated. Otherwise pass them as `v`, one per chain; `chains`
+    is then ignored, and the bound holds only as far as they are samples of the model.
     """
     for_start, for_chains = jax.random.split(key)
     if v is None:
@@ -80,10 +79,9 @@ def reverse_ais(
 def _anneal(
     key: PRNGKeyArray, model: GRBM, v: Float[Array, "chains v"], betas: Float[Array, "temperatures"]
 ) -> Float[Array, "chains"]:
-    """Log importance weights of chains that move at each β but the last and are weighed on the way to the next.
+    """Return log importance weights of chains that move at each β but the last, then are reweighted to the next β.
 
-    Weights are right where v are draws at the first β, or where that is 0: its transition draws from the base whatever
-    v is.
+    The weights are valid if v are draws at the first β, or if that is 0: a transition at 0 draws from the base.
     """
 
     def field_of(v):
@@ -111,9 +109,9 @@ def _betas(model: GRBM, temperatures: int) -> Float[Array, "temperatures"]:
 
 
 def log_mean(log_weights: Float[Array, "chains"], base: float, sign: int) -> LogEstimate:
-    """base + sign · log of the mean weight; in float64, in which small errors are not lost."""
+    """Return base + sign · log of the mean weight, in float64 to keep small errors."""
     logs = np.asarray(log_weights, np.float64)
-    if not np.isfinite(logs.max()) or np.isnan(logs).any():  # chains ran off: there may be no normalizer
+    if not np.isfinite(logs.max()) or np.isnan(logs).any():  # chains diverged: there may be no normalizer
         return LogEstimate(math.nan, math.inf, -math.inf, math.inf)
     weights = np.exp(logs - logs.max())
     error = float(weights.std(ddof=1) / weights.mean() / math.sqrt(len(weights)))
@@ -129,7 +127,7 @@ def _log_partition_of_base(model: GRBM) -> float:
 
 
 def check_run(chains: int, temperatures: int) -> None:
-    """Raise unless there are enough of both."""
+    """Raise ValueError unless there are at least two chains and two temperatures."""
     for name, value, why in (
         ("chains", chains, "a standard error"),
         ("temperatures", temperatures, "a path from the base to the model"),

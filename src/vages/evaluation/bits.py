@@ -1,17 +1,17 @@
 """Bits per dimension of examples whose entries lie on a grid, as pixels do.
 
-A code for such examples has at least E[−log₂ P(x)] bits. A density gives a bound from above, by noise on the examples:
+A code for such examples needs at least E[−log₂ P(x)] bits. A density gives an upper bound, by adding noise to them:
 
-- uniform noise over the cells of the grid, so that P(x) is the integral of p over the cell of x (Theis et al. 2016),
+- uniform noise over the cells of the grid, where P(x) is the integral of p over the cell of x (Theis et al. 2016),
 
       −log P(x) ≤ E[−log p(x + w ε)] − d log w                                  ε uniform on ± 1/2, w the width
 
-- Gaussian noise of the level σ at which p_σ was trained, v = x + σ ε ~ q(v | x). A decoder that knows it and the
-  grid, P(x | v) = q(v | x) / Σ_j q(v | x_j), finds x again (Kingma et al. 2021),
+- Gaussian noise of the level σ at which p_σ was trained, v = x + σ ε ~ q(v | x), with the decoder
+  P(x | v) = q(v | x) / Σ_j q(v | x_j) over the points x_j of the grid (Kingma et al. 2021),
 
       −log P(x) ≤ E[−log p_σ(v) + log q(v | x) − log P(x | v)]
 
-  Where σ is well above w, its part is −d log w too.
+  If σ is well above w, the last two terms are −d log w too.
 """
 
 import math
@@ -33,8 +33,8 @@ from vages.posteriors import Posterior
 from vages.samplers.checks import as_rows, broadcast_context, check_call, check_untraced
 from vages.samplers.flow import check_level
 
-_REACH = 16  # standard deviations that the sum over the grid goes
-_FINE = 0.8  # width of a grid, in standard deviations, below which that sum is an integral, to 1e-13
+_REACH = 16  # standard deviations covered by the sum over the grid
+_FINE = 0.8  # grid width, in standard deviations, below which the sum equals the integral to 1e-13
 
 _log_density = eqx.filter_jit(log_density)
 
@@ -54,17 +54,17 @@ def bits_per_dim(
     context: Any = None,
     **options: Any,
 ) -> Estimate:
-    """Bits for each dimension of examples whose entries are multiples of `width`, say 2 / 255 for pixels from −1 to 1.
+    """Estimate bits per dimension of examples with entries on a grid of this `width`, 2 / 255 for pixels in [−1, 1].
 
-    It is a bound: on average not below the bits of the best code that knows the model. The error is over examples.
+    The estimate is an upper bound on average. Its standard error is over examples.
 
-    - `noise`: what is added to v. With "uniform", the noise of `sigma_min` is part of the model, and should be well
-      below the width. With "gaussian" it is that of `sigma_min`, and the bound is right whatever the width.
-    - `one_pass`: of a normalized model, log p in one forward pass, instead of the probability-flow ODE's.
-    - `samples` of h for each gradient of the ODE, or for each log p in one pass, of which more are needed: 64, say, and
-      2 at least.
+    - `noise`: the noise added to v. With "uniform", the noise of `sigma_min` is part of the model, and should be well
+      below the width. "gaussian" adds noise of level `sigma_min`, and the bound holds for any width.
+    - `one_pass`: compute log p of a normalized model in one forward pass instead of by the probability-flow ODE.
+    - `samples`: draws of h for each gradient of the ODE, or for each log p in one pass, which needs more, such as 64,
+      and uses at least 2.
     - `context`: labels, as for `flow_likelihood`.
-    - `options` are those of `flow_likelihood`. One pass has none.
+    - `options`: options of `flow_likelihood`; none with `one_pass`.
     """
     check_call(key, model)
     check_untraced(key, model)
@@ -102,7 +102,7 @@ def bits_per_dim(
 
 
 def _found_again(epsilon: Float[np.ndarray, "n size"], width: float) -> Float[np.ndarray, "n"]:
-    """log P(x | v) − log q(v | x) of each row, for noise of level 1 and a grid of this width."""
+    """Return log P(x | v) − log q(v | x) of each row, for noise of level 1 and a grid of this width."""
     if width < _FINE:
         return np.full(len(epsilon), epsilon.shape[1] * math.log(width))
     cells = range(-math.ceil(_REACH / width), math.ceil(_REACH / width) + 1)
@@ -120,11 +120,11 @@ def _one_pass(
     samples: int,
     batch: int,
 ) -> Float[np.ndarray, "n"]:
-    """log p_σ of each row, in blocks."""
+    """Return log p_σ of each row, computed in blocks."""
     found, count = [], min(batch, len(v))
     rows = context | {"sigma": jnp.full(len(v), sigma, v.dtype)}
     for i, first in enumerate(range(0, len(v), count)):
-        some = np.minimum(np.arange(first, first + count), len(v) - 1)  # equal blocks: one program for all
+        some = np.minimum(np.arange(first, first + count), len(v) - 1)  # equal blocks, so that it compiles once
         block, known = jax.tree.map(lambda x, some=some: x[some], (v, rows))
         key_of = jax.random.fold_in(key, i)
         density = _log_density(key_of, model, posterior, block, samples=max(2, samples), context=known, normalized=True)

@@ -1,4 +1,4 @@
-"""The critic of a Stein discrepancy: a function of one example, and perhaps of its latents, shaped like the example."""
+"""Critics of a Stein discrepancy: functions of one example, and optionally its latents, shaped like the example."""
 
 import math
 
@@ -11,9 +11,9 @@ from vages.nets.network import check_size
 
 
 class MLPCritic(eqx.Module):
-    """Fully connected layers with ELU between them; two hidden layers as wide as v is long, as in the paper.
+    """An MLP critic with ELU, by default with two hidden layers as wide as the dimension of v, as in the paper.
 
-    Any other `eqx.Module` from v to an array of the same shape is a critic as well.
+    Any other `eqx.Module` from v to an array of the same shape can be a critic.
     """
 
     layers: eqx.nn.MLP
@@ -27,15 +27,15 @@ class MLPCritic(eqx.Module):
         self.layers = eqx.nn.MLP(size, size, width, hidden_layers, activation=jax.nn.elu, key=key)
 
     def __call__(self, v: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The direction at one example."""
+        """Return the critic's value at one example."""
         return self.layers(v.reshape(-1)).reshape(v.shape)
 
 
 class LatentCritic(eqx.Module):
-    """A critic that also reads E_q[h | v]: a linear map of both, and fully connected layers beside it.
+    """A critic of v and E_q[h | v]: the sum of a linear map and an MLP.
 
-    The score of an energy that is linear in h, such as a GRBM's, is linear in what this critic is given. A network of v
-    alone would have to find every unit of the posterior first.
+    The score of an energy that is linear in h, such as a GRBM's, is linear in the inputs of this critic. A network of v
+    alone would have to learn every unit of the posterior first.
     """
 
     linear: eqx.nn.Linear
@@ -58,6 +58,6 @@ class LatentCritic(eqx.Module):
         self.layers = eqx.nn.MLP(size + latents, size, width, hidden_layers, activation=jax.nn.elu, key=for_layers)
 
     def __call__(self, v: Float[Array, "..."], h: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The direction at one example, whose latents have the posterior mean h."""
+        """Return the critic's value at one example, where h is the posterior mean of its latents."""
         both = jnp.concatenate([v.reshape(-1), h.reshape(-1)])
         return (self.linear(both) + self.layers(both)).reshape(v.shape)

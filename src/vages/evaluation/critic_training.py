@@ -1,7 +1,7 @@
-"""Training of a critic f as compiled chunks: Adam along E[sᵀf + εᵀ(∂f/∂v)ε − ½ ‖f‖²] (Eq. 22), with q(h | v) beside it.
+"""Training of a critic f in compiled chunks: Adam maximizes E[sᵀf + εᵀ(∂f/∂v)ε − ½ ‖f‖²] (Eq. 22) and trains q(h | v).
 
-The noise of an iteration depends on the key and the iteration's number alone. That of a block of iterations is drawn in
-one call.
+The noise of an iteration depends only on the key and the iteration's number. The noise of a block of iterations is
+drawn in one call.
 """
 
 from collections.abc import Callable
@@ -29,18 +29,18 @@ Hutchinson = Literal["rademacher", "gaussian"]
 
 @dataclass(frozen=True)
 class CriticTraining:
-    """How a critic is trained; the defaults are the paper's (Appendix F.3). K = 0 leaves q as it is."""
+    """Settings for training a critic; the defaults are the paper's (Appendix F.3). With K = 0, q is not trained."""
 
     steps: int = 20_000
     batch: int = 100
     learning_rate: float = 2e-4
-    decay: Decay = "constant"  # of both learning rates, down to 0
-    posterior_steps: int = 5  # K, of Adam on KL(q ‖ p) up to a constant, before each step of the critic
-    posterior_learning_rate: float | None = None  # None: that of the critic
+    decay: Decay = "constant"  # schedule of both learning rates; all but "constant" end at 0
+    posterior_steps: int = 5  # K Adam steps on KL(q ‖ p) up to a constant, before each step of the critic
+    posterior_learning_rate: float | None = None  # None: the critic's
     hutchinson: Hutchinson = "rademacher"
     b2: float = 0.999
-    checks: int = 20  # how many times the critic is tried on validation data
-    scores: Literal["fresh", "once"] = "fresh"  # of training data: at each iteration, or once, where q stays as it is
+    checks: int = 20  # number of evaluations of the critic on validation data
+    scores: Literal["fresh", "once"] = "fresh"  # of training data: at each iteration, or once if q is not trained
 
     def __post_init__(self):
         for name, least in (("steps", 1), ("batch", 1), ("checks", 1), ("posterior_steps", 0)):
@@ -58,17 +58,17 @@ class CriticTraining:
 
 
 class CriticState(NamedTuple):
-    """All that an iteration reads and writes; `posterior` is None where the score is a function."""
+    """The state of training; `posterior` is None if the score is a function."""
 
     critic: Any
     posterior: Any
     optimizer: Any
     posterior_optimizer: Any
-    step: Int[Array, "..."]  # iterations made
+    step: Int[Array, "..."]  # number of iterations done
 
 
 def start_critic(critic: Any, score: VariationalScore | FunctionScore, how: CriticTraining) -> CriticState:
-    """The state before the first iteration."""
+    """Return the state before the first iteration."""
     posterior = score.posterior if isinstance(score, VariationalScore) else None
     optimizer, posterior_optimizer = _optimizers(how)
     states = start(optimizer, critic), start(posterior_optimizer, posterior)
@@ -85,7 +85,7 @@ def advance_critic(
     how: CriticTraining,
     scores: Array | None = None,
 ) -> CriticState:
-    """The state after an iteration for each row of `indices`, which pick rows of `data`, and of `scores` if given."""
+    """Run one iteration for each row of `indices`, which selects rows of `data`, and of `scores` if given."""
     params, static = eqx.partition(state, eqx.is_array)
     known = (data,) if scores is None else (data, scores)
 
@@ -100,7 +100,7 @@ def advance_critic(
 
 
 class SteinTerms(NamedTuple):
-    """At each example, sᵀf + εᵀ(∂f/∂v)ε, which has mean 0 where the model is right, and ½ ‖f‖²."""
+    """The terms at each example: sᵀf + εᵀ(∂f/∂v)ε, with mean 0 if the model is correct, and ½ ‖f‖²."""
 
     stein: Float[Array, "n"]
     penalty: Float[Array, "n"]
@@ -109,7 +109,7 @@ class SteinTerms(NamedTuple):
 def function_of_v(
     critic: Any, score: VariationalScore | FunctionScore, posterior: Posterior | None = None
 ) -> Callable[[Array], Array]:
-    """The critic as a function of one example; where it reads latents, it is given the mean of q, or of another."""
+    """Return the critic as a function of v. A `LatentCritic` takes the mean of `posterior`, or of the score's q."""
     if not isinstance(critic, LatentCritic):
         return critic
     if not isinstance(score, VariationalScore):
@@ -122,7 +122,7 @@ def function_of_v(
 
 
 def stein_terms(critic: Callable[[Array], Array], score: Array, v: Array, probe: Array) -> SteinTerms:
-    """The terms of Eq. 22 from scores and ε (both shaped like v): one push-forward along ε."""
+    """Return the terms of Eq. 22 from scores and ε, both shaped like v, by one push-forward along ε."""
     value, slope = jax.jvp(jax.vmap(critic), (v,), (probe,))
     add = lambda x: jnp.sum(x.reshape(len(x), -1), axis=1)
     return SteinTerms(add(score * value + probe * slope), 0.5 * add(value**2))
@@ -131,7 +131,7 @@ def stein_terms(critic: Callable[[Array], Array], score: Array, v: Array, probe:
 def terms_of(
     key: PRNGKeyArray, state: CriticState, score: VariationalScore | FunctionScore, v: Array, how: CriticTraining
 ) -> SteinTerms:
-    """The terms at held-out examples, with one set of h and one ε for each, in blocks of bounded memory."""
+    """Return the terms at held-out examples, with one set of h and one ε for each, in blocks of bounded memory."""
     for_score, for_probe = jax.random.split(key)
     own = _with_posterior(score, state.posterior)
     critic = function_of_v(state.critic, own)

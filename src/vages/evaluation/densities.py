@@ -1,4 +1,4 @@
-"""log p̃(v), up to the model's normalizer: exact where h can be summed or integrated out, else importance-weighted."""
+"""The unnormalized density log p̃(v): exact if h can be summed or integrated out, otherwise importance-weighted."""
 
 from typing import Any, NamedTuple
 
@@ -20,15 +20,15 @@ from vages.domains import Empty
 from vages.models import EBLVM, InContext, NoiseConditionalEBLVM, TractableEBLVM, log_marginal
 from vages.posteriors import Posterior, check_contract
 
-_NUMBERS = 2**22  # of h that are in memory together
-_EXAMPLES = 1024  # that are evaluated together where log p̃(v) is exact
+_NUMBERS = 2**22  # numbers of h in memory at once
+_EXAMPLES = 1024  # examples evaluated at once if log p̃(v) is exact
 
 
 class Density(NamedTuple):
-    """log p̃(v) of each example, its standard error, and the effective number of samples of h behind it.
+    """log p̃(v) of each example, its standard error, and the effective sample size (ESS) of h.
 
-    An importance-weighted estimate is too low on average. Its error (by the delta method) can be trusted where
-    `ess` is not small: with a few samples that carry all the weight, others that matter may not have been seen.
+    An importance-weighted estimate is too low on average. Its standard error (delta method) is reliable only if `ess`
+    is not small: if few samples carry all the weight, important ones may have been missed.
     """
 
     value: Float[Array, "..."]
@@ -39,7 +39,7 @@ class Density(NamedTuple):
 
 
 def has_exact_density(model: EBLVM) -> bool:
-    """Whether log p̃(v) is a closed form, or a sum over few enough states of h."""
+    """Return whether log p̃(v) has a closed form, or is a sum over few enough states of h."""
     return isinstance(model, TractableEBLVM) or isinstance(model.h, Empty) or model.h.enumerable
 
 
@@ -53,16 +53,16 @@ def log_density(
     context: Any = None,
     normalized: bool = False,
 ) -> Density:
-    """log p̃(v) = log ∫ p̃(v, h) dh of one example or of a batch; log p(v) where the model is normalized.
+    """Return log p̃(v) = log ∫ p̃(v, h) dh of one example or of a batch; log p(v) if the model is normalized.
 
-    With `normalized=True` other models are refused.
+    With `normalized=True`, other models raise ValueError.
 
-    Exact where h has at most 2²⁰ states or a closed form; key and posterior may then be None. Elsewhere
-    log mean_i p̃(v, h_i) / q(h_i | v) over `samples` draws of the posterior.
+    The result is exact if h has at most 2²⁰ states or a closed form; key and posterior may then be None. Otherwise it
+    is log mean_i p̃(v, h_i) / q(h_i | v) over `samples` draws of the posterior.
 
-    It works inside `jit`, `vmap` and `grad`. A level or a label that a noise-conditional model does not know is
-    refused; inside these, where it has no value yet, the result of its example is NaN. Gradients hold h and q fixed:
-    that in v is then the importance-weighted score Σ_i w_i ∇_v log p̃(v, h_i), whatever q is.
+    It works inside `jit`, `vmap` and `grad`. A noise level or label that a noise-conditional model does not accept
+    raises an error; if it is traced, the result of its example is NaN. Gradients hold h and q fixed: the gradient in
+    v is the importance-weighted score Σ_i w_i ∇_v log p̃(v, h_i), whatever q is.
     """
     check_count("samples", samples, 2, "a standard error needs two")
     check_numbers("v", v)
@@ -101,7 +101,7 @@ def log_density(
 
 
 def _where_known(model: EBLVM, context: Any, x: Float[Array, "rows"]) -> Float[Array, "rows"]:
-    """NaN, in value and gradient, where a traced context is one that the model would have refused."""
+    """Return x, with NaN in value and gradient where the model does not accept a traced context."""
     traced = context is not None and any(isinstance(one, Tracer) for one in context.values())
     if not traced or not isinstance(model, NoiseConditionalEBLVM | InContext):
         return x
@@ -109,7 +109,7 @@ def _where_known(model: EBLVM, context: Any, x: Float[Array, "rows"]) -> Float[A
 
 
 def exact_log_density(model: EBLVM, v: Array, context: Any = None) -> Float[Array, ""]:
-    """log p̃(v) of one example."""
+    """Return log p̃(v) of one example."""
     known = () if context is None else (context,)
     if isinstance(model, TractableEBLVM):
         return -model.free_energy(v, *known)
@@ -121,7 +121,7 @@ def exact_log_density(model: EBLVM, v: Array, context: Any = None) -> Float[Arra
 def _importance(
     key: PRNGKeyArray, model: EBLVM, posterior: Posterior, samples: int, v: Array, context: Any = None
 ) -> tuple[Array, Array, Array]:
-    """The estimate for one example, its error and effective sample size."""
+    """Return the estimate for one example, its standard error and effective sample size."""
     known = () if context is None else (context,)
     features = model.features(v, *known)
     q = posterior(model, features, v, *known).hard()

@@ -15,7 +15,7 @@ class Estimate(NamedTuple):
 
     @staticmethod
     def of(values: Float[Array | np.ndarray, "examples"]) -> "Estimate":
-        """Of independent values, in float64. One value alone has an infinite error."""
+        """Return the estimate from independent values, in float64. A single value has an infinite error."""
         exact = np.asarray(values, np.float64)
         error = exact.std(ddof=1) / math.sqrt(len(exact)) if len(exact) > 1 else math.inf
         return Estimate(float(exact.mean()), float(error))

@@ -1,4 +1,4 @@
-"""Inception features of a stream of images, summed up in one pass and float64: memory is that of a batch."""
+"""Moments of Inception features of a stream of images, in one pass and float64, with the memory of one batch."""
 
 import hashlib
 from collections import deque
@@ -16,14 +16,14 @@ from vages.evaluation.inception import Inception
 from vages.evaluation.statistics import Statistics
 from vages.nets.inception import Folded, inception_features
 
-GROUPS = 5  # that images are dealt out to, one after the other: fewer images are fewer groups
+GROUPS = 5  # images are assigned to groups in turn; statistics of fewer images use fewer groups
 BATCH = 250
-KEPT = 10_000  # features that stay for the KID
-_AHEAD = 2  # batches that the host may be ahead of the device
+KEPT = 10_000  # features kept for the KID
+_AHEAD = 2  # batches by which the host may run ahead of the device
 
 
 class Moments(NamedTuple):
-    """Of the features in each group, their sum and the sum of their outer products."""
+    """The sum of the features in each group, the sum of their outer products, and some features."""
 
     n: int
     total: Float64[np.ndarray, "groups d"]
@@ -33,7 +33,7 @@ class Moments(NamedTuple):
     weights: str
 
     def statistics(self, groups: int = GROUPS) -> Statistics:
-        """Of all images, or of those in the first groups alone."""
+        """Return the statistics of all images, or of those in the first `groups` groups."""
         n = sum(len(range(group, self.n, GROUPS)) for group in range(groups))
         if n < 2:
             raise ValueError(f"images: expected at least two, got {n}; one has no covariance")
@@ -51,9 +51,9 @@ def feature_moments(
     kept: int = KEPT,
     progress: Callable[[int, int], object] | None = None,
 ) -> Moments:
-    """The moments of up to `most` images, which come in pieces of any length; memory is that of a batch.
+    """Compute the moments of up to `most` images, given in pieces of any length, with the memory of one batch.
 
-    The features that are kept are those of a random choice of positions, so that sorted images do no harm.
+    The features of `kept` random positions are kept, so that the images may be sorted.
     """
     if batch < GROUPS or batch % GROUPS:
         raise ValueError(f"batch: expected a multiple of {GROUPS}, got {batch}")
@@ -74,7 +74,7 @@ def feature_moments(
         if n + count > most:
             raise ValueError(f"images: expected at most {most}, got more; say how many there are")
         sha256.update(pixels[:count].data)
-        with jax.enable_x64(True):  # of the sums alone: the network is float32, and what draws images is not in here
+        with jax.enable_x64(True):  # for the sums; the network is float32, and `images` is iterated outside
             *sums, features = _add(*sums, network.convs, jnp.asarray(pixels), jnp.asarray(count, jnp.int32))
         pending.append((features, np.flatnonzero(keep[n : n + count])))
         n, shape = n + count, pixels.shape[1:]
@@ -92,7 +92,7 @@ def feature_moments(
 
 
 def images_digest(pieces: Iterable[UInt8[np.ndarray, "_ 3 height width"]]) -> str:
-    """The SHA-256 that a set of images is known by: of the pixels and the shape."""
+    """Return the SHA-256 of a set of images: of the pixels and the shape."""
     n, shape, sha256 = 0, (), hashlib.sha256()
     for piece in pieces:
         sha256.update(np.ascontiguousarray(piece).data)
@@ -102,7 +102,7 @@ def images_digest(pieces: Iterable[UInt8[np.ndarray, "_ 3 height width"]]) -> st
 
 @partial(jax.jit, donate_argnums=(0, 1))
 def _add(total: Array, outer: Array, convs: dict[str, Folded], images: Array, count: Array) -> tuple[Array, ...]:
-    """The sums with those of the first `count` images of a batch, and its features."""
+    """Add the first `count` images of a batch to the sums; return the sums and the features of the batch."""
     features = inception_features(convs, images)
     there = jnp.arange(len(images), dtype=jnp.int32) < count
     rows = jnp.where(there[:, None], features, 0).astype(jnp.float64)
@@ -117,7 +117,7 @@ def _feature_count(network: Inception) -> int:
 
 
 def _batches(pieces: Iterable[np.ndarray], batch: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Batches of one shape, the last filled up, and how many images in each are real."""
+    """Yield batches of one shape, the last padded with zeros, and the number of real images in each."""
     waiting, held = [], 0
     for piece in pieces:
         if piece.dtype != np.uint8 or piece.ndim != 4 or piece.shape[1] != 3 or 0 in piece.shape[2:]:

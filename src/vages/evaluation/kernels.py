@@ -1,4 +1,4 @@
-"""Radial kernels k(x, y) = κ(‖x − y‖²), and the Stein kernel that a score makes of one.
+"""Radial kernels k(x, y) = κ(‖x − y‖²), and their Stein kernels for a score s.
 
 u(x, y) = k s(x)·s(y) + s(x)·∇_y k + ∇_x k·s(y) + tr ∇_x ∇_y k                                     (in Eq. 12)
         = κ s(x)·s(y) + 2 κ' (x − y)·(s(y) − s(x)) − 2 κ' dim − 4 κ'' ‖x − y‖²
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-_POINTS = 1000  # of which all distances are looked at for the median
+_POINTS = 1000  # most points whose pairwise distances give the median
 
 
 class Profile(NamedTuple):
@@ -28,11 +28,11 @@ class Kernel(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in results."""
+        """The name of the kernel in results."""
         ...
 
     def __call__(self, square: Array) -> Profile:
-        """κ at squared distances in units of the squared bandwidth, with derivatives in these units."""
+        """Return κ and its derivatives at squared distances, in units of the squared bandwidth."""
         ...
 
 
@@ -51,8 +51,8 @@ class RBF:
 class IMQ:
     """κ(t) = (1 + t)^(−exponent), the inverse multiquadric, with t = ‖x − y‖² / bandwidth².
 
-    With an exponent in (0, 1) KSD tells every departure of the data in their limit (Gorham & Mackey 2017), which the
-    RBF kernel in many dimensions does not.
+    With an exponent in (0, 1), KSD detects non-convergence to the model (Gorham & Mackey 2017). With the RBF kernel in
+    many dimensions, it does not.
     """
 
     exponent: float = 0.5
@@ -75,10 +75,10 @@ def stein_kernel(
     y: Float[Array, "n dim"],
     score_y: Float[Array, "n dim"],
 ) -> Float[Array, "m n"]:
-    """u(x_i, y_j) for all pairs, by four products of matrices.
+    """Return u(x_i, y_j) for all pairs, by four matrix products.
 
-    x, y and their scores are in units of the bandwidth, x / bandwidth and bandwidth · s; u then comes in units of
-    1 / bandwidth². Centre x and y by one point: squared distances are taken from products.
+    x, y and their scores are in units of the bandwidth, x / bandwidth and bandwidth · s; u is then in units of
+    1 / bandwidth². Subtract the same center from x and y, because squared distances are computed from inner products.
     """
     own = lambda a, b: jnp.sum(a * b, axis=1)
     square = jnp.maximum(own(x, x)[:, None] + own(y, y)[None, :] - 2 * (x @ y.T), 0)
@@ -88,7 +88,7 @@ def stein_kernel(
 
 
 def median_distance(v: Float[Array, "n dim"]) -> Float[Array, ""]:
-    """The median distance of pairs, among at most a thousand points spread evenly over the rows."""
+    """Return the median pairwise distance of at most a thousand points, evenly spaced over the rows."""
     some = v[jnp.linspace(0, len(v) - 1, min(len(v), _POINTS)).round().astype(jnp.int32)]
     some = some - jnp.mean(some, axis=0, keepdims=True)
     norms = jnp.sum(some**2, axis=1)

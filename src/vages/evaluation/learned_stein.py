@@ -1,7 +1,7 @@
 """The learned Stein discrepancy as a goodness-of-fit test (Grathwohl et al. 2020), with VaES for models with latents.
 
-Where the model is right, sᵀf + εᵀ(∂f/∂v)ε has mean 0 for every critic f. One is trained on one part of the examples to
-make it large; its mean over the other part, in standard errors, is then standard normal.
+If the model is correct, sᵀf + εᵀ(∂f/∂v)ε has mean 0 for every critic f. A critic is trained on one part of the examples
+to make this mean large. The mean over another part, divided by its standard error, is then standard normal.
 """
 
 import math
@@ -19,7 +19,7 @@ from vages.evaluation.scores import Score, check_examples
 from vages.evaluation.stein import SteinTest
 from vages.samplers.program import Progress
 
-PARTS = (0.5, 0.1, 0.4)  # of the examples: to train on, to choose the critic by, to test on
+PARTS = (0.5, 0.1, 0.4)  # fractions of the examples for training, for choosing the critic, and for the test
 
 
 def learned_stein_test(
@@ -34,8 +34,8 @@ def learned_stein_test(
 ) -> SteinTest:
     """Test whether independent examples come from the model with this score.
 
-    Half of them, in random order, train the critic, a tenth chooses the moment of its training when the test would be
-    strongest, the rest is tested on. Arguments are those of `fisher_divergence`.
+    Half of them, in random order, are used to train the critic, a tenth to choose the iteration with the most test
+    power, and the rest for the test. The arguments are those of `fisher_divergence`.
     """
     check_examples("v", v, math.ceil(LEAST / min(PARTS)))
     for_order, for_training, for_test = jax.random.split(key, 3)
@@ -58,6 +58,6 @@ def learned_stein_test(
 
 
 def power(terms: SteinTerms) -> float:
-    """The mean over its spread, on which the power of the test depends; a critic of zeros has none."""
+    """Return mean / standard deviation, which determines the power of the test; 0 for a critic of zeros."""
     stein = np.asarray(terms.stein, np.float64)
     return float(stein.mean() / max(stein.std(), np.finfo(np.float64).tiny))

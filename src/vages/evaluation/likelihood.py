@@ -1,4 +1,4 @@
-"""The log-likelihood of examples: log p̃(v) and log Z together."""
+"""The log-likelihood of examples, from log p̃(v) and log Z."""
 
 import math
 import warnings
@@ -18,16 +18,16 @@ from vages.posteriors import Posterior
 from vages.samplers import SamplingWarning
 from vages.samplers.checks import as_rows, broadcast_context, check_call, check_untraced
 
-LEAST_ESS = 10  # of the importance weights, on median, below which a warning is given
+LEAST_ESS = 10  # median ESS of the importance weights below which a warning is given
 
 _log_density = eqx.filter_jit(log_density)
 
 
 class Likelihood(NamedTuple):
-    """The mean of log p(v), with the two estimates of log Z: `forward`, which flatters the model, and `reverse`.
+    """The mean of log p(v), with the two estimates of log Z: `forward`, which is biased upward, and `reverse`.
 
-    `error` is the standard error of either: over the examples, of log p̃(v), and of log Z. It says nothing of the gap
-    between the two. Where nothing is estimated but the mean over the examples, `exact` is true and both are one.
+    `error` is the standard error of either value: over the examples, of log p̃(v), and of log Z. It does not include
+    the gap between the two. If only the mean over examples is estimated, `exact` is true and both values are equal.
     """
 
     forward: float
@@ -39,7 +39,7 @@ class Likelihood(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The lower of the two."""
+        """The lower of the two values."""
         return min(self.forward, self.reverse)
 
     def __repr__(self) -> str:
@@ -54,7 +54,7 @@ class Likelihood(NamedTuple):
         return f"{said}\n  {count} examples, gap of log Z {self.log_partition.gap:.2g}{weights}"
 
 
-@jax.default_matmul_precision("float32")  # by default, GPUs and TPUs may multiply with far fewer bits
+@jax.default_matmul_precision("float32")  # by default, GPUs and TPUs may use lower precision
 def log_likelihood(
     key: PRNGKeyArray,
     model: EBLVM,
@@ -67,12 +67,12 @@ def log_likelihood(
     temperatures: int = 1000,
     log_z: LogPartition | None = None,
 ) -> Likelihood:
-    """The mean of log p(v), in nats, over a batch of examples of any model with continuous v, or with few states of v.
+    """Estimate the mean of log p(v), in nats, over a batch, for models with continuous v or few states of v.
 
-    `samples` of h go into log p̃(v), see `log_density`; `chains` and `temperatures` into log Z, see `log_partition`.
-    Where it is known already, give it as `log_z`. A normalized model needs none: it was trained to have log Z = 0. The
-    posterior may be None where log p̃(v) is exact. `context` has one row, or numbers, that all examples share, because
-    log Z depends on it.
+    `samples` draws of h are used for log p̃(v), see `log_density`; `chains` and `temperatures` for log Z, see
+    `log_partition`. If log Z is known already, pass it as `log_z`. A normalized model needs none: it was trained to
+    have log Z = 0. The posterior may be None if log p̃(v) is exact. `context` has one row, or numbers, shared by all
+    examples, because log Z depends on it.
     """
     check_call(key, model)
     check_untraced(key, model)

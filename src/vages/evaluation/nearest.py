@@ -1,32 +1,32 @@
-"""Whether samples are copies: how near they are to training examples, measured by how near these are to each other."""
+"""Detection of copies: distances of samples to training examples, relative to distances between these."""
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-_BLOCK = 2**24  # distances, or numbers of examples, at once
+_BLOCK = 2**24  # distances, or numbers of examples, in memory at once
 
 
 class Nearness(NamedTuple):
     """Median distances to the nearest training example.
 
-    `ratio` is about 1 where samples are as far from the training examples as these are from each other, and near 0
-    where they are copies. With few examples and a large model, copies are what training to the end gives.
+    `ratio` is about 1 if samples are as far from the training examples as these are from each other, and near 0 if they
+    are copies. A large model that is trained on few examples until convergence produces copies.
     """
 
     of_samples: float
     of_training: float
-    """Of a training example to the nearest other one."""
+    """The median distance of a training example to the nearest other one."""
 
     @property
     def ratio(self) -> float | None:
-        """The first over the second; None where most training examples have a duplicate, and copies cannot be told."""
+        """of_samples / of_training; None if most training examples have duplicates, which hide copies."""
         return self.of_samples / self.of_training if self.of_training else None
 
 
 def nearness(samples: np.ndarray, train: np.ndarray, *, most: int = 10_000) -> Nearness:
-    """The nearness of samples that are finite to training examples, of which the first `most` are looked at."""
+    """Return the nearness of the finite samples to the first `most` training examples."""
     rows, others = (np.asarray(x).reshape(len(x), -1) for x in (samples, train[:most]))
     rows = rows[np.isfinite(rows).all(axis=1)]
     if not len(rows) or len(others) < 2:
@@ -40,9 +40,9 @@ def nearness(samples: np.ndarray, train: np.ndarray, *, most: int = 10_000) -> N
 def nearest_distances(
     rows: Float[np.ndarray, "n ..."], others: Float[np.ndarray, "m ..."], *, apart: bool = False
 ) -> Float[np.ndarray, "n"]:
-    """The distance of each row to the nearest of the others, in float64; 0 where it is within the rounding of squares.
+    """Return the distance of each row to the nearest of the others, in float64; 0 if it is within rounding errors.
 
-    Rows `apart` are the first of the others themselves.
+    With `apart`, the rows are the first of the others, and a row is not compared with itself.
     """
     center = others.mean(axis=0, dtype=np.float64)
     rows = (rows - center).reshape(len(rows), -1)

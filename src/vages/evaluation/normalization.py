@@ -1,14 +1,14 @@
-"""Is a normalized model normalized? log Z at several noise levels, which is 0 where it is.
+"""Check of normalized models: estimates of log Z at several noise levels, where it should be 0.
 
-In one and two dimensions by quadrature on a grid. Beyond, by importance sampling: examples x_1 … x_K of the data or of
-the model, with noise of level σ on them, have the density
+In one and two dimensions, log Z is computed by quadrature on a grid. Beyond, it is estimated by importance sampling:
+examples x_1 … x_K of the data or of the model, with noise of level σ, have the density
 
     r_σ(v) = mean_k N(v; x_k, σ² I)                 log Z_σ = log E[p̃_σ(v) / r_σ(v)],   v ~ r_σ
 
-which is nearly that of the model where σ is not below the distances between examples. At lower levels a few draws carry
-all the weight, and `ess` says so. Nothing is seen of mass that the model has far from all examples: a grid sees it.
+which is close to that of the model if σ is not below the distances between examples. At lower levels a few draws carry
+all the weight, and `ess` is small. Mass of the model far from all examples is missed; a grid finds it within its range.
 
-Where h is drawn from q, log p̃ is an estimate too, and too low where few samples of q count: `share` says how many do.
+If h is drawn from q, log p̃ is an estimate too, and too low if few samples of q carry the weight; `share` reports this.
 """
 
 import math
@@ -27,11 +27,11 @@ from vages.models import NoiseConditionalEBLVM
 from vages.posteriors import Posterior
 from vages.samplers.checks import check_call, check_untraced
 
-_SIDE = 200  # cells of a grid along each axis
-_REACH = 5  # standard deviations of the noise that a grid goes beyond the examples
+_SIDE = 200  # cells of the grid along each axis
+_REACH = 5  # standard deviations of the noise by which the grid extends beyond the examples
 LEVELS = 6
-_FEW = 10  # examples below which their range says too little for an error
-_PAIRS = 2**22  # distances between draws and examples that are in memory together
+_FEW = 10  # examples below which their range is too uncertain for an error
+_PAIRS = 2**22  # numbers in memory at once, in differences between draws and examples
 
 _log_density = eqx.filter_jit(log_density)
 
@@ -39,9 +39,9 @@ _log_density = eqx.filter_jit(log_density)
 class LevelNormalizer(NamedTuple):
     """log Z at the level `sigma`, its standard error, and the effective number of draws, which is ∞ on a grid.
 
-    The error counts the noise of q's samples of h. Where few of them count, log p̃ comes out too low, and so does the
-    error: `share` is the part that counts, on average over Z, and 1 where log p̃ is exact. With fewer than 10 examples
-    the error is ∞.
+    The error includes the noise of q's samples of h. If few of them carry the weight, log p̃ and the error are too low.
+    `share` is their ESS as a fraction of the samples, weighted by the contributions to Z; it is 1 if log p̃ is exact.
+    With fewer than 10 examples, the error is ∞.
     """
 
     sigma: float
@@ -62,10 +62,10 @@ def level_normalizers(
     draws: int = 2000,
     samples: int = 64,
 ) -> list[LevelNormalizer]:
-    """log Z of a model at noise levels, from examples v (n, …) of the data or of the model itself.
+    """Estimate log Z of a model at several noise levels, from examples v (n, …) of the data or of the model itself.
 
-    Without `sigmas`, six levels from the lowest that is trained to the highest, by equal factors. `samples` of h go
-    into each log p̃, see `log_density`.
+    Without `sigmas`, six levels are geometrically spaced from the lowest to the highest in training. Each log p̃ uses
+    `samples` draws of h, see `log_density`.
     """
     check_call(key, model)
     check_untraced(key, model)
@@ -92,7 +92,7 @@ def level_normalizers(
 
 
 class _On(NamedTuple):
-    """log p̃_σ of points, its error, and the share of q's samples that count."""
+    """A function of points v: log p̃_σ, its standard error, and the ESS as a fraction of q's samples."""
 
     model: NoiseConditionalEBLVM
     posterior: Posterior | None
@@ -132,7 +132,7 @@ def _by_draws(key: PRNGKeyArray, at: _On, examples: Array, draws: int) -> LevelN
     top = logs.max()
     weights = np.exp(logs - top)
     ess = float(weights.sum() ** 2 / np.sum(weights**2))
-    error = float(weights.std(ddof=1) / weights.mean() / math.sqrt(draws))  # of q too
+    error = float(weights.std(ddof=1) / weights.mean() / math.sqrt(draws))  # includes the noise of q
     error = error if len(examples) >= _FEW else math.inf
     share = float(np.sum(weights * shares) / weights.sum())
     return LevelNormalizer(at.sigma, float(top + np.log(weights.mean())), error, ess, share)
@@ -140,7 +140,7 @@ def _by_draws(key: PRNGKeyArray, at: _On, examples: Array, draws: int) -> LevelN
 
 @eqx.filter_jit
 def _log_mixture(v: Array, centres: Array, sigma: Any) -> Float[Array, "draws"]:
-    """log mean_k N(v; x_k, σ² I) of each row."""
+    """Return log mean_k N(v; x_k, σ² I) of each row."""
     size = centres.shape[1]
     constant = math.log(len(centres)) + size * (jnp.log(sigma) + 0.5 * math.log(2 * math.pi))
     one = lambda v: jax.nn.logsumexp(-0.5 * jnp.sum(((v[None] - centres) / sigma) ** 2, axis=1)) - constant

@@ -1,10 +1,10 @@
-"""How well a density tells other data from its own: AUROC of log p(v), and of typicality.
+"""Out-of-distribution detection by a density: AUROC of log p(v), and of typicality.
 
-AUROC is the area under the ROC curve: the chance that an example of other data gets a higher score of strangeness than
-one of the model's own data. 1 tells all apart, 0.5 none, and 0 gets all wrong. Two scores are usual:
+AUROC is the area under the ROC curve: the probability that an example of other data has a higher outlier score than one
+of the model's own data. It is 1 for perfect separation, 0.5 for chance, and 0 if all pairs are wrong. Common scores:
 
-    −log p(v)                                an unknown log Z shifts all scores alike, so that energies will do
-    |log p(v) − mean log p(training data)|   typicality (Nalisnick et al. 2019), which finds what is too likely as well
+    −log p(v)                                an unknown log Z shifts all scores equally, so that energies suffice
+    |log p(v) − mean log p(training data)|   typicality (Nalisnick et al. 2019), which also detects too high a density
 """
 
 import math
@@ -25,20 +25,20 @@ class OutOfDistribution(NamedTuple):
 
 
 def out_of_distribution(train: Any, test: Any, other: Any) -> OutOfDistribution:
-    """How well log p(v) tells `other` data from `test` data.
+    """Compute how well log p(v) separates `other` data from `test` data.
 
     **Arguments**
 
     - `train`: log p(v) of training examples, whose mean is the typical value.
     - `test`: log p(v) of examples of the same data that were not trained on.
-    - `other`: log p(v) of examples of other data. All three may lack the same constant.
+    - `other`: log p(v) of examples of other data. All three may omit the same constant.
     """
     test, other = _checked("test", test), _checked("other", other)
     return OutOfDistribution(auroc(-test, -other), auroc(typicality(test, train), typicality(other, train)))
 
 
 def typicality(log_density: Any, train: Any) -> Float64[np.ndarray, "n"]:
-    """|log p(v) − its mean over training examples|: large where an example is less likely than they, or more."""
+    """Return |log p(v) − its mean over training examples|, which is large if v is less or more likely than these."""
     typical = float(_checked("train", train).mean())
     if not math.isfinite(typical):
         raise ValueError(
@@ -48,14 +48,14 @@ def typicality(log_density: Any, train: Any) -> Float64[np.ndarray, "n"]:
 
 
 def auroc(inside: Any, outside: Any) -> Estimate:
-    """The chance that a score of `outside` is above one of `inside`, where a tie counts half, and its standard error.
+    """Return the probability that a score of `outside` is above one of `inside`, counting ties half, and its error.
 
-    The error is that of DeLong et al. (1988), over both sets. It is 0 where the sets do not overlap: then it is only
-    known that the true value is within about 3 / n of 0 or 1, at 95 % and with n scores in the smaller set.
+    The standard error is that of DeLong et al. (1988), over both sets. It is 0 if the sets do not overlap: then, with n
+    scores in the smaller set, the true value is within about 3 / n of 0 or 1 at 95 % confidence.
     """
     inside, outside = _checked("inside", inside), _checked("outside", outside)
     ranks = _midranks(np.concatenate([inside, outside]))
-    # of each score, the share of the other set that is below it, with half of the ties
+    # for each score, the fraction of the other set below it, with ties counted half
     beaten_by = (ranks[: len(inside)] - _midranks(inside)) / len(outside)
     beats = (ranks[len(inside) :] - _midranks(outside)) / len(inside)
     error = math.sqrt(beaten_by.var(ddof=1) / len(inside) + beats.var(ddof=1) / len(outside))
@@ -63,7 +63,7 @@ def auroc(inside: Any, outside: Any) -> Estimate:
 
 
 def _midranks(scores: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
-    """Ranks from 1; scores that are equal share the mean of their ranks."""
+    """Return ranks from 1; equal scores share the mean of their ranks."""
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[place]
 

@@ -1,9 +1,9 @@
-"""log Z of any model: exact where it can be, else, for continuous v, by annealed importance sampling both ways.
+"""log Z of any model: exact if possible, otherwise, for continuous v, by forward and reverse AIS.
 
 The path goes from a Gaussian b(x), fitted to samples of the model, to p̃(x): log f_β = (1 − β) log b + β log p̃. Chains
-that go up estimate Z without bias, so that log Z is too low on average. Chains that come down from exact samples of the
-model estimate 1/Z without bias, and log Z is too high on average (Grosse, Ghahramani & Adams 2015). Here the samples
-are those of Markov chains: both may miss the same mode, and the reverse estimate may then be too low as well.
+that go up give an unbiased estimate of Z, so that log Z is too low on average. Chains that go down from exact samples
+of the model give an unbiased estimate of 1/Z, so that log Z is too high on average (Grosse, Ghahramani & Adams 2015).
+Here the samples come from Markov chains: both may miss the same mode, and the reverse estimate may then be too low too.
 """
 
 import math
@@ -28,20 +28,20 @@ from vages.samplers.langevin import chain_dtype
 from vages.samplers.moves import kernel_of
 from vages.samplers.target import State, Target, scattered, states_of
 
-_PILOTS = 32  # chains that find the step sizes
+_PILOTS = 32  # chains that adapt the step sizes
 _LEAPFROG = 3
-_WIDER = 1.2  # than the samples: the Gaussian that the path begins with
-_MOST_ENERGIES = 2**32  # of all states of v and h that are summed: minutes
-_BLOCK = 2**18  # of them that are in memory together
+_WIDER = 1.2  # standard deviation of the initial Gaussian, relative to that of the samples
+_MOST_ENERGIES = 2**32  # most pairs of states of v and h that are summed, which takes minutes
+_BLOCK = 2**18  # pairs of states in memory at once
 _LOG_2PI = math.log(2 * math.pi)
 
 
 class LogPartition(NamedTuple):
-    """Two estimates of log Z: `forward` is too low on average, `reverse` too high if its chains began at true samples.
+    """Two estimates of log Z: `forward` is too low on average, `reverse` too high if its chains start at exact samples.
 
-    Where log Z is exact, both are the value. Look at the `gap` first. One that is large beside the errors says that the
-    path is too short, or that a mode is missed on one side; one below 0 by more than the errors, that the samples which
-    `reverse` starts from are none of the model. A small gap is no proof: both may miss the same mode.
+    If log Z is exact, both are equal. Check the `gap` first. If it is large compared to the errors, the path is too
+    short, or one of the estimates misses a mode. If it is below 0 by more than the errors, the samples that `reverse`
+    starts from are not from the model. A small gap proves nothing: both may miss the same mode.
     """
 
     forward: LogEstimate
@@ -50,12 +50,12 @@ class LogPartition(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """The reverse estimate less the forward one."""
+        """The reverse estimate minus the forward one."""
         return self.reverse.value - self.forward.value
 
     @staticmethod
     def known(value: float) -> "LogPartition":
-        """Without any error."""
+        """Return a known value of log Z, without error."""
         sure = LogEstimate(value, 0.0, value, value)
         return LogPartition(sure, sure, True)
 
@@ -71,13 +71,13 @@ def log_partition(
     exact: bool = True,
     drawn: Samples | None = None,
 ) -> LogPartition:
-    """log Z = log ∫ p̃(v, h) dv dh, of one context where there is one (a dict of arrays with one row,
-    or of numbers).
+    """Estimate log Z = log ∫ p̃(v, h) dv dh, for one context if the model has one.
 
-    Exact where the model has a closed form, or p(v | h) has and the states of h can be listed; `exact=False` leaves
-    that aside. Elsewhere two estimates, each from so many chains and temperatures; the reverse one starts from `drawn`,
-    at least so many draws of the model, which are drawn here where there are none. Of discrete v, with at most 2²⁰
-    states, it is the sum of p̃(v) over all of them, which must be exact (see `log_density`).
+    The result is exact if the model has a closed form, or if p(v | h) has one and the states of h can be enumerated;
+    `exact=False` disables this. For discrete v with at most 2²⁰ states, it is log Σ_v p̃(v), where p̃(v) must be exact
+    (see `log_density`). Otherwise there are two estimates, each from `chains` chains and `temperatures` temperatures.
+    The reverse one starts from `drawn`, at least `chains` samples of the model, which are drawn here unless given.
+    `context` is a dict of numbers, or of arrays with one row.
     """
     check_call(key, model)
     check_untraced(key, model)
@@ -101,7 +101,7 @@ def log_partition(
 
 
 def _of_grbm(key: PRNGKeyArray, model: GRBM, chains: int, temperatures: int, drawn: Samples | None) -> LogPartition:
-    """Along GRBMs of growing weights, which have transitions in closed form."""
+    """Estimate log Z of a GRBM along GRBMs of growing weights, whose transitions have a closed form."""
     for_samples, for_up, for_down = jax.random.split(key, 3)
     v = _sample(for_samples, model, chains, sampler=Gibbs()).v if drawn is None else _spread(drawn.v, chains)
     forward = ais(for_up, model, chains, temperatures)
@@ -109,7 +109,7 @@ def _of_grbm(key: PRNGKeyArray, model: GRBM, chains: int, temperatures: int, dra
 
 
 def _sum_over_v(model: EBLVM, context: Any) -> float:
-    """log Σ_v p̃(v) over all states of a discrete v."""
+    """Return log Σ_v p̃(v) over all states of a discrete v."""
     latents = 1 if isinstance(model, TractableEBLVM) else model.h.count or 1
     if not model.v.enumerable or not has_exact_density(model) or latents * (model.v.count or 1) > _MOST_ENERGIES:
         raise TypeError(
@@ -131,7 +131,7 @@ def _log_densities(model: EBLVM, known: tuple[Any, ...], block: int) -> Float[Ar
 
 
 def _sample(key: PRNGKeyArray, model: EBLVM, n: int, **how: Any) -> Samples:
-    """Samples whose warnings say for what they were drawn."""
+    """Draw samples, with warnings that name `log_partition`."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         drawn = sample(key, model, n, **how)
@@ -142,7 +142,7 @@ def _sample(key: PRNGKeyArray, model: EBLVM, n: int, **how: Any) -> Samples:
 
 
 def _spread(draws: Any, count: int) -> Any:
-    """So many of the draws, evenly spaced."""
+    """Return `count` of the draws, evenly spaced."""
     take = lambda x: x[np.linspace(0, len(x) - 1, count).astype(int)]
     return jax.tree.map(take, draws)
 
@@ -152,14 +152,14 @@ def _log_sum(exact: np.ndarray) -> float:
 
 
 class _Base(eqx.Module):
-    """What the path begins with: independent normal variables, and uniform states of the discrete ones."""
+    """The start of the path: independent normal variables, and uniform states of the discrete ones."""
 
     mean: State
     scale: State
-    log_count: float  # of the states
+    log_count: float  # log of the number of discrete states
 
     def log_prob(self, x: State) -> Float[Array, ""]:
-        """The normalized log-density."""
+        """Return the normalized log-density."""
         one = lambda x, m, s: -0.5 * jnp.sum(((x - m) / s) ** 2) - jnp.sum(jnp.log(s)) - 0.5 * x.size * _LOG_2PI
         return sum(
             jax.tree.leaves(jax.tree.map(one, x, self.mean, self.scale)), jnp.asarray(-self.log_count, _dtype(x))
@@ -169,7 +169,7 @@ class _Base(eqx.Module):
 def _both_ways(
     key: PRNGKeyArray, model: EBLVM, context: Any, chains: int, temperatures: int, drawn: Samples | None
 ) -> tuple[Float[Array, "chains"], Float[Array, "chains"]]:
-    """Log weights of chains that go up from the base, and of chains that come down from samples of the model."""
+    """Return log weights of chains that go up from the base, and of chains that go down from samples of the model."""
     for_samples, for_pilots, for_start, for_up, for_down = jax.random.split(key, 5)
     known = None if context is None else jax.tree.map(lambda x: x[0], context)
     target = Target(model, context=known)
@@ -190,7 +190,7 @@ def _both_ways(
 
 
 def _begin(key: PRNGKeyArray, target: Target, base: _Base, count: int) -> tuple[State, State]:
-    """Draws of the base."""
+    """Draw `count` samples of the base."""
     keys = iter(jax.random.split(key, len(target.domains)))
     dtype = _dtype(base.mean)
     noise = {name: scattered(next(keys), domain, (count,), dtype) for name, domain in target.continuous.items()}
@@ -200,7 +200,7 @@ def _begin(key: PRNGKeyArray, target: Target, base: _Base, count: int) -> tuple[
 
 
 def _move(key: PRNGKeyArray, target: Target, base: _Base, x: State, discrete: State, beta: Array, size: Array) -> Any:
-    """A transition of one chain that leaves f_β as it is: the new state, and the probability of its acceptance."""
+    """Move one chain by a transition that leaves f_β invariant; return the state and the acceptance probability."""
     for_latents, for_x = jax.random.split(key)
     if discrete:
         discrete = target.redraw(for_latents, x, discrete, beta)
@@ -216,7 +216,7 @@ def _move(key: PRNGKeyArray, target: Target, base: _Base, x: State, discrete: St
 def _pilot(
     key: PRNGKeyArray, target: Target, base: _Base, x: State, discrete: State, betas: Float[Array, "steps"]
 ) -> Float[Array, "steps"]:
-    """A step size for each β, by chains that are used for nothing else: weights need moves that were fixed before."""
+    """Adapt a step size for each β on separate chains, because valid weights require transitions fixed in advance."""
 
     def step(carry, now):
         x, discrete, log_size = carry
@@ -240,7 +240,7 @@ def _anneal(
     betas: Float[Array, "steps"],
     sizes: Float[Array, "steps"],
 ) -> Float[Array, "chains"]:
-    """Log importance weights of chains that start at the first β: weighed on the way to the next, then moved there."""
+    """Return log importance weights of chains from the first β: reweighted to each next β, then moved there."""
     chains = len(jax.tree.leaves(x)[0])
 
     def step(carry, now):

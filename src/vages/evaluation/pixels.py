@@ -1,4 +1,4 @@
-"""Images as the FID network takes them: numbers from 0 to 255 in three channels, or an error that says why not."""
+"""Conversion of images to the inputs of the FID network: numbers from 0 to 255 in three channels."""
 
 from typing import Literal
 
@@ -11,10 +11,10 @@ Grey = Literal["refuse", "replicate"]
 def as_pixels(
     images: Shaped[np.ndarray, "..."], name: str, grey: Grey = "refuse"
 ) -> UInt8[np.ndarray, "n 3 height width"]:
-    """Images of uint8, or of floats in [0, 1], which are rounded to 8 bits; with 1 or 3 channels, first or last.
+    """Convert images of uint8, or of floats in [0, 1] (rounded to 8 bits), with 1 or 3 channels, first or last.
 
-    Grey images are refused, unless they are to be replicated: the network knows colour photographs, and what it makes
-    of three equal channels is a number of its own. `name` is for errors.
+    Gray images raise ValueError unless `grey` is "replicate": the network was trained on color photographs, and results
+    for three equal channels are not comparable with others. `name` is used in errors.
     """
     if images.ndim == 3:
         images = images[:, None]

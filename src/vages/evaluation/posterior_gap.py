@@ -1,11 +1,11 @@
-"""How far q(h | v) is from the model's posterior: the gaps whose roots bound the biases of VaES and VaGES.
+"""Divergences of q(h | v) from the model's posterior. Their square roots bound the biases of VaES and VaGES.
 
     Fisher   ½ E_q ‖∇_h log q(h | v) − ∇_h log p(h | v)‖², for continuous h (Theorems 3 and 4)
-    KL       KL(q(h | v) ‖ p(h | v)), where the posterior has a closed form, or h few states (Theorems 1 and 2)
-    KSD      of samples against p(h | v), for continuous h: it needs no density of the samples, and so can say whether
-             the Langevin corrector moves them towards the posterior
+    KL       KL(q(h | v) ‖ p(h | v)), if the posterior has a closed form, or h few states (Theorems 1 and 2)
+    KSD      between samples and p(h | v), for continuous h: it does not need the density of the samples, and so
+             measures whether the Langevin corrector moves them toward the posterior
 
-All are computable since ∇_h log p(h | v) = ∇_h log p̃(v, h). They are means over v, with standard errors.
+Fisher and KSD use ∇_h log p(h | v) = ∇_h log p̃(v, h). All are means over v, with standard errors.
 """
 
 from typing import Any, NamedTuple
@@ -25,16 +25,16 @@ from vages.evaluation.kernels import IMQ, median_distance, stein_kernel
 from vages.models import EBLVM, Encoding, TractableEBLVM, encode, log_joints, log_marginal
 from vages.posteriors import Corrector, Posterior, fisher, infer
 
-_BLOCK = 64  # v whose samples are in memory together
-_STATES = 2**12  # states whose log-probabilities are computed together
+_BLOCK = 64  # number of v whose samples are in memory at once
+_STATES = 2**12  # states whose log-probabilities are computed at once
 
 
 class PosteriorGap(NamedTuple):
     """Gaps of q, each None where it cannot be computed.
 
-    `vaes_bias` is ‖E_q VaES(v) − ∇ log p(v)‖² itself, where the model's score is known, or a sum over few states of h:
-    then without sampling error, for a q of temperature 0. `ksd` and `corrected_ksd` are
-    those of samples as q draws them and after the corrector.
+    `vaes_bias` is ‖E_q VaES(v) − ∇ log p(v)‖². It is estimated from samples if the model is tractable. Otherwise, for h
+    with few states, it is an exact sum, for q at temperature 0. `ksd` is for samples of q, `corrected_ksd` for the same
+    samples after the corrector.
     """
 
     fisher: Estimate | None
@@ -45,7 +45,7 @@ class PosteriorGap(NamedTuple):
     n: int
 
     def meaning(self) -> str:
-        """What the numbers say of the bias, in one sentence."""
+        """Describe what the gaps imply for the bias."""
         name, gap, theorems = ("KL", self.kl, "1 and 2") if self.fisher is None else ("Fisher", self.fisher, "3 and 4")
         if gap is None:
             return (
@@ -72,9 +72,9 @@ def posterior_gap(
     corrector: Corrector | None = None,
     context: Any = None,
 ) -> PosteriorGap:
-    """The gaps of q at a batch of v, with its `context` where the model has one, from `samples` draws of h at each.
+    """Compute the gaps of q at a batch of v, with its `context` if the model has one, from `samples` draws of h each.
 
-    Discrete h of at most 2²⁰ states are enumerated instead.
+    Discrete h with at most 2²⁰ states are enumerated instead, unless their KL has a closed form.
     """
     check_inputs(model, v, context=context)
     if model.h.size == 0:
@@ -90,7 +90,7 @@ def posterior_gap(
     block = min(len(v), _BLOCK)
     parts = []
     for i, first in enumerate(range(0, len(v), block)):
-        rows = np.minimum(np.arange(first, first + block), len(v) - 1)  # equal blocks: one program for all
+        rows = np.minimum(np.arange(first, first + block), len(v) - 1)  # equal blocks, so that it compiles once
         gaps = _gaps(jax.random.fold_in(key, i), model, posterior, *some(rows), corrector, samples=samples)
         parts.append({name: values[: len(v) - first] for name, values in gaps.items()})
     values = {name: Estimate.of(jnp.concatenate([part[name] for part in parts])) for name in parts[0]}
@@ -98,7 +98,7 @@ def posterior_gap(
 
 
 def kl_divergence(q: Distribution, p: Distribution) -> Float[Array, ""] | None:
-    """KL(q ‖ p) of Bernoullis, or of diagonal Gaussians; None of others."""
+    """Return KL(q ‖ p) of Bernoulli variables or of diagonal Gaussians, and None for others."""
     if isinstance(q, Bernoulli) and isinstance(p, Bernoulli):
         rest = jax.nn.softplus(p.logits) - jax.nn.softplus(q.logits)
         return jnp.sum(q.mean * (q.logits - p.logits) + rest)
@@ -142,7 +142,7 @@ def _gaps(
 
 
 def _by_enumeration(model: EBLVM, q: Distribution, encoding: Encoding) -> dict[str, Float[Array, "n"]]:
-    """KL, and the squared bias of VaES where v has a score, by sums over all states of h."""
+    """Return KL and, for continuous v, the squared bias of VaES, by sums over all states of h."""
     count, dtype = model.h.count or 1, encoding.v.dtype
     states = model.h.states(dtype)
 
@@ -151,7 +151,7 @@ def _by_enumeration(model: EBLVM, q: Distribution, encoding: Encoding) -> dict[s
         log_q = jax.lax.map(q.log_prob, states, batch_size=min(count, _STATES))
         q_of = jnp.exp(log_q)
         expected = lambda values: jnp.sum(q_of * jnp.where(q_of > 0, values, 0.0))
-        # log p̃(v) − E_q log p̃(v, h), whose gradient in v is the score less what VaES expects
+        # log p̃(v) − E_q log p̃(v, h), whose gradient in v is the score minus the mean of VaES
         rest = lambda features: log_marginal(model, features, dtype) - expected(log_joints(model, features, dtype))
         value, slope = jax.value_and_grad(rest, allow_int=True)(features)
         return expected(log_q) + value, slope
@@ -163,7 +163,7 @@ def _by_enumeration(model: EBLVM, q: Distribution, encoding: Encoding) -> dict[s
 
 
 def _ksd(model: EBLVM, features: Any, h: Array, bandwidth: Float[Array, "n"]) -> Float[Array, "n"]:
-    """The U-statistic of KSD between the samples at each v and p(h | v)."""
+    """Return the U-statistic of KSD between the samples at each v and p(h | v)."""
 
     def one(features, h, bandwidth):
         count = len(h)
@@ -177,7 +177,7 @@ def _ksd(model: EBLVM, features: Any, h: Array, bandwidth: Float[Array, "n"]) ->
 
 
 def _square_bias(model: TractableEBLVM, v: Array, h: Array) -> Float[Array, "n"]:
-    """‖E_q VaES − score‖² without bias: the product of the errors of two independent halves of the samples."""
+    """Estimate ‖E_q VaES − score‖² without bias, by the product of the errors of two independent halves of samples."""
     score, encoding = jax.vmap(model.score)(v), encode(model, v)
     half = h.shape[1] // 2
     first, second = (vaes(model, encoding, part) - score for part in (h[:, :half], h[:, half:]))

@@ -1,4 +1,4 @@
-"""How much a linear classifier reads from features of examples."""
+"""Linear probes: the accuracy of a linear classifier on features of examples."""
 
 import math
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 
 
 class Probe(NamedTuple):
-    """A classifier's accuracy on test examples, its binomial standard error, and whether training came to its end."""
+    """A classifier's accuracy on test examples, its binomial standard error, and whether training converged."""
 
     accuracy: float
     standard_error: float
@@ -24,9 +24,9 @@ def linear_probe(
     test: Float[np.ndarray, "test dim"],
     test_labels: Int[np.ndarray, "test"],
 ) -> Probe:
-    """Multinomial logistic regression on standardised features, its accuracy on the test examples.
+    """Fit multinomial logistic regression to standardized features and return its accuracy on the test examples.
 
-    The penalty is that of a standard normal prior of every weight; the intercepts are free. Nothing of it is tuned.
+    The penalty corresponds to a standard normal prior on every weight, with free intercepts. Nothing is tuned.
     """
     mean, std = train.mean(axis=0, dtype=np.float64), train.std(axis=0, dtype=np.float64)
     std[std == 0] = 1
@@ -39,10 +39,11 @@ def linear_probe(
 def logistic_regression(
     features: Float[np.ndarray, "n dim"], labels: Int[np.ndarray, "n"]
 ) -> tuple[Float[np.ndarray, "dim+1 classes"], bool]:
-    """The weights, and last the intercepts, that minimise mean(−log p(label | features)) + |weights|² / 2n.
+    """Return the weights, and last the intercepts, that minimize mean(−log p(label | features)) + |weights|² / 2n.
 
-    L-BFGS in coordinates u = Lᵀ · weights, where L Lᵀ is the curvature at 0, so that it is the identity there. The
-    second value says whether no entry of the gradient is above 1e-4, which leaves the loss right to some 1e-8.
+    The method is L-BFGS in coordinates u = Lᵀ · weights, where L Lᵀ is the curvature at 0 for weights with zero sum
+    over classes. The second value is whether no entry of the gradient is above 1e-4; the loss is then accurate to about
+    1e-8.
     """
     rows, classes = len(features), int(labels.max()) + 1
     features = np.concatenate([features, np.ones((rows, 1))], axis=1)
@@ -64,5 +65,5 @@ def logistic_regression(
 
 
 def majority_rate(train_labels: Int[np.ndarray, "train"], test_labels: Int[np.ndarray, "test"]) -> float:
-    """The accuracy of always guessing the most frequent class of the training examples."""
+    """Return the accuracy of always predicting the most frequent class of the training examples."""
     return float((test_labels == np.bincount(train_labels).argmax()).mean())

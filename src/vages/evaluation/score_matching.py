@@ -1,7 +1,7 @@
-"""The score matching loss E[½ ‖s(v)‖² + tr ∂s/∂v] (Hyvärinen 2005): the Fisher divergence, less a constant of the data.
+"""The score matching loss E[½ ‖s(v)‖² + tr ∂s/∂v] (Hyvärinen 2005): the Fisher divergence minus a constant of the data.
 
-`score` is any function of one example, such as a model's `score`. A model's method is compiled once for its shapes; a
-function of yours once for each function object.
+`score` is any function of one example, such as a model's `score`. A model's method is compiled once for its shapes; any
+other function is compiled once for each function object.
 """
 
 from collections.abc import Callable
@@ -13,19 +13,19 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.evaluation.estimate import Estimate
 
-_NUMBERS = 2**22  # what is differentiated together, in numbers, which bounds the memory
+_NUMBERS = 2**22  # numbers that are differentiated at once, which bounds the memory
 
 
 def score_matching_loss(score: Callable[[Array], Array], v: Array) -> Estimate:
-    """The loss over a batch of examples, with the trace in full: one push-forward for each dimension of v."""
+    """Estimate the loss over a batch of examples with the full trace: one push-forward for each dimension of v."""
     with jax.default_matmul_precision("float32"):
         return Estimate.of(_losses(score, v))
 
 
 def sliced_score_matching_loss(key: PRNGKeyArray, score: Callable[[Array], Array], v: Array) -> Estimate:
-    """The loss with uᵀ(∂s/∂v)u in place of the trace, one Rademacher u an example (Song et al. 2019).
+    """Estimate the loss with uᵀ(∂s/∂v)u in place of the trace, with one Rademacher u per example (Song et al. 2019).
 
-    It has the same mean, and costs one push-forward whatever the dimension of v.
+    It has the same mean, and costs one push-forward for any dimension of v.
     """
     with jax.default_matmul_precision("float32"):
         return Estimate.of(_sliced_losses(key, score, v))

@@ -1,11 +1,11 @@
-"""Scores ∇_v log p(v) for the measures of this room: from a function, or by VaES.
+"""Scores ∇_v log p(v) for the functions of this package: from a function, or by VaES.
 
-    score(model)                         exact, where h can be summed or integrated out
+    score(model)                         exact, if h can be summed or integrated out
     score(model, posterior)              VaES (Eq. 7), with fresh samples of q(h | v) at each call
-    model.score                          any function of one example will do, too
+    model.score                          or any other function of one example
 
-With samples of the exact posterior VaES has the right mean at each v, and its noise is independent from one v to the
-next: what is linear in the score of each example, as the statistics of this room are, stays without bias.
+With samples of the exact posterior, VaES is unbiased at each v, and its noise is independent between examples.
+Statistics that are linear in the score of each example, as in the Stein tests, then remain unbiased.
 """
 
 from collections.abc import Callable
@@ -31,13 +31,13 @@ from vages.evaluation.densities import exact_log_density, has_exact_density
 from vages.models import EBLVM, Encoding, encode
 from vages.posteriors import Corrector, ExactPosterior, Posterior, infer
 
-NUMBERS = 2**18  # of v, taken together: a network's layers may hold a hundred times as many
+NUMBERS = 2**18  # numbers of v processed at once; a network's layers may hold a hundred times as many
 
 
 class VariationalScore(eqx.Module):
-    """VaES with `samples` draws of q(h | v) for each v, moved towards p(h | v) where there is a corrector.
+    """VaES with `samples` draws of q(h | v) for each v, moved toward p(h | v) by the `corrector` if there is one.
 
-    A model without latents takes `ExactPosterior()`: its one state is empty, and the score exact.
+    For a model without latents, use `ExactPosterior()`: its only state is empty, and the score is exact.
     """
 
     model: EBLVM
@@ -45,7 +45,7 @@ class VariationalScore(eqx.Module):
     samples: int = eqx.field(static=True, default=1)
     corrector: Corrector | None = eqx.field(static=True, default=None)
 
-    __hash__ = object.__hash__  # `jit` takes functions that can be hashed
+    __hash__ = object.__hash__  # `jit` requires hashable functions
     __eq__ = object.__eq__
 
     def __check_init__(self):
@@ -53,7 +53,7 @@ class VariationalScore(eqx.Module):
         check_count("samples", self.samples, 1, "one will do")
 
     def __call__(self, key: PRNGKeyArray | None, v: Array | Encoding, context: Any = None) -> Array:
-        """The score at one v, at each v of a batch, or of an encoding."""
+        """Return the score at one v, at each v of a batch, or of an encoding."""
         if not isinstance(v, Encoding):
             check_numbers("v", v)
         if not isinstance(v, Encoding) and v.ndim == len(self.model.v.shape):
@@ -71,7 +71,7 @@ class VariationalScore(eqx.Module):
 
 
 class ExactScore(eqx.Module):
-    """∇_v log p̃(v) itself, in the same clothes; it needs no key."""
+    """The exact ∇_v log p̃(v), with the interface of `VariationalScore`. The key may be None."""
 
     model: EBLVM
 
@@ -87,7 +87,7 @@ class ExactScore(eqx.Module):
             )
 
     def __call__(self, key: PRNGKeyArray | None, v: Array, context: Any = None) -> Array:
-        """The score at one v, or at each v of a batch."""
+        """Return the score at one v, or at each v of a batch."""
         check_numbers("v", v)
         if v.ndim == len(self.model.v.shape):
             return self(key, v[None], jax.tree.map(lambda x: jnp.asarray(x)[None], context))[0]
@@ -98,10 +98,10 @@ class ExactScore(eqx.Module):
 
 
 def score(model: EBLVM, posterior: Posterior | None = None, samples: int = 16) -> "VariationalScore | ExactScore":
-    """The score ∇_v log p(v) as a function of (key, v, context): of one example, or of a batch.
+    """Return the score ∇_v log p(v) as a function of (key, v, context), where v is one example or a batch.
 
-    Without a posterior, or with `ExactPosterior()`, it is exact, and the key may be None; else it is VaES with
-    `samples` draws of h. It works inside `jit`, `vmap` and `grad`.
+    Without a posterior, or with `ExactPosterior()` if h can be summed or integrated out, it is exact, and the key may
+    be None. Otherwise it is VaES with `samples` draws of h. It works inside `jit`, `vmap` and `grad`.
     """
     if posterior is None or (isinstance(posterior, ExactPosterior) and has_exact_density(model)):
         return ExactScore(model)
@@ -109,12 +109,12 @@ def score(model: EBLVM, posterior: Posterior | None = None, samples: int = 16) -
 
 
 class FunctionScore(eqx.Module):
-    """A function of one example in the same clothes; it needs no key."""
+    """A function of one example, called with a key, which is ignored, and a batch."""
 
     function: Callable[[Array], Array]
 
     def __call__(self, key: PRNGKeyArray, v: Array) -> Array:
-        """The score at each v of a batch."""
+        """Return the score at each v of a batch."""
         return jax.vmap(self.function)(v)
 
 
@@ -122,14 +122,14 @@ Score = VariationalScore | ExactScore | Callable[[Array], Array]
 
 
 def as_score(score: Score) -> VariationalScore | FunctionScore:
-    """What can be called with a key and a batch."""
+    """Convert a score to a function of a key and a batch."""
     if isinstance(score, ExactScore):
         return FunctionScore(eqx.Partial(score, None))
     return score if isinstance(score, VariationalScore | FunctionScore) else FunctionScore(score)
 
 
 def score_batch(key: PRNGKeyArray | None, score: Score, v: Array) -> Array:
-    """The score at each of many v, in blocks of bounded memory. The key may be None where the score is a function."""
+    """Return the score at each v, in blocks of bounded memory. The key may be None if the score is a function."""
     own = as_score(score)
     check_score(own, v)
     if key is None:
@@ -139,19 +139,19 @@ def score_batch(key: PRNGKeyArray | None, score: Score, v: Array) -> Array:
     block = max(1, min(len(v), NUMBERS // max(v[0].size, 1)))
     parts = []
     for i, first in enumerate(range(0, len(v), block)):
-        rows = np.minimum(np.arange(first, first + block), len(v) - 1)  # equal blocks: one program for all
+        rows = np.minimum(np.arange(first, first + block), len(v) - 1)  # equal blocks, so that it compiles once
         parts.append(_scores(jax.random.fold_in(key, i), own, v[rows]))
     return jnp.concatenate(parts)[: len(v)]
 
 
 @eqx.filter_jit
 def _scores(key: PRNGKeyArray, score: Any, v: Array) -> Array:
-    with jax.default_matmul_precision("float32"):  # by default, GPUs and TPUs may multiply with far fewer bits
+    with jax.default_matmul_precision("float32"):  # by default, GPUs and TPUs may use lower precision
         return score(key, v)
 
 
 def check_score(score: VariationalScore | FunctionScore, v: Array) -> None:
-    """Raise unless the score takes such examples, and is shaped like them."""
+    """Raise ValueError unless the score accepts such examples and has their shape."""
     if isinstance(score, VariationalScore):
         check_inputs(score.model, v)
         return
@@ -169,7 +169,7 @@ def check_score(score: VariationalScore | FunctionScore, v: Array) -> None:
 
 
 def check_examples(name: str, v: Array, least: int) -> None:
-    """Raise unless v is a batch of at least so many examples, finite, and not all the same."""
+    """Raise ValueError unless v is a batch of at least `least` examples, finite, and not all the same."""
     if v.ndim < 2 or not jnp.issubdtype(v.dtype, jnp.floating):
         raise ValueError(f"{name}: expected floating examples of shape (n, …), got {v.dtype}{list(v.shape)}")
     if len(v) < least:

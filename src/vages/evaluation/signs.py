@@ -8,7 +8,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 
 def random_signs(key: PRNGKeyArray, shape: tuple[int, ...], dtype) -> Array:
-    """Independent Rademacher numbers, ±1, at a thirty-second of the cost: each random word holds 32 of them."""
+    """Draw independent Rademacher numbers, ±1. Each random word gives 32 of them."""
     size = math.prod(shape)
     words = jax.random.bits(key, (-(-size // 32),), jnp.uint32)
     bits = (words[:, None] >> jnp.arange(32, dtype=jnp.uint32)[None, :]) & 1

@@ -1,4 +1,4 @@
-"""Mean and covariance of the Inception features of a set of images, on the disk as one .safetensors file."""
+"""Mean and covariance of the Inception features of a set of images, stored in one .safetensors file."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ _LIMIT = 2**30
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What the FID and the KID of a set of images need: of all features mean and covariance, and some as they are."""
+    """Statistics for the FID and KID of a set of images: mean and covariance of all features, and some features."""
 
     n: int
     mean: Float64[np.ndarray, "d"]
@@ -33,11 +33,11 @@ class Statistics:
     weights: str
     """SHA-256 of the network's arrays."""
     name: str = "images"
-    """What the images are called in a report."""
+    """Name of the images in reports."""
 
     @cached_property
     def root(self) -> Float64[np.ndarray, "d d"]:
-        """The square root of the covariance."""
+        """The matrix square root of the covariance."""
         values, vectors = np.linalg.eigh(self.covariance)
         return (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
 
@@ -51,7 +51,7 @@ class Statistics:
 
 
 def load_statistics(path: Path, weights: str) -> Statistics:
-    """Read what `Statistics.save` wrote; statistics by other weights or other preprocessing are refused."""
+    """Read a file of `Statistics.save`; raise `BadFile` if its weights or preprocessing differ."""
     content = read_bytes(path, _LIMIT)
     header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")], str(path))
     metadata = header.get("__metadata__")
@@ -80,6 +80,6 @@ def load_statistics(path: Path, weights: str) -> Statistics:
 
 
 def cache_key(images: str, weights: str) -> str:
-    """What a cached file of statistics is called: another set, network or preprocessing is another name."""
+    """Return a name for a cached file of statistics, unique to the images, network and preprocessing."""
     about: dict[str, Any] = {"format": _FORMAT, "images": images, "weights": weights, "preprocessing": PREPROCESSING}
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,8 +1,8 @@
-"""Is the model right? Goodness-of-fit tests from the score alone: no normaliser, and with VaES no posterior.
+"""Goodness-of-fit tests that use only the score: they need no normalizer and, with VaES, no tractable posterior.
 
 `ksd_test` is the test of Liu, Lee & Jordan (2016) and Chwialkowski, Strathmann & Gretton (2016): the U-statistic of
-the kernelised Stein discrepancy (Eq. 12), its law under the null by the wild bootstrap. Blocks of the Stein matrix are
-made, summed and forgotten: memory grows with n, never with n².
+the kernelized Stein discrepancy (Eq. 12), with its null distribution by the wild bootstrap. The Stein matrix is summed
+block by block, so that memory grows with n, not n².
 """
 
 from typing import NamedTuple
@@ -18,16 +18,16 @@ from vages.evaluation.kernels import IMQ, Kernel, median_bandwidth, stein_kernel
 from vages.evaluation.scores import Score, check_examples, score_batch
 from vages.evaluation.signs import random_signs
 
-LEAST = 10  # examples
-_BLOCK = 1024  # rows and columns of the Stein matrix that are in memory together
+LEAST = 10  # least number of examples
+_BLOCK = 1024  # rows and columns of the Stein matrix in memory at once
 
 
 class SteinTest(NamedTuple):
-    """A test of "the model is right": small p-values speak against it.
+    """The result of a test whose null hypothesis is that the model is correct; small p-values are evidence against it.
 
-    The statistic of `ksd` estimates KSD without bias; its standard error is that of the U-statistic where the model is
-    wrong, and tells nothing of the p-value. That of `learned` is a mean with its standard error; their ratio is
-    standard normal where the model is right.
+    The statistic of `ksd` is an unbiased estimate of KSD. Its standard error is valid only if the model is incorrect,
+    and is not used for the p-value. The statistic of `learned` is a mean; its ratio to its standard error is standard
+    normal if the model is correct.
     """
 
     method: str
@@ -40,7 +40,7 @@ class SteinTest(NamedTuple):
     replicates: int | None = None
 
     def record(self) -> dict[str, str | float | int | None]:
-        """As a file keeps it."""
+        """Return the result as a dict, for storage in a file."""
         return self._asdict()
 
 
@@ -53,10 +53,10 @@ def ksd_test(
     bandwidth: float | None = None,
     replicates: int = 1000,
 ) -> SteinTest:
-    """Test whether examples come from the model with this score; the p-value is from `replicates` of the bootstrap.
+    """Test whether examples come from the model with this score, with a p-value from `replicates` of the bootstrap.
 
-    `score` is an array of scores shaped like v, a function of one example, or a `VariationalScore`. The kernel is `IMQ`
-    unless given, its bandwidth the median distance of pairs. Examples must be independent.
+    `score` is an array of scores shaped like v, a function of one example, or a `VariationalScore`. The kernel is by
+    default `IMQ`, and its bandwidth the median pairwise distance. Examples must be independent.
     """
     kernel = IMQ() if kernel is None else kernel
     check_examples("v", v, LEAST)
@@ -77,7 +77,7 @@ def ksd_test(
 
 
 def bootstrap_p_value(statistic: float, bootstrap: Float[np.ndarray, "replicates"]) -> float:
-    """(1 + how many replicates reach the statistic) / (1 + replicates)."""
+    """Return (1 + number of replicates that are at least the statistic) / (1 + replicates)."""
     return (1 + int(np.sum(bootstrap >= statistic))) / (1 + len(bootstrap))
 
 
@@ -88,9 +88,9 @@ def ksd_sums(
     bandwidth: Float[Array, ""],
     weights: Float[Array, "replicates n"],
 ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, "replicates"]]:
-    """The U-statistic Σ_{i≠j} u_ij / n(n−1), its standard error, and Σ_{i≠j} w_i w_j u_ij / n(n−1) for each w.
+    """Return the U-statistic Σ_{i≠j} u_ij / n(n−1), its error, and Σ_{i≠j} w_i w_j u_ij / n(n−1) for each w.
 
-    Each block above the diagonal is made once and counts twice.
+    Each block above the diagonal is computed once and counted twice.
     """
     n, dim = v.shape
     block = min(n, _BLOCK)

@@ -1,7 +1,8 @@
-"""The arrays in PyTorch's files of weights: state dictionaries (.pth, old and new) and TorchScript archives (.pt).
+"""Reader of arrays in PyTorch weight files: state dictionaries (.pth, old and new) and TorchScript archives (.pt).
 
-Such a file is a pickle and raw numbers. Python's unpickler reads it with lists of what is allowed: instructions that
-build plain values, and the names of tensors, which stand for functions made here. No code of the file is run.
+Such a file holds a pickle and raw numbers. Python's unpickler reads it with two allowlists: instructions that build
+plain values, and the names of tensor classes, which are replaced by functions of this module. No code of the file is
+run.
 """
 
 import math
@@ -17,31 +18,31 @@ from vages.files.archives import zip_members
 from vages.files.limits import MAX_ARRAYS
 from vages.storage.errors import Unexpected, reading
 
-_LEGACY = [0x1950A86A20F9469CFC6C, 1001]  # how files from before PyTorch 1.6 begin
+_LEGACY = [0x1950A86A20F9469CFC6C, 1001]  # first two values of files from before PyTorch 1.6
 _TYPES = {"Double": "<f8", "Float": "<f4", "Half": "<f2", "Long": "<i8", "Int": "<i4", "Short": "<i2", "Byte": "<u1"}
 _INSTRUCTIONS = (
     " PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE "
     "EMPTY_TUPLE EMPTY_LIST EMPTY_DICT TUPLE TUPLE1 TUPLE2 TUPLE3 APPEND APPENDS SETITEM SETITEMS BINPUT LONG_BINPUT "
     "MEMOIZE BINGET LONG_BINGET GLOBAL STACK_GLOBAL REDUCE NEWOBJ BUILD BINPERSID "
 )
-_MAX_STEPS = 60_000  # instructions in a pickle; the FID network's has 25,000
+_MAX_STEPS = 60_000  # most instructions in a pickle; that of the FID network has 25,000
 
 
 class _Unpickler(pickle.Unpickler):
-    """Builds dictionaries of arrays; without storages, it only notes their types."""
+    """Unpickler that builds dictionaries of arrays. Without storages, it only records their types."""
 
     def __init__(self, file: BytesIO, storages: dict[str, bytes] | None, limit: int):
         super().__init__(file)
         self.storages, self.left, self.types = storages, limit, {}
 
     def find_class(self, module: str, name: str) -> Any:
-        """What stands for a name. Functions and classes are new each time, so that a pickle cannot change ours."""
+        """Return the object for a name. Functions and our classes are new each time: a pickle cannot change them."""
         if module == "torch" and (dtype := _TYPES.get(name.removesuffix("Storage"))):
             return dtype
         if module.startswith("__torch__"):
             return type("Module", (dict,), {"__setstate__": dict.update})
         if module == "torch.jit._pickle":
-            return lambda *_: None  # lists of numbers
+            return lambda *_: None  # functions that build lists of numbers
         match f"{module} {name}":
             case "collections OrderedDict":
                 return OrderedDict
@@ -57,7 +58,7 @@ class _Unpickler(pickle.Unpickler):
         return None if self.storages is None else np.frombuffer(self.storages[key], dtype, size)
 
     def tensor(self, numbers: np.ndarray | None, offset: int, shape: Any, strides: Any, *_: Any) -> np.ndarray | None:
-        """A copy of some of a storage's numbers."""
+        """Return a copy of a strided part of a storage."""
         if numbers is None:
             return None
         last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
@@ -71,9 +72,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def parse_torch(content: bytes, name: str, limit: int) -> dict[str, np.ndarray]:
-    """The arrays by their dotted names in the bytes of a PyTorch file, of at most `limit` bytes together.
+    """Parse the arrays of a PyTorch file, by their dotted names, with at most `limit` bytes in total.
 
-    `name` is for errors. Values that are not arrays are ignored.
+    `name` is used in errors. Values that are not arrays are ignored.
     """
     with reading(name, "a file of PyTorch with arrays alone"):
         if content[:2] != b"PK":
@@ -86,7 +87,7 @@ def parse_torch(content: bytes, name: str, limit: int) -> dict[str, np.ndarray]:
 
 
 def _legacy(file: BytesIO, limit: int) -> dict[str, np.ndarray]:
-    """Five pickles (magic, version, machine, value, keys), then for each key a count and that many numbers."""
+    """Parse five pickles (magic, version, machine, value, keys), then for each key a count and as many numbers."""
     if [_unpickled(file)[0] for _ in _LEGACY] != _LEGACY or _unpickled(file)[0]["little_endian"] is not True:
         raise Unexpected("another beginning")
     start, storages = file.tell(), {}
@@ -103,18 +104,18 @@ def _legacy(file: BytesIO, limit: int) -> dict[str, np.ndarray]:
 def _unpickled(
     file: BytesIO, storages: dict[str, bytes] | None = None, limit: int = 0
 ) -> tuple[Any, dict[str, np.dtype]]:
-    """The value of the pickle where the file stands, and the types of its storages by their keys."""
+    """Return the value of the pickle at the file's position, and the types of its storages by key."""
     start, last, memo = file.tell(), "", {}
     for i, (code, argument, _) in enumerate(pickletools.genops(file)):
         wrong = f" {code.name} " not in _INSTRUCTIONS or i > _MAX_STEPS
-        if code.name.endswith("GET"):  # a tuple of a tuple twice of a tuple twice … takes years to hash
+        if code.name.endswith("GET"):  # hashing tuples that repeat nested tuples takes exponential time
             wrong |= memo.get(argument, "").startswith("TUPLE")
         elif code.name.endswith(("PUT", "MEMOIZE")):
             position = len(memo) if argument is None else argument
             memo[position], wrong = (
                 last,
                 wrong or position > _MAX_STEPS,
-            )  # the memo is an array
+            )  # the unpickler's memo is an array of this length
         if wrong:
             raise Unexpected(f"the instruction {code.name}")
         last = code.name
@@ -124,7 +125,7 @@ def _unpickled(
 
 
 def _arrays(value: Any) -> dict[str, np.ndarray]:
-    """All arrays below a value, which may hold itself: the steps and the length of names are limited."""
+    """Return all arrays nested in a value. It may contain itself, so steps and name lengths are limited."""
     arrays, todo = {}, [("", value)]
     for _ in range(_MAX_STEPS):
         if not todo:

@@ -170,7 +170,10 @@ def _pixels(content: bytes, name: str, resize: int | None) -> np.ndarray:
 
 
 def as_images(name: str, array: np.ndarray, *, check: bool = False) -> np.ndarray:
-    """Convert an array to float32 images in [0, 1], channels first. `name` is for errors, `check` as in `load_images`."""
+    """Convert an array to float32 images in [0, 1], channels first.
+
+    `name` is for errors, and `check` as in `load_images`.
+    """
     check_image_shape(name, array.shape, probable=check)
     if array.ndim == 3:
         array = array[:, None]

@@ -1,4 +1,4 @@
-"""Draws from a model: Markov chains as an `init` and a `step`, pure functions of key and state."""
+"""Sampling from models. Gibbs and Langevin chains are an `init` and a `step`, pure functions of key and state."""
 
 from vages.samplers.annealed import Annealed, sample_joint, sample_unconditional, sample_v
 from vages.samplers.gibbs import (

@@ -1,6 +1,6 @@
-"""Annealed Langevin dynamics: v given h, v and h together, and v alone.
+"""Annealed Langevin dynamics for v given h, for (v, h), and for v alone.
 
-These are the paper's samplers of images. They end at temperature 0 and do not draw from p(v, h): `sample` does.
+These are the paper's image samplers. They end at temperature 0 and do not draw from p(v, h); `sample` does.
 """
 
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ PAPER = Schedule()
 class Annealed:
     """The paper's annealed Langevin dynamics as a sampler: from a high temperature to zero, then denoised.
 
-    It draws pictures that look well, not from p(v): its last steps are at temperatures below 1. With `latents` (any
-    number, …), h is drawn from them; see `sample_unconditional`.
+    Its images look good but are not draws from p(v), since the last steps are at temperatures below 1. With `latents`
+    (any number, …), h is drawn from them; see `sample_unconditional`.
     """
 
     schedule: Schedule = PAPER
@@ -46,14 +46,14 @@ def sample_v(
     chunk: int = 100,
     progress: Progress | None = None,
 ) -> LangevinSamples:
-    """v ~ p(v | h) for each row of h (n, …).
+    """Sample v given each row of h (n, …).
 
-    With `shared_noise` all chains have the same start and the same noise, and differ by h alone. Pixels where `mask`
-    is true are held at `known` (see `Held`); both are of v's shape, or (n, …).
+    With `shared_noise`, all chains have the same start and the same noise and differ only in h. Pixels where `mask`
+    is true are held at `known` (see `Held`); both have the shape of v, or (n, …).
 
-    `record` snapshots make the trajectory: after every 269th of 2,700 steps for 10 (see `Schedule.snapshots`), and
-    last the result. At most `batch` chains run together, and draw their noise together: it is part of the seed.
-    `progress(done, total)` is called every `chunk` steps; what it raises is dropped.
+    The trajectory has `record` snapshots: 10, for example, are one after every 269th of 2,700 steps and finally the
+    result (see `Schedule.snapshots`). At most `batch` chains run at once. Their noise is drawn together, so the result
+    depends on `batch`. `progress(done, total)` is called every `chunk` steps; its exceptions are ignored.
     """
     h = check_latents(model, h, chain_dtype(model))
     check_run(len(h), run := Run(schedule, record, batch, chunk, progress))
@@ -74,7 +74,7 @@ def sample_joint(
     chunk: int = 100,
     progress: Progress | None = None,
 ) -> LangevinSamples:
-    """(v, h) ~ p(v, h), or given the known pixels of v; h must be continuous. The options are those of `sample_v`."""
+    """Sample (v, h), given the known pixels of v if any. h must be continuous. The options are those of `sample_v`."""
     check_run(count, run := Run(schedule, record, batch, chunk, progress))
     check_continuous(model, chain_dtype(model))
     held = held_pixels(model, mask, known, count, chain_dtype(model))
@@ -93,10 +93,10 @@ def sample_unconditional(
     chunk: int = 100,
     progress: Progress | None = None,
 ) -> LangevinSamples:
-    """v ~ p(v | h) with h drawn from `latents` (any number, …), or without them from joint sampling.
+    """Sample v given h, where h is drawn from `latents` (any number, …) or, without them, by `sample_joint`.
 
-    `latents` stand for the aggregate posterior: the posterior means of the training data, say. They are drawn with
-    replacement. A chain that diverges in joint sampling counts as diverged. The options are those of `sample_v`.
+    `latents` represent the aggregate posterior, for example as posterior means of the training data. They are drawn
+    with replacement. A chain that diverges in joint sampling counts as diverged. The options are those of `sample_v`.
     """
     check_run(count, run := Run(schedule, record, batch, chunk, progress))
     for_h, for_v = jax.random.split(key)
@@ -112,5 +112,5 @@ def sample_unconditional(
 
 
 def _half(progress: Progress | None, half: int) -> Progress | None:
-    """What tells `progress` of the first or the second of two runs of the same length."""
+    """Return a callback that reports the first or second of two runs of equal length to `progress`."""
     return None if progress is None else lambda done, total: progress(half * total + done, 2 * total)

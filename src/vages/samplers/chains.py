@@ -1,4 +1,4 @@
-"""Chains as one compiled loop that keeps every so many states."""
+"""Markov chains as one compiled loop that keeps every `thin`-th state."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -14,7 +14,7 @@ Carry = TypeVar("Carry")
 
 
 class Job(NamedTuple):
-    """What a sampler is to run: the targets' fields along their first axis, and starts (targets, chains, …)."""
+    """The input of a sampler: the targets' fields along their first axis, and starts (targets, chains, …)."""
 
     model: EBLVM
     given: dict[str, Any]
@@ -23,14 +23,14 @@ class Job(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """States kept (draws, targets, chains, …), and how the chains fared."""
+    """Kept states (draws, targets, chains, …), and statistics of the chains."""
 
     states: State
     acceptance: Float[Array, "targets chains"]
     diverged: Integer[Array, "targets chains"]
     gradients: Integer[Array, "targets chains"]
-    log_prob: Float[Array, "draws targets chains"]  # of every state
-    swapped: Float[Array, "targets chains"] | None = None  # of the exchanges proposed to a neighbouring temperature
+    log_prob: Float[Array, "draws targets chains"]  # of each state
+    swapped: Float[Array, "targets chains"] | None = None  # acceptance of exchanges between temperatures
 
 
 def collect(
@@ -43,14 +43,14 @@ def collect(
     draws: int,
     thin: int,
 ) -> tuple[Carry, Any]:
-    """The last carry, and what is read of it after every `thin`-th step behind the warm-up, along the first axis."""
+    """Return the last carry, and `read(carry)` of every `thin`-th step after the warm-up, along a new first axis."""
     kept = jax.tree.map(lambda x: jnp.zeros((draws + 1, *x.shape), x.dtype), jax.eval_shape(read, carry))
 
     def body(i, state):
         carry, kept = state
         carry = step(jax.random.fold_in(key, i), i, carry)
         behind = i + 1 - warmup
-        slot = jnp.where((behind > 0) & (behind % thin == 0), behind // thin - 1, draws)  # the last is thrown away
+        slot = jnp.where((behind > 0) & (behind % thin == 0), behind // thin - 1, draws)  # the last slot is discarded
         put = lambda kept, x: jax.lax.dynamic_update_index_in_dim(kept, x, slot, 0)
         return carry, jax.tree.map(put, kept, read(carry))
 

@@ -1,4 +1,4 @@
-"""What may go into sampling, checked at the door."""
+"""Checks of the arguments of samplers."""
 
 from numbers import Real
 from typing import Any
@@ -44,7 +44,7 @@ def check_untraced(key: Any, model: Any) -> None:
 
 
 def as_rows(context: Any) -> Any:
-    """A context whose numbers are rows of one; everything else as it is."""
+    """Return a context with its numbers as arrays of one row. Everything else is unchanged."""
     if not isinstance(context, dict):
         return context
     number = lambda x: isinstance(x, Real) or getattr(x, "shape", None) == ()
@@ -52,7 +52,7 @@ def as_rows(context: Any) -> Any:
 
 
 def broadcast_context(context: Any, n: int) -> Any:
-    """A context of one row, or of n, with a row for each of n examples."""
+    """Broadcast a context of one row, or of n rows, to n rows."""
     one = isinstance(context, dict) and {np.shape(x)[:1] for x in context.values()} <= {(1,)}
     if context:
         check_context(context, 1 if one else n)
@@ -60,7 +60,7 @@ def broadcast_context(context: Any, n: int) -> Any:
 
 
 def check_rows(model: EBLVM, h: Any, n: int) -> None:
-    """Raise unless h are finite values of the model's latents, in one row or in n."""
+    """Raise unless h has finite values in its domain, in one row or in n rows."""
     for name, value, domain in named_parts("h", h, model.h):
         check_numbers(name, value, floating=False)
         if value.shape[1:] != domain.shape or value.ndim != len(domain.shape) + 1 or len(value) not in (1, n):
@@ -72,7 +72,7 @@ def check_rows(model: EBLVM, h: Any, n: int) -> None:
 
 
 def check_run(count: int, run: Run) -> None:
-    """Raise unless there are chains to run, and steps between the snapshots."""
+    """Raise unless counts are positive and the schedule has enough steps for the snapshots."""
     for name, value in (("count", count), ("batch", run.batch), ("chunk", run.chunk)):
         check_count(name, value, 1, "give more")
     steps = run.schedule.steps
@@ -84,7 +84,7 @@ def check_run(count: int, run: Run) -> None:
 
 
 def check_latents(model: EBLVM, h: Array | np.ndarray, dtype: np.dtype, name: str = "h") -> Array:
-    """h as an array (n, …), in the chain's dtype where it is floating."""
+    """Return h as an array (n, …), in the chain's dtype if it is floating. Raise unless it fits the model."""
     h = jnp.asarray(h)
     if h.ndim != 1 + len(model.h.shape) or h.shape[1:] != model.h.shape or not len(h):
         wanted = ", ".join(map(str, ("n", *model.h.shape)))
@@ -97,7 +97,7 @@ def check_latents(model: EBLVM, h: Array | np.ndarray, dtype: np.dtype, name: st
 
 
 def check_continuous(model: EBLVM, dtype: np.dtype) -> None:
-    """Raise where a model has discrete latents, along which there is no gradient to follow."""
+    """Raise TypeError if the model has discrete latents, which have no gradient."""
     if not model.h.continuous:
         raise TypeError(
             f"model: expected continuous latents, got {model.h!r} of a {type(model).__name__}; "
@@ -110,7 +110,7 @@ def check_continuous(model: EBLVM, dtype: np.dtype) -> None:
 def held_pixels(
     model: EBLVM, mask: Array | np.ndarray | None, known: Array | np.ndarray | None, count: int, dtype: np.dtype
 ) -> Held | None:
-    """The mask and the known entries of every draw."""
+    """Return the mask and the known entries of every draw, or None if none are held."""
     if mask is None and known is None:
         return None
     if mask is None or known is None:
@@ -135,7 +135,7 @@ def held_pixels(
 
 
 def _check_held_states(domain: Domain, mask: np.ndarray, known: np.ndarray) -> None:
-    """Raise unless what is held of a discrete v are zeros and ones, and of a choice all or nothing."""
+    """Raise ValueError unless held entries of a discrete v are valid states, and choices are held as a whole."""
     some = np.zeros_like(known)
     if isinstance(domain, Categorical):
         if (split := mask.any(axis=-1) != mask.all(axis=-1)).any():

@@ -1,17 +1,17 @@
-"""R̂ and effective sample sizes of chains (Vehtari et al. 2021), in NumPy: every shape would be a program to compile."""
+"""R̂ and effective sample sizes of chains (Vehtari et al. 2021), in NumPy, since JAX would compile for each shape."""
 
 import numpy as np
 from jaxtyping import Float, Shaped
 from scipy.fft import next_fast_len
 from scipy.special import ndtri
 
-_BLOCK = 2**22  # numbers that are looked at in one go
+_BLOCK = 2**22  # numbers processed at a time
 
 
 def rhat_and_ess(x: Shaped[np.ndarray, "n chains draws"]) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-    """Rank-normalized split-R̂, and ESS of the bulk or of the tails, whichever is less.
+    """Return the rank-normalized split-R̂, and the smaller of the ESS of the bulk and of the tails.
 
-    Where ranks tell nothing (zeros and ones), R̂ is the plain one of halves.
+    If rank-normalized R̂ is undefined, as for zeros and ones, plain split-R̂ is returned.
     """
     rows = max(1, _BLOCK // max(1, x[0].size))
     blocks = [_of_block(x[i : i + rows]) for i in range(0, len(x), rows)]
@@ -21,7 +21,7 @@ def rhat_and_ess(x: Shaped[np.ndarray, "n chains draws"]) -> tuple[Float[np.ndar
 
 def _of_block(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     _, chains, draws = x.shape
-    x = x - x[:, :1, :1]  # float32 would not tell numbers apart that are far from 0
+    x = x - x[:, :1, :1]  # float32 cannot resolve differences of numbers far from 0
     x = x.astype(np.float32)
     halves = _halves(x)
     split = halves if chains > 1 else _halves(halves)
@@ -30,19 +30,19 @@ def _of_block(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         ranked = np.maximum(_rhat(_ranked(split)), _rhat(_ranked(np.abs(split - middle))))
         plain = _rhat(halves.astype(np.float64))
     least = np.minimum(np.maximum(_ess(_ranked(halves)), 1.0), _tail_ess(halves))
-    still = np.all(x == 0, axis=(1, 2))  # held, or a state that nobody leaves
+    still = np.all(x == 0, axis=(1, 2))  # held entries, or a state that no chain leaves
     worst = np.where(still, 1.0, np.where(np.isnan(ranked), plain, ranked))
     return worst, np.where(still, 1.0 * chains * draws, least)
 
 
 def _halves(x: np.ndarray) -> np.ndarray:
-    """Each chain as two."""
+    """Split each chain into two halves."""
     half = x.shape[2] // 2
     return np.concatenate([x[:, :, :half], x[:, :, half : 2 * half]], axis=1)
 
 
 def _ranked(x: np.ndarray) -> np.ndarray:
-    """Normal scores of the ranks among all draws of all chains; those that are equal share theirs."""
+    """Return normal scores of the ranks among all draws of all chains. Equal draws get their mean rank."""
     ranks = np.empty((len(x), x[0].size))
     for row, values in zip(ranks, x.reshape(ranks.shape), strict=True):
         _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
@@ -51,16 +51,16 @@ def _ranked(x: np.ndarray) -> np.ndarray:
 
 
 def _rhat(x: np.ndarray) -> np.ndarray:
-    """Gelman and Rubin's."""
+    """Return the R̂ of Gelman and Rubin."""
     draws, start = x.shape[2], x[:, :, :1]
-    moved = x - start  # 0 to the last bit where a chain stands still
+    moved = x - start  # exactly 0 if a chain does not move
     within = moved.var(axis=2, ddof=1).mean(axis=1)
     between = draws * (start[:, :, 0] + moved.mean(axis=2)).var(axis=1, ddof=1)
     return np.sqrt((between / within + draws - 1) / draws)
 
 
 def _ess(x: np.ndarray) -> np.ndarray:
-    """From autocorrelations, summed by Geyer's initial monotone sequence; 0 where no chain moves."""
+    """Return the ESS from autocorrelations, summed by Geyer's initial monotone sequence; 0 if no chain moves."""
     n, chains, draws = x.shape
     means = x.mean(axis=2, keepdims=True)
     length = next_fast_len(2 * draws, real=True)
@@ -75,7 +75,7 @@ def _ess(x: np.ndarray) -> np.ndarray:
     even, odd = rho[:, 0::2], rho[:, 1::2]
     positive = np.logical_and.accumulate(even + odd > 0, axis=1)
     count = positive.sum(axis=1)
-    row, after = np.arange(n), np.minimum(np.maximum(count, 1), even.shape[1] - 1)  # the first that is left out
+    row, after = np.arange(n), np.minimum(np.maximum(count, 1), even.shape[1] - 1)  # the first pair that is left out
     kept = positive.copy()
     kept[row, after] |= (even[row, after] > 0) & (count <= after)
     even, odd = np.where(kept, even, 0.0), np.where(positive, odd, 0.0)
@@ -86,7 +86,7 @@ def _ess(x: np.ndarray) -> np.ndarray:
 
 
 def _tail_ess(halves: np.ndarray) -> np.ndarray:
-    """The lesser ESS of two indicators, of the lowest 5 % and of the highest; infinite where ties leave no tail."""
+    """Return the smaller ESS of the indicators of the lowest and highest 5 %; infinite if ties leave no tail."""
     low, high = np.quantile(halves, np.asarray([0.05, 0.95], halves.dtype), axis=(1, 2), keepdims=True)
     least = np.full(len(halves), np.inf)
     for tail in (halves <= low, halves >= high):

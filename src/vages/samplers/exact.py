@@ -1,4 +1,4 @@
-"""Independent draws: of (v, h) where p(v | h) is known and the states of h can be listed, and of h given v."""
+"""Independent draws of (v, h), if p(v | h) is known and the states of h can be listed, and of h given v."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ from vages.models import EBLVM, TractableEBLVM, features_of, log_joints
 from vages.models.mixed import is_narrow
 from vages.samplers.langevin import chain_dtype
 
-_ROW = 2**10  # states that one draw chooses among
-_BLOCK = 2**12  # states whose mass is computed together, which bounds the memory
+_ROW = 2**10  # most states for one categorical draw
+_BLOCK = 2**12  # states processed at a time, which bounds the memory
 
 
 def can_list(model: EBLVM) -> bool:
@@ -24,9 +24,9 @@ def can_list(model: EBLVM) -> bool:
 
 
 def log_masses(model: Any) -> Float[np.ndarray, "states"]:
-    """log ∫ p̃(v, h) dv of every state of h: log p̃(v, h) − log p(v | h), which is the same at any v.
+    """Return log ∫ p̃(v, h) dv of every state of h: log p̃(v, h) − log p(v | h), which is the same at any v.
 
-    A state that the energy forbids has −∞.
+    It is −∞ for states of infinite energy.
     """
     here, there = (np.asarray(x, np.float64) for x in _log_masses(model))
     forbidden = np.isneginf(here) & np.isneginf(there)
@@ -44,7 +44,7 @@ def log_masses(model: Any) -> Float[np.ndarray, "states"]:
 
 @eqx.filter_jit
 def _log_masses(model: Any) -> tuple[Float[Array, "states"], Float[Array, "states"]]:
-    """At two v for each h."""
+    """Return the log-masses as computed at each of two v."""
     count = model.h.count
     numbers = jnp.arange(count, dtype=jnp.uint32)
 
@@ -59,7 +59,7 @@ def _log_masses(model: Any) -> tuple[Float[Array, "states"], Float[Array, "state
 
 
 def _two_points(model: Any, conditional: Any) -> tuple[Array, Array]:
-    """The mean of p(v | h), and a standard deviation or two beside it; two draws where v is discrete."""
+    """Return the mean of p(v | h) and a point some standard deviations away, or two draws if v is discrete."""
     mean = conditional.mean
     if not model.v.continuous:
         draws = jax.tree.map(lambda x: x[None], conditional.hard()).sample(jax.random.key(0), 2)
@@ -69,7 +69,7 @@ def _two_points(model: Any, conditional: Any) -> tuple[Array, Array]:
 
 
 def sample_exactly(key: PRNGKeyArray, model: Any, n: int) -> tuple[Array, Any]:
-    """n independent draws of (v, h): h from the list of its states, then v given h."""
+    """Draw n independent (v, h): h from all of its states, then v given h."""
     for_h, for_v = jax.random.split(key)
     logs = log_masses(model)
     cumulative = np.cumsum(np.exp(logs - logs.max()))
@@ -83,7 +83,7 @@ def sample_exactly(key: PRNGKeyArray, model: Any, n: int) -> tuple[Array, Any]:
 def sample_posterior_exactly(
     key: PRNGKeyArray, model: EBLVM, v: Array, n: int, context: Any = None
 ) -> tuple[Any, Array]:
-    """n independent draws of h for each v, (batch, n, …), and of each v whether it has a density."""
+    """Return n independent draws of h for each v, (batch, n, …), and whether each v has a finite log-density."""
     features = features_of(model, v, context)
     if isinstance(model, TractableEBLVM):
         return jax.vmap(model.posterior)(features).hard().sample(key, n), jnp.ones(len(v), bool)
@@ -98,9 +98,9 @@ def sample_posterior_exactly(
 
 
 def _draw_numbers(key: PRNGKeyArray, logs: Float[Array, "states"], n: int) -> Array:
-    """n states by their log-masses: of many, first a row of them, then one of the row.
+    """Draw n states by their log-masses. If there are many, draw a row of states first, then a state of this row.
 
-    Noise in float32 has too few bits for the largest of 2²⁰, and so many for each draw would take long.
+    A direct draw from 2²⁰ states would be slow, and float32 noise has too few bits for it.
     """
     if len(logs) <= _ROW:
         return jax.random.categorical(key, logs, shape=(n,))

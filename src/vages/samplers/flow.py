@@ -1,9 +1,9 @@
-"""The score of a noise-conditional model at a level, by which its probability-flow ODE runs.
+"""The score of a noise-conditional model at a noise level, and its probability-flow ODE.
 
     dv/dσ = −σ ∇_v log p_σ(v)
 
-The score is mean_i ∇_v log p̃_σ(v, h_i) with h_i ~ q(h | v, σ), or that of a given h. With guidance w it is that of the
-examples without a label, and w times the difference that the label makes (Ho and Salimans 2022):
+The score is mean_i ∇_v log p̃_σ(v, h_i) with h_i ~ q(h | v, σ), or with a given h. With guidance w, it is the score
+without a label plus w times the difference that the label makes (Ho and Salimans 2022):
 
     s(v) = s(v | none) + w (s(v | label) − s(v | none))
 """
@@ -25,20 +25,20 @@ NO_LABEL = -1  # the label of examples without one
 
 
 class Flow(eqx.Module):
-    """A model, where its h come from, and how far the label guides: all that the ODE is a function of."""
+    """The model, the source of its h and the guidance, which define the ODE."""
 
     model: EBLVM
     posterior: Any = None
-    samples: int = eqx.field(static=True, default=1)  # of h for each gradient
+    samples: int = eqx.field(static=True, default=1)  # number of h for each gradient
     guidance: float | None = eqx.field(static=True, default=None)
 
     @property
     def cost(self) -> int:
-        """Gradients of the energy for one score."""
+        """Number of gradients of the energy for one score."""
         return 1 if self.guidance is None else 2
 
     def score(self, key: PRNGKeyArray, v: Array, sigma: Array, h: Any, context: Any) -> tuple[Array, Any]:
-        """∇_v log p_σ(v) of one example, and an h that it was computed from; h is drawn where it is None."""
+        """Return ∇_v log p_σ(v) of one example, and an h that it was computed from. If `h` is None, h is drawn."""
         score, found = self._score(key, v, sigma, h, context)
         if self.guidance is None:
             return score, found
@@ -47,7 +47,7 @@ class Flow(eqx.Module):
         return free + self.guidance * (score - free), found
 
     def slope(self, key: PRNGKeyArray, v: Array, sigma: Array, h: Any, context: Any) -> tuple[Array, Any]:
-        """dv/dσ of each row, and the h that it was computed from."""
+        """Return dv/dσ of each row, and an h that it was computed from."""
         one = lambda key, v, h, context: self.score(key, v, sigma, h, context)
         score, found = jax.vmap(one)(jax.random.split(key, len(v)), v, h, context)
         return -sigma * score, found
@@ -66,7 +66,7 @@ class Flow(eqx.Module):
 
 
 def check_flow(flow: Flow, h: Any, context: Any) -> None:
-    """Raise unless there are latents to compute scores from, and labels that guide."""
+    """Raise unless there is a source of latents, and a label if there is guidance."""
     model = flow.model
     if "sigma" in context:
         raise ValueError("context: expected no level, as the ODE goes through all of them, got 'sigma'; leave it out")
@@ -81,7 +81,7 @@ def check_flow(flow: Flow, h: Any, context: Any) -> None:
 
 
 def _check_posterior(flow: Flow, context: Any) -> None:
-    """Raise unless there is a posterior that gives h of the model, at one example and a level: seen from shapes."""
+    """Raise unless the posterior returns h of the model for one example and a level. Only shapes are computed."""
     model, posterior = flow.model, flow.posterior
     if posterior is None:
         raise TypeError(f"posterior: expected one to draw {model.h!r} from, got None; give it, or hold h")
@@ -105,7 +105,7 @@ def _check_posterior(flow: Flow, context: Any) -> None:
 
 
 def check_level(model: EBLVM, name: str, level: float | None) -> float:
-    """The level, that of the model where it is None; raise unless it is one that the model knows."""
+    """Return the level, or that of the model if it is None. Raise ValueError unless the model supports it."""
     level = getattr(model, name, None) if level is None else level
     if level is None:
         raise ValueError(f"{name}: expected a level, as {type(model).__name__} has none, got None; give it")
@@ -118,7 +118,7 @@ def check_level(model: EBLVM, name: str, level: float | None) -> float:
 def noise_levels(
     model: EBLVM, steps: int, *, sigma_min: float | None, sigma_max: float | None, rho: float
 ) -> Float[np.ndarray, "steps"]:
-    """σ from `sigma_max` to `sigma_min`, those of the model where they are None, evenly spaced in σ^(1/rho)."""
+    """Return σ from `sigma_max` to `sigma_min` (None: the model's own), evenly spaced in σ^(1/rho)."""
     ends = [check_level(model, name, own) for name, own in (("sigma_max", sigma_max), ("sigma_min", sigma_min))]
     if ends[0] <= ends[1]:
         raise ValueError(f"sigma_max: expected more than sigma_min, {ends[1]:g}, got {ends[0]:g}; raise it")

@@ -1,4 +1,4 @@
-"""Block Gibbs sampling: all of v given h, then all of h given v, of models that have both as closed forms."""
+"""Block Gibbs sampling: all of v given h, then all of h given v, for models with closed forms of both."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from vages.samplers.langevin import Held
 
 @dataclass(frozen=True)
 class Gibbs:
-    """Chains that draw v given h and h given v in turn; every `thin`-th step behind the warm-up is kept."""
+    """Gibbs sampling: v given h and h given v in turn. Every `thin`-th step after the warm-up is kept."""
 
     warmup: int = 1000
     thin: int = 1
@@ -27,7 +27,7 @@ class Gibbs:
         check_count("thin", self.thin, 1, "1 keeps every step")
 
     def run(self, key: PRNGKeyArray, job: Job) -> Drawn:
-        """The draws of all chains."""
+        """Return the draws of all chains."""
         if not can_gibbs(job.model) or set(job.given) - {"mask", "known"}:
             raise TypeError(
                 "sampler: expected a model with closed forms `conditional` and `posterior`, and no context or h, for "
@@ -40,13 +40,13 @@ class Gibbs:
 
 
 def can_gibbs(model: EBLVM) -> bool:
-    """Whether p(v | h) and p(h | v) are there, as `conditional(h)` and `posterior(features)`."""
+    """Whether the model has p(v | h) and p(h | v), as `conditional(h)` and `posterior(features)`."""
     return getattr(model, "conditional", None) is not None and hasattr(model, "posterior")
 
 
 @eqx.filter_jit
 def _run(key: PRNGKeyArray, sampler: Gibbs, job: Job) -> Drawn:
-    """Chains of one target. Held entries of v stay as they are, which p(v | h) of independent entries allows."""
+    """Run the chains of one target. Held entries of v are fixed, which is exact if entries are independent given h."""
     model: Any = job.model
     held = None if "mask" not in job.given else Held(job.given["mask"], job.given["known"])
 
@@ -66,21 +66,21 @@ def _run(key: PRNGKeyArray, sampler: Gibbs, job: Job) -> Drawn:
 
 
 class GibbsState(NamedTuple):
-    """v and the binary h drawn given it. Where means look better than draws, show `model.conditional(h).mean`."""
+    """v and the binary h drawn given it. To show images without noise, use `model.conditional(h).mean`."""
 
     v: Array
     h: Array
 
 
 def gibbs_init(key: PRNGKeyArray, model: GRBM, chains: int) -> GibbsState:
-    """v uniform on [0, 1] and h ~ p(h | v), with the axis of the chains first."""
+    """Draw v uniformly on [0, 1] and h ~ p(h | v), with a first axis of chains."""
     for_v, for_h = jax.random.split(key)
     v = jax.random.uniform(for_v, (chains, *model.v.shape), model.weight.dtype)
     return GibbsState(v, _posterior(model, v).draw(for_h))
 
 
 def gibbs_step(key: PRNGKeyArray, model: GRBM, state: GibbsState) -> GibbsState:
-    """v ~ p(v | h), then h ~ p(h | v), in every chain. It leaves p(v, h) as it is."""
+    """Draw v ~ p(v | h), then h ~ p(h | v), in every chain. This leaves p(v, h) invariant."""
     for_h, for_v = jax.random.split(key)
     v = jax.vmap(model.conditional)(state.h).draw(for_v)
     return GibbsState(v, _posterior(model, v).draw(for_h))
@@ -88,7 +88,7 @@ def gibbs_step(key: PRNGKeyArray, model: GRBM, state: GibbsState) -> GibbsState:
 
 @eqx.filter_jit
 def gibbs_sample(key: PRNGKeyArray, model: GRBM, chains: int, steps: int = 1000) -> GibbsState:
-    """Independent chains, `steps` transitions after their start, as one compiled program."""
+    """Return independent chains, `steps` transitions after their start, in one compiled program."""
     for_init, for_steps = jax.random.split(key)
     state = gibbs_init(for_init, model, chains)
     step = lambda state, key: (gibbs_step(key, model, state), None)

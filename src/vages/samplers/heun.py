@@ -2,9 +2,9 @@
 
     dv/dσ = −σ ∇_v log p_σ(v),      from N(c, σ_max² I) down to σ = 0, or upwards from an example to its noise
 
-with c the centre of the data, 0 for models that have none.
+where c is the center of the data, or 0 for models without one.
 
-`flow.py` has the score: of h drawn anew for each gradient, or held, with a label's guidance or without.
+`flow.py` computes the score, with h drawn for each gradient or held, and with or without guidance by a label.
 """
 
 import warnings
@@ -28,28 +28,29 @@ from vages.samplers.samples import Samples, SamplingWarning
 
 @dataclass(frozen=True, eq=False)
 class Heun:
-    """The sampler of models that read their noise level from context["sigma"]; `steps` cost 2 `steps` − 1 gradients.
+    """Sampler for models that read their noise level from context["sigma"]; a draw takes 2 `steps` − 1 gradients.
 
-    Draws are independent. They are of the density at level 0, as far as the ODE is solved and the model is right: its
-    scores at all levels matter, and log p̃ of any one level does not.
+    Draws are independent. They follow the density at level 0, up to errors of the ODE solver and of the model's scores
+    at all levels. log p̃ of a single level is not used.
 
     **Arguments**
 
-    - `posterior`: q(h | v, σ), from which h is drawn at each gradient. None where there are no latents, or h is held:
+    - `posterior`: q(h | v, σ), from which h is drawn at each gradient. None if there are no latents, or if h is held:
         `sample(key, model, n, h=h, sampler=Heun())`.
-    - `steps`: levels from `sigma_max` to `sigma_min`, evenly spaced in σ^(1/rho); a last step goes to 0.
-    - `churn`: how much noise is added, in all steps together, before the ODE takes it away again: EDM's S_churn. 0 is
-        the ODE itself.
-    - `sigma_min`, `sigma_max`: those of the model where it has them.
-    - `samples`: of h for each gradient.
-    - `batch`: draws that are computed together.
-    - `guidance`: w of s(none) + w (s(label) − s(none)), where s(none) is the score with the label −1. It needs a
-        label, `context={"label": 3}`, and twice the gradients. 1, like None, is the score of the label itself; more is
-        further from the other labels than the data are. The law with w other than 0 and 1 is none of the model's.
-    - `resample`: how often each step is made where entries of v are held (`sample(…, held=Held(mask, known))`), with
-        noise added between. Each time, the held entries are `known` with new noise of the level (RePaint, Lugmayr et
-        al. 2022), which is not their law given the others. The draws are thus biased towards those that are not given
-        the held entries, by an amount that falls as 1 / `resample`.
+    - `steps`: number of levels from `sigma_max` to `sigma_min`, evenly spaced in σ^(1/rho); a last step goes to 0.
+    - `churn`: EDM's S_churn: the amount of noise that is added over all steps and removed by the ODE. 0 is the ODE
+        itself.
+    - `sigma_min`, `sigma_max`: the lowest and highest level; None for those of the model.
+    - `samples`: number of h for each gradient.
+    - `batch`: number of draws that are computed at once.
+    - `guidance`: w in s(none) + w (s(label) − s(none)), where s(none) is the score with the label −1. It needs a
+        label, `context={"label": 3}`, and twice the gradients. 1, like None, is the score of the label itself; with
+        more, draws are further from the other labels than the data are. With w other than 0 and 1, draws do not follow
+        a distribution of the model.
+    - `resample`: number of times that each step is made if entries of v are held (`sample(…, held=Held(mask, known))`),
+        with noise added in between. Each time, the held entries are `known` plus new noise of the level (RePaint,
+        Lugmayr et al. 2022), which is not their distribution given the others. Draws are thus biased towards
+        unconditional ones, by an amount that falls as 1 / `resample`.
     """
 
     posterior: Any = None
@@ -75,7 +76,7 @@ class Heun:
                 check_number(name, getattr(self, name), bounds)
 
     def levels(self, model: EBLVM) -> Float[np.ndarray, "steps"]:
-        """σ at the start of each step, descending."""
+        """Return σ at the start of each step, in descending order."""
         return noise_levels(model, self.steps, sigma_min=self.sigma_min, sigma_max=self.sigma_max, rho=self.rho)
 
     def draw(
@@ -88,7 +89,7 @@ class Heun:
         held: Held | None = None,
         start: Array | None = None,
     ) -> Samples:
-        """n draws; h, context and held have one row, or n, and start has n. See `sample`, which calls this."""
+        """Return n draws; h, context and held have one row, or n, and start has n. `sample` calls this."""
         flow, levels, h, context = self._prepare(model, h, context)
         rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), (h, context, held))
         repeats = 1 if held is None else self.resample
@@ -102,11 +103,11 @@ class Heun:
         return Samples(v, h, 1.0, rhat={}, ess={}, diverged=_count_bad(v), gradients=gradients, draws=n)
 
     def invert(self, key: PRNGKeyArray, model: EBLVM, v: Array, *, h: Any = None, context: Any = None) -> Array:
-        """v (n, …) at level `sigma_max` from which the ODE comes to these v: the noise of examples.
+        """Return the noise of examples v (n, …): the values at level `sigma_max` from which the ODE leads to v.
 
-        `sample(key, model, n, start=noise, sampler=heun)` comes back, with an error of second order in the step, where
-        h is held in both directions (h and context have one row, or n) or there are no latents. Where h is drawn at
-        each gradient, it comes back only roughly. `churn` plays no part.
+        `sample(key, model, n, start=noise, sampler=heun)` recovers the examples, with an error of second order in the
+        step, if h is held in both directions (h and context have one row, or n) or there are no latents. If h is drawn
+        at each gradient, they are recovered only roughly. `churn` has no effect.
         """
         check_call(key, model)
         check_untraced(key, model)
@@ -122,7 +123,7 @@ class Heun:
         return noise
 
     def _prepare(self, model: EBLVM, h: Any, context: Any) -> tuple[Flow, Array, Any, Any]:
-        """What is solved, its levels, and h and context where there are none."""
+        """Return the flow, its levels, and h and context with their defaults."""
         check_has_score("Heun", model)
         flow = Flow(model, self.posterior, self.samples, None if self.guidance == 1 else self.guidance)
         context = {} if context is None else context
@@ -133,7 +134,7 @@ class Heun:
         return flow, levels, h, context
 
     def _in_blocks(self, solve: Any, key: PRNGKeyArray, n: int, rows: Any) -> Any:
-        """What solve(key, count, block) gives for blocks of rows of equal size: one program for all."""
+        """Return the results of solve(key, count, block) for blocks of rows of equal size, which share one program."""
         count, parts = min(self.batch, n), []
         for i, first in enumerate(range(0, n, count)):
             some = np.minimum(np.arange(first, first + count), n - 1)
@@ -155,20 +156,20 @@ def _solve(
     held: Held | None,
     start: Array | None,
 ) -> tuple[Array, Any]:
-    """`count` draws of v, and the h of their last gradients."""
+    """Return `count` draws of v, and the h of their last gradients."""
     dtype = levels.dtype
     normal = lambda key: jax.random.normal(key, (count, *flow.model.v.shape), dtype)
     slope = lambda key, v, sigma: flow.slope(key, v, sigma, h, context)
 
     def churned(key, v, sigma):
-        """v at a level above σ."""
+        """Add noise to v, and return it with its new level above σ."""
         if not churn:
             return v, sigma
         above = sigma * (1 + churn)
         return v + jnp.sqrt(above**2 - sigma**2) * normal(key), above
 
     def holder(key):
-        """v with its held entries at a level, by noise that all levels share; all of v where none are held."""
+        """Return a function that sets held entries of v to `known` plus σ times noise, which all levels share."""
         if held is None:
             return lambda v, _: v
         mask, known, noise = held.mask, held.known, normal(key)
@@ -209,7 +210,7 @@ def _solve(
 
 @eqx.filter_jit
 def _rise(key: PRNGKeyArray, flow: Flow, levels: Array, h: Any, context: Any, v: Array) -> Array:
-    """v at the last of the levels, which ascend, from v at level 0."""
+    """Return v at the last of the ascending levels, from v at level 0."""
     for_first, for_steps = jax.random.split(key)
     slope = lambda key, v, sigma: flow.slope(key, v, sigma, h, context)[0]
 
@@ -219,13 +220,13 @@ def _rise(key: PRNGKeyArray, flow: Flow, levels: Array, h: Any, context: Any, v:
         second = slope(for_second, v + (above - sigma) * first, above)
         return v + (above - sigma) * (first + second) / 2, None
 
-    v = v + levels[0] * slope(for_first, v, levels[0])  # no score at level 0
+    v = v + levels[0] * slope(for_first, v, levels[0])  # there is no score at level 0
     keys = jax.vmap(jax.random.split)(jax.random.split(for_steps, len(levels) - 1))
     return jax.lax.scan(step, v, (keys, levels[:-1], levels[1:]))[0]
 
 
 def _count_bad(v: Array) -> int:
-    """How many rows are not finite; a warning where there are any."""
+    """Return the number of rows that are not finite, and warn if there are any."""
     bad = int(jnp.sum(~jnp.all(jnp.isfinite(v), axis=tuple(range(1, v.ndim)))))
     if bad:
         warnings.warn(

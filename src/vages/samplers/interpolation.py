@@ -1,4 +1,4 @@
-"""Paths between examples: their noise by the probability-flow ODE, a great circle, and back."""
+"""Paths between examples: great circles between their noise, which the probability-flow ODE maps to and from."""
 
 from typing import Any
 
@@ -26,15 +26,15 @@ def interpolate(
     h: Any = None,
     context: Any = None,
 ) -> Samples:
-    """n examples on the way from ends[0] to ends[1], both included, of a model of every noise level.
+    """Return n examples on a path from ends[0] to ends[1], both included, for a noise-conditional model.
 
-    Each end is taken to its noise (`Heun.invert`); noise between the two is on the great circle through them, which
-    keeps its length; and the ODE comes back from there. The first and the last are the ends themselves, up to the
-    error of the ODE: more `steps` bring them closer.
+    Each end is mapped to its noise (`Heun.invert`). Noise in between lies on the great circle through both, which
+    preserves its length, and is mapped back by the ODE. The first and last example are the ends themselves, up to the
+    error of the ODE, which falls with more `steps`.
 
-    Where there are latents, h is held on the way up and down: that of each end, `h` (2, …) or a draw of the sampler's
-    posterior at the lowest level; between them, real h are on the great circle too, and discrete h those of the nearer
-    end. `context` is one that all share.
+    If there are latents, h is held in both directions. At the ends it is `h` (2, …), or a draw from the sampler's
+    posterior at the lowest level. In between, a real h also follows the great circle, and any other h is that of the
+    nearer end. All examples share one `context`.
     """
     check_call(key, model)
     check_untraced(key, model)
@@ -66,9 +66,9 @@ def interpolate(
 
 
 def slerp(first: Array, second: Array, share: Float[Array, ""] | float) -> Array:
-    """The point at `share` of the way from first to second on the great circle through them; arrays of any shape.
+    """Return the point at `share` of the way from first to second on the great circle through them, for any shape.
 
-    It has their length where that is the same. Vectors in one direction, or opposite, are joined by a line.
+    The length is preserved if both have the same. Parallel and opposite vectors are interpolated linearly.
     """
     lengths = [jnp.sqrt(jnp.sum(x**2)) for x in (first, second)]
     cosine = jnp.sum(first * second) / jnp.maximum(lengths[0] * lengths[1], jnp.finfo(first.dtype).tiny)
@@ -81,7 +81,7 @@ def slerp(first: Array, second: Array, share: Float[Array, ""] | float) -> Array
 
 
 def _latents(key: PRNGKeyArray, model: EBLVM, sampler: Heun, ends: Array, context: Any) -> Any:
-    """h of each end, from the posterior at the lowest level."""
+    """Draw h of each end from the posterior at the lowest level."""
     sigma = jnp.full((len(ends),), sampler.levels(model)[-1], ends.dtype)
     shared = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(ends), *x.shape[1:])), context or {})
     given = {**shared, "sigma": sigma}

@@ -1,9 +1,9 @@
-"""Jumps between the modes that discrete latents make: another h, and v moved along.
+"""Jumps between the modes of discrete latents: h changes, and the continuous variables are shifted with it.
 
-The warm-up regresses the continuous variables on the discrete latents, x ≈ a + B h. A jump proposes h' for h, one
-choice changed, and x + B (h' − h) for x. Shifts keep volumes and the change of h is symmetric, so that the ratio of p̃
-alone decides (Metropolis et al. 1953): the law is right whatever B is. Where p(v | h) is one shape at many places,
-jumps are free.
+The warm-up regresses the continuous variables on the discrete latents, x ≈ a + B h. A jump proposes h', which differs
+from h in one choice, and x + B (h' − h). Shifts preserve volume and the proposal of h' is symmetric, so acceptance
+depends on the ratio of p̃ alone (Metropolis et al. 1953), and the target is invariant for any B. If p(v | h) only shifts
+with h, by B h, the ratio is p(h') / p(h).
 """
 
 from typing import Any, NamedTuple
@@ -17,36 +17,36 @@ from vages.domains import Binary
 from vages.samplers.target import State, Target
 
 TRIES = 5  # jumps between two moves; each costs one evaluation of the energy
-MAX_LATENTS = 256  # numbers in h beyond which the regression costs more than it gives
+MAX_LATENTS = 256  # size of h above which the regression costs more than it gains
 _RIDGE = 1e-3
 
 
 class Regression(NamedTuple):
-    """Sums over (1, h) and x of all chains, and B as it was solved last."""
+    """Sums of products of (1, h) and x over all chains, and the latest solution B."""
 
     square: Float[Array, "h h"]
     cross: Float[Array, "h x"]
     slope: Float[Array, "h x"]
 
     def add(self, h: Float[Array, "chains h"], x: Float[Array, "chains x"]) -> "Regression":
-        """With the states of all chains."""
+        """Return the regression with the states of all chains added."""
         one = jnp.concatenate([jnp.ones((len(h), 1), h.dtype), h], axis=1)
         return self._replace(square=self.square + one.T @ one, cross=self.cross + one.T @ x)
 
     def solve(self) -> "Regression":
-        """With B of all that was added."""
+        """Return the regression with B solved from all states that were added."""
         ridge = _RIDGE * jnp.maximum(self.square[0, 0], 1) * jnp.eye(len(self.square), dtype=self.square.dtype)
         return self._replace(slope=jnp.linalg.solve(self.square + ridge, self.cross)[1:])
 
 
 def start_regression(latents: int, size: int, dtype: Any) -> Regression:
-    """Of nothing yet: B is 0."""
+    """Return the regression before any states are added, with B = 0."""
     zeros = lambda *shape: jnp.zeros(shape, dtype)
     return Regression(zeros(latents + 1, latents + 1), zeros(latents + 1, size), zeros(latents, size))
 
 
 def can_jump(target: Target) -> bool:
-    """Whether there are discrete latents to change, and continuous variables to move along."""
+    """Whether there are discrete latents to change, and continuous variables to shift with them."""
     size = sum(domain.size for domain in target.discrete.values())
     return bool(target.continuous) and 0 < size <= MAX_LATENTS and "v" not in target.discrete
 
@@ -54,14 +54,14 @@ def can_jump(target: Target) -> bool:
 def jump(
     key: PRNGKeyArray, target: Target, slope: Float[Array, "h x"], continuous: State, discrete: State, beta: Any = None
 ) -> tuple[State, State]:
-    """A few tries, one after the other, at the power β of the target's density (1 unless given).
+    """Try a few jumps in sequence, for the target's density to the power β (1 if not given).
 
-    The first is left out every other time: an even number of changes of one bit, all accepted, would lead nowhere.
+    The first is skipped with probability 1/2, since an even number of accepted flips of the same bit cancels out.
     """
     places, whole = _places(target), target.whole()
 
     def density(x, h):
-        """log of p̃(x, h)^β; where h is summed out, of p̃(x)^β p(h | x), whose h was drawn at temperature 1."""
+        """Return log p̃(x, h)^β or, if h is summed out, log p̃(x)^β p(h | x), since h was drawn at temperature 1."""
         log_joint = whole.log_prob(x, h)
         if beta is None:
             return log_joint
@@ -89,12 +89,12 @@ def jump(
 
 
 def _places(target: Target) -> int:
-    """The number of choices that can be changed."""
+    """Return the number of choices that can be changed."""
     return sum(_rows(domain) for domain in target.discrete.values())
 
 
 def _change(key: PRNGKeyArray, target: Target, h: State, place: Array) -> State:
-    """h with one choice changed: a bit flipped, or another option drawn of those that were not taken."""
+    """Return h with one choice changed: a bit flipped, or another option drawn uniformly."""
     changed, first = {}, 0
     for name, domain in target.discrete.items():
         rows = h[name].reshape(_rows(domain), -1)

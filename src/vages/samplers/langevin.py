@@ -1,4 +1,4 @@
-"""Langevin dynamics of many chains, of v given h or of v and h together: an `init` and a `step`."""
+"""Langevin dynamics of many chains, for v given h or for (v, h): an `init` and a `step`."""
 
 import math
 from typing import NamedTuple
@@ -16,7 +16,7 @@ Number = Float[Array, ""] | float
 
 
 class LangevinState(NamedTuple):
-    """Chains along the first axis. One that has `diverged` is NaN from then on, and touches no other."""
+    """Chains along the first axis. A chain that has `diverged` is NaN from then on, and does not affect the others."""
 
     v: Array
     h: Array
@@ -24,7 +24,7 @@ class LangevinState(NamedTuple):
 
 
 class Move(NamedTuple):
-    """v ← v + drift ∇_v log p̃(v, h) + scale · noise, and h likewise with its own drift; numbers, or one a step."""
+    """v ← v + drift ∇_v log p̃(v, h) + scale · noise, and h likewise with its own drift. Scalars, or one per step."""
 
     drift: Float[Array | np.ndarray, "*steps"]
     h_drift: Float[Array | np.ndarray, "*steps"]
@@ -32,11 +32,11 @@ class Move(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Inpainting: where `mask`, v is `known` throughout; both like one v, for all draws, or with a row for each draw.
+    """Inpainting: v is held at `known` where `mask` is true. Both have the shape of one v, or one row per draw.
 
-    The gradient in the other entries is that of their conditional density given the held ones, so that at every
-    temperature T the chain is one for p(unknown | known, h)^(1/T) itself. (Score networks of many noise levels are
-    given known pixels with the noise of the level instead; an energy has no levels.)
+    The gradient in the other entries is that of their conditional density given the held ones, so at every temperature
+    T the chain samples p(unknown | known, h)^(1/T) itself. (Score networks with noise levels get known pixels with the
+    noise of the level instead; an energy has no levels.)
     """
 
     mask: Bool[Array, "..."]
@@ -47,7 +47,7 @@ class Held(NamedTuple):
 
 
 def chain_dtype(model: EBLVM) -> np.dtype:
-    """float64 where the model has parameters of that kind, else float32: coarser types lose the small steps."""
+    """Return float64 if the model has float64 parameters, else float32: narrower types lose small steps."""
     dtypes = {leaf.dtype for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))}
     wide = jnp.dtype("float64")
     return wide if wide in (dtypes or {jnp.result_type(float)}) else jnp.dtype("float32")
@@ -62,7 +62,7 @@ def langevin_init(
     held: Held | None = None,
     shared: bool = False,
 ) -> LangevinState:
-    """v, and h where none is given, at 1/2 + N(0, I). A chain given an h that is not finite has diverged already."""
+    """Start v, and h if none is given, at 1/2 + N(0, I). A chain whose given h is not finite counts as diverged."""
     noise_v, noise_h = _noise(key, model, chains, joint=h is None, shared=shared)
     v = 0.5 + noise_v if held is None else held.hold(0.5 + noise_v)
     start_h = 0.5 + noise_h if noise_h is not None else h
@@ -83,7 +83,7 @@ def langevin_step(
     shared: bool = False,
     box: Number = 1000.0,
 ) -> LangevinState:
-    """x ← x + ½ s² ∇ log p̃(v, h) + √T s · noise, where x is v, or (v, h) with `joint`."""
+    """Make the step x ← x + ½ s² ∇ log p̃(v, h) + √T s · noise, where x is v, or (v, h) with `joint`."""
     drift, scale = 0.5 * step_size**2, jnp.sqrt(temperature) * step_size
     move = Move(*(jnp.asarray(x, state.v.dtype) for x in (drift, drift, scale)))
     return langevin_move(key, model, state, move, joint=joint, held=held, shared=shared, box=box)
@@ -100,7 +100,7 @@ def langevin_move(
     shared: bool,
     box: Number,
 ) -> LangevinState:
-    """The state after one move: one forward and one backward pass through `features`."""
+    """Return the state after one move, which takes one forward and one backward pass through `features`."""
     noise_v, noise_h = _noise(key, model, len(state.v), joint=joint, shared=shared)
     one = lambda v, h: model.log_joint(model.features(v), h)
     total = lambda v, h: jnp.sum(jax.vmap(one)(v, h))
@@ -118,7 +118,7 @@ def langevin_move(
 
 
 def _noise(key: PRNGKeyArray, model: EBLVM, chains: int, *, joint: bool, shared: bool) -> tuple[Array, Array | None]:
-    """The noise of a step for v, and for h where it moves too; with `shared` the same for all chains."""
+    """Draw the noise of a step for v, and with `joint` for h. With `shared`, it is the same for all chains."""
     v_size, h_size = math.prod(model.v.shape), math.prod(model.h.shape) if joint else 0
     noise = flat_noise(jax.random.normal, key, (1 if shared else chains, v_size + h_size), chain_dtype(model))
     noise = jnp.broadcast_to(noise, (chains, v_size + h_size))
@@ -127,7 +127,7 @@ def _noise(key: PRNGKeyArray, model: EBLVM, chains: int, *, joint: bool, shared:
 
 
 def _outside(x: Array, box: Number) -> Bool[Array, "chains"]:
-    inside = jnp.abs(x - 0.5) <= jnp.asarray(box, x.dtype)  # which no NaN is
+    inside = jnp.abs(x - 0.5) <= jnp.asarray(box, x.dtype)  # false for NaN
     return ~jnp.all(inside, axis=tuple(range(1, x.ndim)))
 
 

@@ -1,4 +1,4 @@
-"""Markov chains for any density with a gradient, and Gibbs draws of what is discrete."""
+"""Markov chain Monte Carlo for any density with a gradient, with Gibbs updates of discrete variables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,18 +25,18 @@ _ACCEPTANCE = {"nuts": 0.8, "hmc": 0.8, "mala": 0.574}
 
 @dataclass(frozen=True)
 class MCMC:
-    """Chains of v and h at temperature 1; a warm-up adapts the step size and the scale of each coordinate.
+    """Markov chains at temperature 1. A warm-up adapts the step size and the scale of each coordinate.
 
     `kernel` is "nuts", "hmc" (with a random number of leapfrog steps around `leapfrog`) or "mala". Discrete latents
-    with up to 1,024 states are summed out of the density and drawn exactly in the end; others are drawn given the rest
-    between the moves; `sum_latents` says otherwise. Where nothing is continuous there are only such draws, whatever the
-    kernel is. Of the steps after the warm-up, every `thin`-th is kept.
+    with up to 1,024 states are summed out of the density and drawn exactly at the end; others are drawn given the rest
+    between the moves. `sum_latents` overrides this. If all variables are discrete, there are only such draws, whatever
+    the kernel is. After the warm-up, every `thin`-th step is kept.
 
-    `temperatures` (1.0, 2.0, 4.0, …) run copies of each chain on flatter densities p̃^(1/T) and exchange them with their
-    neighbours: for modes that one chain does not travel between.
+    With `temperatures` (1.0, 2.0, 4.0, …), copies of each chain run on flatter densities p̃^(1/T) and are exchanged
+    between neighboring temperatures. This helps if a single chain does not move between modes.
 
-    The warm-up looks for the step size at which `target_acceptance` of the moves are accepted: 0.8, of MALA 0.574.
-    Where moves diverge, 0.95 or 0.99 makes steps smaller, and chains slower.
+    The warm-up finds the step size at which a share `target_acceptance` of the moves is accepted: 0.8, or 0.574 for
+    MALA. If moves diverge, 0.95 or 0.99 makes steps smaller, and chains slower.
     """
 
     kernel: Literal["nuts", "hmc", "mala"] = "nuts"
@@ -59,15 +59,15 @@ class MCMC:
         if not numbers or ladder[0] != 1 or not all(a < b for a, b in pairwise(ladder)):
             got = told(self.temperatures)
             raise ValueError(f"temperatures: expected rising numbers from 1 on, got {got}; say (1.0, 2.0, 4.0)")
-        object.__setattr__(self, "temperatures", tuple(map(float, ladder)))  # a list would do, but for its hash
+        object.__setattr__(self, "temperatures", tuple(map(float, ladder)))  # lists cannot be hashed
 
     @property
     def rate(self) -> float:
-        """The share of moves that the warm-up aims for."""
+        """The acceptance rate that the warm-up aims for."""
         return _ACCEPTANCE[self.kernel] if self.target_acceptance is None else self.target_acceptance
 
     def run(self, key: PRNGKeyArray, job: Job) -> Drawn:
-        """The draws of all chains."""
+        """Return the draws of all chains."""
         target = Target(job.model, **jax.tree.map(lambda x: x[0], job.given))
         summed = target.can_sum() if self.sum_latents is None else self.sum_latents
         if summed and not target.can_sum():
@@ -80,7 +80,7 @@ class MCMC:
 
 
 class _Learnt(NamedTuple):
-    """What the warm-up learns of a target at a temperature."""
+    """What the warm-up adapts, for one target and temperature."""
 
     tuning: Tuning
     jumps: Regression
@@ -105,7 +105,7 @@ def _run(
     summed: bool,
     draws: int,
 ) -> Drawn:
-    """Chains from `start` (targets, chains, …); `given` are the fields of the targets, along their first axis."""
+    """Run chains from `start` (targets, chains, …). `given` has the fields of the targets along their first axis."""
     for_chains, for_latents = jax.random.split(key)
     with jax.numpy_dtype_promotion("standard"), jax.default_matmul_precision("float32"):
         make = lambda given: Target(model, **given, summed=summed)
@@ -149,7 +149,7 @@ def _run(
 
 
 def _begin(make: Any, given: Any, start: State) -> Chain:
-    """Chains at their start (targets, chains, …)."""
+    """Return the chains at their start (targets, chains, …)."""
 
     def one(given, state):
         target = make(given)
@@ -166,12 +166,12 @@ def _copies(chains: Chain, count: int) -> Chain:
 
 
 def _flat(states: State) -> Array:
-    """States with three axes before, as vectors."""
+    """Flatten states with three leading axes to vectors."""
     return jax.vmap(jax.vmap(jax.vmap(lambda x: ravel_pytree(x)[0])))(states)
 
 
 def _begin_learning(make: Any, given: Any, start: State, chains: Chain, rate: float) -> _Learnt:
-    """Before the first step; the slopes of jumps are those of the starts."""
+    """Return the state of the warm-up before the first step, with slopes of jumps from the starts."""
     target = make(jax.tree.map(lambda x: x[0], given))
     dtype, (targets, count, copies) = chains.log_prob.dtype, chains.log_prob.shape
     size = sum(domain.size for domain in target.continuous.values())
@@ -191,7 +191,7 @@ def _begin_learning(make: Any, given: Any, start: State, chains: Chain, rate: fl
 
 
 def _learn(learnt: _Learnt, chains: Chain, info: "_Info", slow: Array, end: Array, sampler: MCMC) -> _Learnt:
-    """After a step of the warm-up."""
+    """Return the state of the warm-up after a step."""
 
     def one(learnt, x, accepted, before, h):
         tuning = update_tuning(learnt.tuning, slow, end, x, jnp.mean(accepted), sampler.rate)
@@ -216,7 +216,7 @@ class _Info(NamedTuple):
 
 
 def _all_chains(make: Any, sampler: MCMC, betas: Float[Array, "temperatures"]) -> Any:
-    """One step of every chain at every temperature: latents, jumps, a move, and exchanges."""
+    """Return a function for one step of every chain at every temperature: latents, jumps, a move and exchanges."""
     move = kernel_of(sampler.kernel)
 
     def transition(key, leaps, given, beta, step_size, learnt, chain):
@@ -270,7 +270,7 @@ def _all_chains(make: Any, sampler: MCMC, betas: Float[Array, "temperatures"]) -
 
 
 def _completed(key: PRNGKeyArray, make: Any, given: Any, states: State) -> State:
-    """The latents that were summed out, drawn exactly for every state (draws, targets, chains, …)."""
+    """Draw the summed-out latents exactly, for every state (draws, targets, chains, …)."""
     draws, targets, count = jax.tree.leaves(states)[0].shape[:3]
     one = lambda key, given, state: make(given).complete(key, state)
     over_chains = jax.vmap(one, in_axes=(0, None, 0))

@@ -1,4 +1,4 @@
-"""Moves of single chains: the kernels of blackjax, exchanges between temperatures, and the way to a good start."""
+"""Moves of single chains: BlackJAX kernels, exchanges between temperatures, and good starts."""
 
 from typing import Any, NamedTuple
 
@@ -11,12 +11,12 @@ from vages.models import EBLVM
 from vages.samplers.langevin import chain_dtype
 from vages.samplers.target import State, Target, scattered
 
-_SETTLING = 200  # small steps towards p(v | h) of a random h
-_SPREAD = 2.0  # standard deviation of where chains start
+_SETTLING = 200  # steps towards p(v | h) of a random h
+_SPREAD = 2.0  # standard deviation of the starts
 
 
 class Chain(NamedTuple):
-    """Where a chain is, with log p̃ and its gradient there."""
+    """The state of a chain, with log p̃ and its gradient."""
 
     continuous: State
     discrete: State
@@ -25,7 +25,10 @@ class Chain(NamedTuple):
 
 
 def exchange(key: PRNGKeyArray, betas: Array, chain: Chain, parity: Array) -> tuple[Chain, Array]:
-    """Copies of a chain at neighbouring temperatures, (0, 1), (2, 3), … or (1, 2), (3, 4), …, may change places."""
+    """Exchange copies of a chain at neighboring temperatures; return the copies and the acceptance rate.
+
+    With `parity` 0, the pairs are (0, 1), (2, 3), …, and with 1, they are (1, 2), (3, 4), …
+    """
     count = len(betas)
     place = jnp.arange(count)
     first = (place % 2 == parity) & (place < count - 1)
@@ -37,7 +40,10 @@ def exchange(key: PRNGKeyArray, betas: Array, chain: Chain, parity: Array) -> tu
 
 
 def kernel_of(name: str) -> Any:
-    """(key, log density, (position, its log density, gradient), step size, variances, leaps) to the next, and info."""
+    """Return a move: from (key, log density, (position, its log density, gradient), step size, variances, leaps).
+
+    It returns the next position, its log density, its gradient and BlackJAX's info.
+    """
     import blackjax
 
     if name == "nuts":
@@ -59,7 +65,7 @@ def kernel_of(name: str) -> Any:
 def far_apart(
     key: PRNGKeyArray, model: EBLVM, given: dict[str, Any], shape: tuple[int, int], *, settled: bool
 ) -> State:
-    """Starts (targets, chains, …): normal numbers and random states; where there are both, `settled`."""
+    """Return starts (targets, chains, …): normal numbers and random states, moved towards p(v | h) with `settled`."""
     target, dtype = Target(model, **jax.tree.map(lambda x: x[0], given)), chain_dtype(model)
     for_settling, *keys = jax.random.split(key, 1 + len(target.domains))
     spread = {True: jnp.asarray(_SPREAD, dtype), False: jnp.ones((), dtype)}
@@ -72,9 +78,9 @@ def far_apart(
 
 
 def _settle(key: PRNGKeyArray, model: EBLVM, given: dict[str, Any], start: State) -> State:
-    """Starts moved towards p(v | h) of the random h that they have.
+    """Move starts towards p(v | h) of their random h.
 
-    Chains then begin in the modes that the latents make, wherever these are. Each chain finds its own step size.
+    Chains then begin in the modes of different h, wherever these are. Each chain adapts its own step size.
     """
     hmc = kernel_of("mala")
 

@@ -1,10 +1,10 @@
-"""Annealed chains as one compiled program, cut into chunks by the host.
+"""Annealed chains as one compiled program, which the host runs in chunks.
 
     chains = start_chains(key, model, count, h, held, schedule)
-    chains = chains.advance(100)                   to the step 100 of the schedule; chains.state is what is there
+    chains = chains.advance(100)                   to step 100 of the schedule; the result is chains.state
 
-The noise of a step is a function of the key and the step's number, and the ends of a chunk are data to the program:
-the cut changes no bit, and one compilation serves any cut of any schedule of the same length.
+The noise of a step is a function of the key and the step's number, and the ends of a chunk are arguments of the
+program. So results do not depend on the chunks, and one compilation serves all schedules of the same length.
 """
 
 import contextlib
@@ -25,18 +25,18 @@ from vages.models import EBLVM
 from vages.samplers.langevin import Held, LangevinState, Move, chain_dtype, langevin_init, langevin_move
 from vages.samplers.schedule import Schedule
 
-_BLOCK = 100  # steps whose noise is drawn in one call,
-_NOISE_BYTES = 2**26  # or as many as fit in here
+_BLOCK = 100  # steps whose noise is drawn in one call
+_NOISE_BYTES = 2**26  # bytes of noise in a block at most
 
-Progress = Callable[[int, int], object]  # of the steps done and of all steps
+Progress = Callable[[int, int], object]  # takes the number of steps done and of all steps
 
 
 class LangevinSamples(NamedTuple):
-    """The ends of the chains: v (n, …) and h (n, …), and where asked snapshots of v on the way.
+    """The final states of the chains, v (n, …) and h (n, …), and snapshots of v if requested.
 
-    `trajectory` (snapshots, n, …) holds v at evenly spaced steps and last of all the result. A chain that was
-    ever non-finite or out of the schedule's box is marked in `diverged`, and its numbers are NaN from then on: leave it
-    out by `v[~diverged]`, and say how many there were.
+    `trajectory` (snapshots, n, …) holds v at evenly spaced steps; the last snapshot is the result. A chain that was
+    ever non-finite or outside the schedule's box is marked in `diverged`, and is NaN from then on. Leave such chains
+    out with `v[~diverged]`, and report how many there were.
     """
 
     v: Array
@@ -46,7 +46,7 @@ class LangevinSamples(NamedTuple):
 
 
 class Run(NamedTuple):
-    """How chains are run, whatever they sample."""
+    """Options of a run of chains."""
 
     schedule: Schedule
     record: int | None
@@ -58,10 +58,10 @@ class Run(NamedTuple):
 def anneal(
     key: PRNGKeyArray, model: EBLVM, count: int, h: Array | None, held: Held | None, run: Run, *, shared: bool = False
 ) -> LangevinSamples:
-    """The ends of the chains, of v given h, or of v and h where there is no h."""
+    """Run chains of v given h, or of (v, h) if h is None, and return their final states."""
     steps = run.schedule.steps
     parts = -(-count // run.batch)
-    size = -(-count // parts)  # equal batches: one program for all, and hardly a chain too many
+    size = -(-count // parts)  # batches of equal size share one program and add few extra chains
     states, trajectories = [], []
     for part in range(parts):
         rows = np.minimum(np.arange(part * size, (part + 1) * size), count - 1)
@@ -80,11 +80,11 @@ def anneal(
 
 @dataclass(frozen=True, eq=False)
 class Chains:
-    """Chains that have made `step` steps of their schedule, and all that the others depend on."""
+    """Chains after `step` steps of their schedule, with everything that further steps depend on."""
 
     step: int
     state: LangevinState
-    frames: Array | None  # snapshots up to now
+    frames: Array | None  # snapshots so far
     key: PRNGKeyArray
     model: EBLVM
     held: Held | None
@@ -95,7 +95,7 @@ class Chains:
     shared: bool
 
     def advance(self, step: int) -> "Chains":
-        """The chains at a later step; the last brings denoising with it. How the way is cut changes no bit."""
+        """Return the chains at a later step. The last step includes denoising. Stops in between change no bit."""
         last = self.schedule.steps + (self.schedule.denoise is not None)
         span = jnp.asarray([self.step, step if step < self.schedule.steps else last], jnp.int32)
         box = jnp.asarray(self.schedule.box, self.moves.drift.dtype)
@@ -128,10 +128,10 @@ def start_chains(
     shared: bool = False,
     room: int = 0,
 ) -> Chains:
-    """Chains before their first step, of v given h, or of v and h where there is no h.
+    """Return chains before their first step, of v given h, or of (v, h) if h is None.
 
-    `part` numbers batches that run one after another, each with noise of its own unless it is shared by all. `room`,
-    of moves, is what the program is compiled for: schedules that fit into the same room share one program.
+    `part` is the number of a batch; each batch has its own noise unless all chains share it. The program is compiled
+    for at least `room` moves, so that shorter schedules share one program.
     """
     dtype, moves = chain_dtype(model), schedule.moves()
     for_start, for_steps = jax.random.split(key if shared else jax.random.fold_in(key, part))
@@ -161,7 +161,7 @@ def _advance(
     joint: bool,
     shared: bool,
 ) -> tuple[LangevinState, Array | None]:
-    """The state and the snapshots after the moves from span[0] up to span[1]."""
+    """Return the state and the snapshots after the moves from span[0] up to span[1]."""
 
     def move(key, state, move):
         return langevin_move(key, model, state, move, joint=joint, held=held, shared=shared, box=box)
@@ -189,7 +189,7 @@ def _advance(
 
 
 def _slots(schedule: Schedule, moves: int, record: int) -> Int[Array, "moves"]:
-    """Where each move writes its v: a snapshot to its own place, any other to the last, where the result will be."""
+    """Return the snapshot that each move writes to. Moves without one write to the last, which the result replaces."""
     slots = np.full(moves, record - 1, np.int32)
     slots[schedule.snapshots(record)[:-1] - 1] = np.arange(record - 1)
     return jnp.asarray(slots)
@@ -198,5 +198,5 @@ def _slots(schedule: Schedule, moves: int, record: int) -> Int[Array, "moves"]:
 def _tell(progress: Progress | None, done: int, total: int, state: LangevinState) -> None:
     if progress is not None:
         jax.block_until_ready(state)
-        with contextlib.suppress(Exception):  # a broken bar must not cost the chains
+        with contextlib.suppress(Exception):  # an error in the callback must not end the chains
             progress(done, total)

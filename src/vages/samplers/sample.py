@@ -1,4 +1,4 @@
-"""Draws from a model at temperature 1, by the sampler that fits its variables."""
+"""Draws from a model at temperature 1, by a sampler that suits its variables."""
 
 from functools import partial
 from typing import Any
@@ -38,8 +38,8 @@ from vages.samplers.target import State, assemble, latents
 
 Sampler = MCMC | Gibbs | Annealed | Heun
 
-_CHAINS = 16  # so many rarely start in one mode of two
-_LEAST_DRAWS = 250  # of a chain, for R̂ to mean something
+_CHAINS = 16  # enough that they rarely all start in one of two modes
+_LEAST_DRAWS = 250  # per chain, for a meaningful R̂
 
 
 def sample(
@@ -54,23 +54,23 @@ def sample(
     held: Held | None = None,
     sampler: Sampler | None = None,
 ) -> Samples:
-    """n draws of (v, h) ~ p(v, h), or of v ~ p(v | h) where h is given.
+    """Draw n samples (v, h) ~ p(v, h), or v ~ p(v | h) if h is given.
 
-    Independent draws where closed forms allow them; Gibbs sampling where p(v | h) and p(h | v) are known; NUTS
-    elsewhere (see `MCMC`). `sampler` says otherwise: `MCMC`, `Gibbs`, the paper's `Annealed`, or `Heun` for a model of
-    every noise level.
+    Draws are independent if closed forms allow it. Otherwise, Gibbs sampling is used if p(v | h) and p(h | v) are
+    known, and NUTS if not (see `MCMC`). `sampler` overrides this: `MCMC`, `Gibbs`, the paper's `Annealed`, or `Heun`
+    for a noise-conditional model.
 
-    `chains` (16) start far apart, or at `start`: v of each chain, or (v, h); for `Heun`, v of each draw at its highest
-    level. Entries of v that are `held` stay as they are, and the others are drawn given them. `h`, `context` and what
-    is held are those of one example, which all draws share (a context has one row then, or numbers), or have a row for
-    each draw. Each draw is then the end of one of two chains of its own, with a warm-up of its own: n times the cost.
+    Chains (16, or `chains`) start far apart, or at `start`: v of each chain, or (v, h); for `Heun`, v of each draw at
+    its highest level. Entries of v that are `held` are fixed, and the others are drawn given them. `h`, `context` and
+    `held` are those of one example, shared by all draws (a context then has one row, or numbers), or have one row per
+    draw. In that case, MCMC runs two chains with their own warm-up for each draw, at n times the cost.
 
-    It compiles its own programs, and cannot be called inside `jit` or `vmap`.
+    This function compiles its own programs, and cannot be called inside `jit` or `vmap`.
     """
     check_call(key, model)
     check_untraced(key, model)
     check_count("n", n, 1, "ask for at least one draw")
-    n = int(n)  # of NumPy's numbers a compiled program would make arrays
+    n = int(n)  # compiled programs would turn NumPy's numbers into arrays
     context = as_rows(context)
     given, targets = _given(model, n, h, context, held)
     check_energy(model, chain_dtype(model), context)
@@ -114,9 +114,10 @@ def sample_posterior(
     chains: int = _CHAINS,
     sampler: MCMC | None = None,
 ) -> Samples:
-    """Draws h ~ p(h | v) for each v of a batch: h (batch, samples, …).
+    """Draw h ~ p(h | v) for each v of a batch: h (batch, samples, …).
 
-    Exact where the posterior is a closed form or its states can be listed; elsewhere by `chains` chains for each v.
+    Draws are exact if the posterior has a closed form or its states can be listed. Otherwise, or with a `sampler`,
+    `chains` chains are run for each v.
     """
     check_call(key, model)
     check_inputs(model, v, context=context)
@@ -146,7 +147,7 @@ def _run(
     start: Any,
     sampler: MCMC | Gibbs,
 ) -> tuple[Samples, State]:
-    """Chains (targets, chains) and `kept` draws of each target: arrays (targets, kept, …)."""
+    """Run chains (targets, chains), and return their diagnostics and `kept` draws of each target (targets, kept, …)."""
     for_start, for_chains = jax.random.split(key)
     begin = _start(for_start, model, given, shape, start)
     draws = max(-(-kept // shape[1]), _LEAST_DRAWS)
@@ -176,7 +177,7 @@ def _run(
 
 @partial(jax.jit, static_argnames="kept")
 def _spread(x: Array, kept: int) -> Array:
-    """`kept` of all draws (targets, chains, draws, …): of evenly spaced steps those of every chain."""
+    """Return `kept` of all draws (targets, chains, draws, …): those of every chain at evenly spaced steps."""
     targets, chains, draws = x.shape[:3]
     steps = -(-kept // chains)
     places = (np.arange(1, steps + 1) * draws) // steps - 1
@@ -185,13 +186,13 @@ def _spread(x: Array, kept: int) -> Array:
 
 
 def _start(key: PRNGKeyArray, model: EBLVM, given: dict[str, Any], shape: tuple[int, int], start: Any) -> State:
-    """Where the chains begin (targets, chains, …): far apart, or where the user says."""
+    """Return the starts of the chains (targets, chains, …): far apart, or as given by the user."""
     states = far_apart(key, model, given, shape, settled=start is None)
     return states if start is None else states | _asked(model, start, shape, chain_dtype(model))
 
 
 def _asked(model: EBLVM, start: Any, shape: tuple[int, int], dtype: Any) -> State:
-    """The user's start, v or (v, h), as states: a row for each chain, or for each draw with a chain of its own."""
+    """Return the user's start, v or (v, h), as states. It has one row per chain, or per draw if there are n targets."""
     v, h = start if isinstance(start, tuple) else (start, None)
     targets, chains = shape
     count = targets if targets > 1 else chains
@@ -208,7 +209,7 @@ def _asked(model: EBLVM, start: Any, shape: tuple[int, int], dtype: Any) -> Stat
 
 
 def _value(name: str, value: Any, domain: Domain, lead: tuple[int, ...]) -> Array:
-    """One value, or one a row, of a variable in its domain."""
+    """Return a value of a variable with leading axes `lead`. Raise unless it is in the variable's domain."""
     value = jnp.asarray(value)
     check_numbers(name, value, floating=False)
     if value.shape != (*lead, *domain.shape):
@@ -221,7 +222,7 @@ def _value(name: str, value: Any, domain: Domain, lead: tuple[int, ...]) -> Arra
 
 
 def _given(model: EBLVM, n: int, h: Any, context: Any, held: Held | None) -> tuple[dict[str, Any], int]:
-    """The fields of the targets along their first axis, and whether there are n of them, or one that all share."""
+    """Return the fields of the targets along their first axis, and the number of targets: n, or 1 if shared by all."""
     dtype, given = chain_dtype(model), {}
     if held is not None:
         check_kind("held", held, Held, "Held(mask, known)", "write vages.Held(mask, known)")
@@ -247,7 +248,7 @@ def _given(model: EBLVM, n: int, h: Any, context: Any, held: Held | None) -> tup
 
 
 def _check_proper(proper: Array) -> None:
-    """Raise where an example has no posterior; under `jit` nobody can."""
+    """Raise ValueError if an example has no posterior. Under `jit`, this is not checked."""
     if not isinstance(proper, Tracer) and not np.all(proper):
         row = int(np.argmin(np.asarray(proper)))
         raise ValueError(
@@ -262,7 +263,7 @@ def _independent(v: Array, h: Any, n: int) -> Samples:
 def _annealed(
     key: PRNGKeyArray, model: EBLVM, n: int, sampler: Annealed, h: Any, held: Held | None, **others: Any
 ) -> Samples:
-    """The paper's sampler: n chains, and the end of each."""
+    """Run n chains of the paper's sampler, and return their final states."""
     _refuse(sampler, **others)
     pixels: dict[str, Any] = {} if held is None else {"mask": held.mask, "known": held.known}
     if h is not None:
@@ -278,7 +279,7 @@ def _annealed(
 
 
 def _refuse(sampler: Sampler, **options: Any) -> None:
-    """Raise where an option is given that a sampler does not have."""
+    """Raise TypeError if an option is given that the sampler does not have."""
     name = type(sampler).__name__
     for option, value in options.items():
         if value is not None:

@@ -1,4 +1,4 @@
-"""Draws, and how far they can be trusted."""
+"""Draws from a model, with diagnostics and warnings."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -11,25 +11,25 @@ from jaxtyping import Array
 from vages.samplers.diagnostics import rhat_and_ess
 from vages.samplers.target import State
 
-WORST_RHAT = 1.05  # above it a warning is given
-_BY_CHANCE = 1.1  # which one coordinate in a hundred may reach without one
-LEAST_ESS = 100  # below it, too
+WORST_RHAT = 1.05  # a warning is given if more than 1 % of the coordinates are above this
+_BY_CHANCE = 1.1  # or if any coordinate is above this
+LEAST_ESS = 100  # or if the ESS is below this
 
 
 class SamplingWarning(UserWarning):
-    """Chains that have not mixed, or do not move."""
+    """Warning about draws that may be wrong, for example from chains that have not mixed."""
 
 
 class Samples(NamedTuple):
-    """v (n, …) and h (n, …), draw after draw and within a draw chain after chain; h (batch, n, …) of a posterior.
+    """Draws v (n, …) and h (n, …), ordered by step, then by chain. For a posterior, h is (batch, n, …).
 
-    `rhat` and `ess` have one number for each coordinate, under the names of the variables: "v", and "h", or "h.z" for
-    mixed latents. They are those of the whole chains: the rank-normalized split-R̂, and the effective sample size of
-    the bulk or of the 5 % tails, whichever is less, and at most n (Vehtari et al. 2021). Independent draws have none;
+    `rhat` and `ess` have one number per coordinate, under the names of the variables: "v", and "h", or "h.z" for mixed
+    latents. They are computed from the whole chains: the rank-normalized split-R̂, and the smaller of the effective
+    sample sizes of the bulk and of the 5 % tails, at most n (Vehtari et al. 2021). Independent draws have none;
     `worst_rhat` is then 1, and `least_ess` n.
 
-    `acceptance` is the mean over all moves, `diverged` the number of moves that ran off, `gradients` the number of
-    gradients in all. `trace` holds the whole chains behind the warm-up, (chains, draws, …) under the same names.
+    `acceptance` is the mean over all moves, `diverged` the number of moves that diverged, and `gradients` the total
+    number of gradients. `trace` holds the whole chains after the warm-up, (chains, draws, …), under the same names.
     """
 
     v: Any
@@ -40,7 +40,7 @@ class Samples(NamedTuple):
     diverged: int
     gradients: int
     trace: State | None = None
-    draws: int = 0  # n; of a posterior the draws for each v
+    draws: int = 0  # n; for a posterior, the number of draws for each v
 
     def __repr__(self) -> str:
         numbers = [f"R̂ at most {self.worst_rhat:.4g}"] if self.rhat else []
@@ -57,7 +57,7 @@ class Samples(NamedTuple):
 
     @property
     def worst_rhat(self) -> float:
-        """The largest R̂; 1 of exact draws, and infinite where chains stand still at different places."""
+        """The largest R̂. It is 1 for exact draws, and infinite if chains are stuck in different states."""
         return max((float(np.max(x)) for x in self.rhat.values()), default=1.0)
 
     @property
@@ -66,7 +66,7 @@ class Samples(NamedTuple):
         return min((float(np.min(x)) for x in self.ess.values()), default=float(self.draws))
 
     def to_arviz(self) -> Any:
-        """The chains as ArviZ's InferenceData, for its plots and summaries: `pip install 'vages[arviz]'`."""
+        """Return the chains as ArviZ's InferenceData, for its plots and summaries: `pip install 'vages[arviz]'`."""
         if self.trace is None:
             raise ValueError("trace: expected chains, got independent draws; sample with MCMC() or Gibbs()")
         try:
@@ -85,7 +85,7 @@ def _moves(count: int) -> str:
 
 
 def diagnose(trace: State) -> tuple[dict[str, Array], dict[str, Array]]:
-    """R̂ and ESS of each coordinate of chains (targets, chains, draws, …): arrays (targets, …)."""
+    """Return R̂ and ESS of each coordinate of chains (targets, chains, draws, …) as arrays (targets, …)."""
     rhat, ess = dict[str, Array](), dict[str, Array]()
     for name, x in trace.items():
         if x.size:
@@ -96,7 +96,7 @@ def diagnose(trace: State) -> tuple[dict[str, Array], dict[str, Array]]:
 
 
 def check_drawn(trace: State, log_prob: Array) -> None:
-    """Raise where draws (targets, chains, draws, …) or their log p̃ (draws, targets, chains) are not finite."""
+    """Raise ValueError if draws (targets, chains, draws, …) or their log p̃ (draws, targets, chains) are not finite."""
     logs = np.moveaxis(np.asarray(log_prob), 0, 2)
     finite = [np.isfinite(np.asarray(x)).all(axis=tuple(range(2, x.ndim))) for x in (*trace.values(), logs)]
     bad = ~np.logical_and.reduce(finite)
@@ -110,7 +110,7 @@ def check_drawn(trace: State, log_prob: Array) -> None:
 def warn(
     samples: Samples, swapped: float | None = None, *, chains: int, ess: float = np.inf, kept: int = LEAST_ESS
 ) -> Samples:
-    """The same samples, after a warning where the chains disagree, do not move, or ran off; `ess` of whole chains."""
+    """Return the samples, and warn if chains disagree, do not move or diverge. `ess` is that of the whole chains."""
     said = []
     values = np.concatenate([np.ravel(x) for x in samples.rhat.values()])
     high = int(np.sum(~(values <= WORST_RHAT)))

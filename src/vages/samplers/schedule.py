@@ -1,4 +1,4 @@
-"""The temperatures of annealed Langevin dynamics, and the moves that they make."""
+"""The temperatures of annealed Langevin dynamics, and the resulting moves."""
 
 import math
 from dataclasses import dataclass, replace
@@ -13,8 +13,8 @@ from vages.samplers.langevin import Move
 class Schedule:
     """Steps at the top temperature, cooling geometrically to 1, freezing linearly from 1 to 0, then denoising.
 
-    The values are those of the paper's deep models (Li, Chen & Sommer 2019): 500, 2,000 and 200 steps from temperature
-    100, of size 0.02. `denoise` is the noise level σ₀ that the model was trained at; None leaves v as it is. A chain
+    The defaults are those of the paper's deep models (Li, Chen & Sommer 2019): 500, 2,000 and 200 steps of size 0.02,
+    from temperature 100. `denoise` is the noise level σ₀ that the model was trained at; None skips denoising. A chain
     with an entry further than `box` from 1/2 counts as diverged.
     """
 
@@ -40,11 +40,11 @@ class Schedule:
 
     @property
     def steps(self) -> int:
-        """Langevin steps; denoising is none of them."""
+        """Number of Langevin steps, without denoising."""
         return self.hot_steps + self.cooling_steps + self.freezing_steps
 
     def scaled(self, fraction: float) -> "Schedule":
-        """The same path with a fraction of the steps in each of its parts, at least one where there was any."""
+        """Return the schedule with a fraction of the steps in each part, and at least one if there was any."""
         if not 0 < fraction < math.inf:
             raise ValueError(f"scaled: fraction: expected a finite number above 0, got {fraction}")
         fewer = lambda steps: max(round(steps * fraction), 1) if steps else 0
@@ -56,7 +56,7 @@ class Schedule:
         )
 
     def temperatures(self) -> Float[np.ndarray, "steps"]:
-        """The temperature of each step. Cooling stops just short of 1, where freezing begins; freezing ends at 0."""
+        """Return the temperature of each step. Cooling ends just above 1, where freezing begins; freezing ends at 0."""
         return np.concatenate(
             [
                 np.full(self.hot_steps, self.top_temperature, np.float64),
@@ -66,11 +66,11 @@ class Schedule:
         )
 
     def snapshots(self, record: int) -> Int[np.ndarray, "record"]:
-        """The steps after which a trajectory of `record` snapshots is taken, the last being the (denoised) result."""
+        """Return the steps after which `record` snapshots are taken. The last is the (denoised) result."""
         return np.append((self.steps - 1) // record * np.arange(1, record), self.steps)
 
     def moves(self) -> Move:
-        """Langevin steps at the temperatures, then v + σ₀² ∇_v log p̃: h carries no noise that could be removed."""
+        """Return Langevin steps at the temperatures, then v + σ₀² ∇_v log p̃. h is not denoised, as it has no noise."""
         drift = np.full(self.steps, 0.5 * self.step_size**2)
         scale = np.sqrt(self.temperatures()) * self.step_size
         if self.denoise is None:

@@ -1,11 +1,11 @@
-"""What chains sample: some variables of a model, given the others.
+"""Targets of Markov chains: some variables of a model, given the others.
 
     Target(model)                     p(v, h)
-    Target(model, features=f)         p(h | v), of the features of one v
+    Target(model, features=f)         p(h | v), where f are the features of one v
     Target(model, h=h)                p(v | h)
 
-A state is a flat dict: "v", and "h", or "h.z" and "h.y" for mixed latents. Its continuous entries move along gradients;
-the discrete ones are drawn given them, or are summed out of the density and drawn in the end.
+A state is a flat dict: "v", and "h", or "h.z" and "h.y" for mixed latents. Its continuous entries move along gradients.
+The discrete ones are drawn given them, or are summed out of the density and drawn at the end.
 """
 
 from dataclasses import replace
@@ -21,20 +21,20 @@ from vages.domains import Binary, Domain, Empty, Product
 from vages.models import EBLVM, TractableEBLVM, log_joints, log_marginal
 from vages.samplers.langevin import chain_dtype
 
-MAX_SUMMED = 2**10  # states that are cheap enough to be summed at every gradient
+MAX_SUMMED = 2**10  # most states that are summed over at every gradient
 
 State = dict[str, Array]
 
 
 class Target(eqx.Module):
-    """One unnormalized density, and how its discrete variables are drawn."""
+    """An unnormalized density, with draws of its discrete variables."""
 
     model: EBLVM
     context: Any = None
-    features: Any = None  # of a v that is given
-    h: Any = None  # where it is given
-    mask: Bool[Array, "..."] | None = None  # entries of v that are held,
-    known: Float[Array, "..."] | None = None  # and their values
+    features: Any = None  # of a given v
+    h: Any = None  # if it is given
+    mask: Bool[Array, "..."] | None = None  # entries of v that are held
+    known: Float[Array, "..."] | None = None  # their values
     summed: bool = eqx.field(static=True, default=False)  # whether discrete latents are summed out
 
     @property
@@ -45,18 +45,19 @@ class Target(eqx.Module):
 
     @property
     def continuous(self) -> dict[str, Domain]:
-        """Of those that move along gradients."""
+        """The domains of the variables that move along gradients."""
         return {name: domain for name, domain in self.domains.items() if domain.continuous}
 
     @property
     def discrete(self) -> dict[str, Domain]:
-        """Of those that are drawn given the others."""
+        """The domains of the variables that are drawn given the others."""
         return {name: domain for name, domain in self.domains.items() if not domain.continuous}
 
     def log_prob(self, continuous: State, discrete: State) -> Float[Array, ""]:
-        """log p̃ of a state; without the discrete latents where these are summed out.
+        """Return log p̃ of a state, without the discrete latents if these are summed out.
 
-        Held entries of v play no part in it: they are standard normal, so that every sampler can move them freely.
+        Held entries of v are replaced by their known values. Their own density is standard normal, so that any sampler
+        can move them.
         """
         state = continuous | discrete
         if self.mask is None or "v" not in state:
@@ -65,20 +66,20 @@ class Target(eqx.Module):
         return free + self._log_joint(self.features_at(state), state)
 
     def features_at(self, state: State) -> Any:
-        """The features of the state's v, or of the given one."""
+        """Return the features of the state's v, or the given features."""
         if "v" not in state:
             return self.features
         v = self.hold(state["v"])
         return self.model.features(v) if self.context is None else self.model.features(v, self.context)
 
     def hold(self, v: Array) -> Array:
-        """v with its held entries in place."""
+        """Return v with its held entries set to their values."""
         return v if self.mask is None or self.known is None else jnp.where(self.mask, self.known, v)
 
     def redraw(self, key: PRNGKeyArray, continuous: State, discrete: State, beta: Any = None) -> State:
-        """A transition of the discrete variables given the others, at the density's power β (1 unless given).
+        """Make a transition of the discrete variables given the others, for the density to the power β (default 1).
 
-        Latents are drawn all at once where there is a closed form or few states, and one by one elsewhere.
+        Latents are drawn jointly if there is a closed form or few states, and one by one otherwise.
         """
         keys = iter(jax.random.split(key, 1 + len(self.discrete)))
         discrete = dict(discrete)
@@ -101,15 +102,15 @@ class Target(eqx.Module):
         return discrete
 
     def complete(self, key: PRNGKeyArray, continuous: State) -> State:
-        """Exact draws of the discrete latents that are summed out."""
+        """Draw the discrete latents that are summed out, exactly."""
         return self._all_at_once(key, self.features_at(continuous), continuous, None)
 
     def whole(self) -> "Target":
-        """The target with nothing summed out."""
+        """Return the target with nothing summed out."""
         return replace(self, summed=False)
 
     def can_sum(self) -> bool:
-        """Whether discrete latents have so few states that they can be summed out, and something is left to move."""
+        """Whether discrete latents have few enough states to be summed out, and continuous variables remain."""
         return bool(self.discrete) and bool(self.continuous) and "v" not in self.discrete and self._few()
 
     def _few(self) -> bool:
@@ -135,7 +136,7 @@ class Target(eqx.Module):
 
 
 class _DiscretePart(EBLVM):
-    """A model of the discrete latents alone, the continuous ones given: what can be summed over."""
+    """A model of the discrete latents alone, given the continuous ones, for sums over their states."""
 
     model: EBLVM
     rest: State
@@ -158,28 +159,28 @@ class _DiscretePart(EBLVM):
 
 
 def latents(domain: Domain) -> dict[str, Domain]:
-    """The parts of h by their names in a state; none where the model has no latents."""
+    """Return the parts of h by their names in a state; an empty dict if the model has no latents."""
     if isinstance(domain, Product):
         return {f"h.{name}": part for name, part in domain.parts}
     return {} if isinstance(domain, Empty) else {"h": domain}
 
 
 def assemble(domain: Domain, state: State, *lead: int) -> Any:
-    """h, an array or a dict, from the entries of a state, or of states with these axes before."""
+    """Return h, an array or a dict, from the entries of a state, or of states with leading axes `lead`."""
     if isinstance(domain, Product):
         return {name: state[f"h.{name}"] for name, _ in domain.parts}
     return jnp.zeros((*lead, 0)) if isinstance(domain, Empty) else state["h"]
 
 
 def states_of(domain: Domain, v: Any, h: Any) -> State:
-    """The entries of a state from v and h, the opposite of `assemble`."""
+    """Return the entries of a state from v and h, the inverse of `assemble`."""
     if isinstance(domain, Product):
         return {"v": v} | {f"h.{name}": h[name] for name, _ in domain.parts}
     return {"v": v} if isinstance(domain, Empty) else {"v": v, "h": h}
 
 
 def scattered(key: PRNGKeyArray, domain: Domain, lead: tuple[int, ...], dtype: Any) -> Array:
-    """Standard normal numbers, or states that are all as likely, with these axes before."""
+    """Draw standard normal numbers, or uniformly distributed discrete states, with leading axes `lead`."""
     if domain.continuous:
         return flat_noise(jax.random.normal, key, (*lead, *domain.shape), dtype)
     if isinstance(domain, Binary):
@@ -189,7 +190,7 @@ def scattered(key: PRNGKeyArray, domain: Domain, lead: tuple[int, ...], dtype: A
 
 
 def _one_by_one(key: PRNGKeyArray, log_prob: Any, value: Array, domain: Domain, beta: Any) -> Array:
-    """Each choice of a discrete variable drawn given all others, one after the other."""
+    """Draw each choice of a discrete variable given all others, one after the other."""
     options = jnp.asarray([[0.0], [1.0]] if isinstance(domain, Binary) else jnp.eye(domain.shape[-1]), value.dtype)
     rows = value.reshape(-1, options.shape[1])
 

@@ -1,4 +1,4 @@
-"""Step size and mass matrix from the warm-up, by Stan's windows; the chains of one target learn together."""
+"""Warm-up adaptation of step size and mass matrix in Stan's windows, shared by the chains of a target."""
 
 from typing import Any, NamedTuple
 
@@ -9,38 +9,38 @@ from jaxtyping import Array, Bool, Float, Integer
 
 
 class Tuning(NamedTuple):
-    """What the chains of a target share: a step size, and the variances of its coordinates.
+    """The step size and the variances of the coordinates, which the chains of a target share.
 
-    Dual averaging follows the mean acceptance of the chains (Hoffman & Gelman 2014). The variances are those of all
-    chains in the window before, shrunk a little towards small ones.
+    Dual averaging uses the mean acceptance of the chains (Hoffman & Gelman 2014). The variances are those of all
+    chains in the previous window, slightly shrunk towards a small value.
     """
 
     averaging: Any
     variance: Float[Array, "size"]
-    number: Float[Array, ""]  # moments of the window
+    number: Float[Array, ""]  # of states in the window, followed by their moments
     mean: Float[Array, "size"]
     square: Float[Array, "size"]
 
     @property
     def step_size(self) -> Array:
-        """While it adapts."""
+        """The step size during adaptation."""
         return jnp.exp(self.averaging.log_step_size)
 
     @property
     def final_step_size(self) -> Array:
-        """After the warm-up: the average."""
+        """The step size after the warm-up: the average."""
         return jnp.exp(self.averaging.log_step_size_avg)
 
 
 class Windows(NamedTuple):
-    """Of each warm-up step, whether it counts for the variances, and whether a window ends with it; then neither."""
+    """For each warm-up step, whether it counts for the variances and whether a window ends with it; then one False."""
 
     slow: Bool[Array, "steps"]
     end: Bool[Array, "steps"]
 
     @staticmethod
     def of(steps: int) -> "Windows":
-        """Stan's: a fast one, slow ones of doubling length, and a fast one."""
+        """Return Stan's windows: a fast one, slow ones of doubling length, and a fast one."""
         from blackjax.adaptation.window_adaptation import build_schedule
 
         with jax.numpy_dtype_promotion("standard"):
@@ -49,7 +49,7 @@ class Windows(NamedTuple):
 
 
 def start_tuning(size: int, dtype: Any, acceptance: float) -> Tuning:
-    """Before the first step."""
+    """Return the tuning before the first step."""
     zeros, one = jnp.zeros(size, dtype), jnp.ones((), dtype)
     averaging = jax.tree.map(lambda x: jnp.asarray(x, dtype), _averaging(acceptance)[0](one))
     return Tuning(averaging, jnp.ones(size, dtype), jnp.zeros((), dtype), zeros, zeros)
@@ -63,7 +63,7 @@ def update_tuning(
     accepted: Float[Array, ""],
     acceptance: float,
 ) -> Tuning:
-    """After a warm-up step of all chains."""
+    """Return the tuning after a warm-up step of all chains."""
     begin, update, final = _averaging(acceptance)
     averaging = _like(tuning.averaging, update(tuning.averaging, accepted))
     tuning = tuning._replace(averaging=averaging)
@@ -76,7 +76,7 @@ def update_tuning(
 
 
 def _counted(tuning: Tuning, positions: Float[Array, "chains size"]) -> Tuning:
-    """The moments with the chains' positions added (Chan, Golub & LeVeque 1979)."""
+    """Add the chains' positions to the moments (Chan, Golub & LeVeque 1979)."""
     more = len(positions)
     mean = jnp.mean(positions, axis=0)
     square = jnp.sum((positions - mean[None]) ** 2, axis=0)

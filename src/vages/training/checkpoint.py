@@ -1,10 +1,11 @@
-"""Checkpoints that are whole or not there: a folder of arrays and a manifest, written aside and renamed into place.
+"""Atomic checkpoints: a folder of arrays and a manifest, written under a temporary name and renamed into place.
 
     checkpoints/step-000000100000/state.safetensors    the arrays
-    checkpoints/step-000000100000/manifest.json        what they are, and SHA-256 sums of the arrays and of itself
+    checkpoints/step-000000100000/manifest.json        their description, and SHA-256 sums of the arrays and of itself
 
-A process killed at any moment leaves either no folder of that name or a complete one. What is read is verified first;
-nothing is ever unpickled. What cannot be read is never removed: it may be somebody else's, or of a newer version.
+A process killed at any moment leaves either no folder of that name or a complete one. Files are verified when they are
+read, and nothing is unpickled. Unreadable checkpoints are never removed: they may be from another program or a newer
+version.
 """
 
 import hashlib
@@ -30,15 +31,15 @@ from vages.storage.errors import BadFile
 
 FORMAT = 1
 ARRAYS, MANIFEST = "state.safetensors", "manifest.json"
-_LARGEST = {ARRAYS: 2**37, MANIFEST: 2**24}  # bytes that are read at most
+_LARGEST = {ARRAYS: 2**37, MANIFEST: 2**24}  # limits in bytes
 _NAME = re.compile(r"step-(\d{12})")
 _ASIDE = re.compile(r"\.step-\d{12}\.(old\.)?\d+")
-_BITS = {"bfloat16": np.uint16}  # kept as its bits: NumPy has no such type
+_BITS = {"bfloat16": np.uint16}  # stored as bits, since NumPy has no such type
 Arrays = dict[str, np.ndarray]
 
 
 class NewerFormat(BadFile):
-    """A checkpoint that a newer version has written."""
+    """Error for a checkpoint that a newer version has written."""
 
 
 class Checkpoint(NamedTuple):
@@ -51,7 +52,7 @@ class Checkpoint(NamedTuple):
 
 
 def write_checkpoint(folder: Directory | Path, step: int, arrays: Arrays, about: dict[str, Any]) -> Path:
-    """Write `folder/step-…` durably, or leave nothing of that name."""
+    """Write `folder/step-…` to disk, or leave no folder of that name."""
     folder, name = Directory.of(folder), f"step-{step:012d}"
     aside = f".{name}.{os.getpid()}"
     kept = {name: np.asarray(array, order="C") for name, array in arrays.items()}
@@ -84,21 +85,21 @@ def write_checkpoint(folder: Directory | Path, step: int, arrays: Arrays, about:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in this folder, if every byte of it is as it was written."""
+    """Return the checkpoint in this folder after verifying its checksums."""
     with Directory(path.parent) / path.name as directory:
         return _read_arrays(directory, _read_manifest(directory))
 
 
 def checksum(folder: Directory | Path, step: int) -> str:
-    """The SHA-256 sum of the arrays of the checkpoint of a step, as its manifest has it."""
+    """Return the SHA-256 sum of the arrays of a step's checkpoint, from its manifest."""
     with Directory.of(folder) / f"step-{step:012d}" as directory:
         return _read_manifest(directory)["files"][ARRAYS]["sha256"]
 
 
 def newest_checkpoint(folder: Directory | Path, refused: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint that can be verified; `refused` is told of each one that was found not to be.
+    """Return the newest checkpoint that can be verified. `refused` is called with the reason for each invalid one.
 
-    `NewerFormat` where any is of a newer version, `UnsafeFile` where a link or the like is in the place of a file.
+    Raise NewerFormat if any is of a newer version, and UnsafeFile if one has a link, for example, in place of a file.
     """
     folder, found = Directory.of(folder), None
     for path, body in reversed(_manifests(folder)):
@@ -116,19 +117,19 @@ def newest_checkpoint(folder: Directory | Path, refused: Callable[[str], None]) 
 
 
 def newest_about(folder: Directory | Path) -> dict[str, Any] | None:
-    """What the newest checkpoint with a verified manifest is about; its arrays are not read."""
+    """Return the metadata of the newest checkpoint with a verified manifest, without reading its arrays."""
     bodies = [body for _, body in _manifests(Directory.of(folder)) if isinstance(body, dict)]
     return bodies[-1]["about"] if bodies else None
 
 
 def last_step(folder: Directory | Path) -> int:
-    """The last step of which there is a checkpoint, by its manifest alone; 0 where there is none."""
+    """Return the last step that has a checkpoint with a verified manifest; 0 if there is none."""
     bodies = [body for _, body in _manifests(Directory.of(folder)) if isinstance(body, dict)]
     return max((body["step"] for body in bodies), default=0)
 
 
 def has_checkpoints(folder: Directory | Path) -> bool:
-    """Whether any is there, damaged or not; a folder of such a name that holds no part of a checkpoint is none."""
+    """Whether there are checkpoints, damaged or not. A folder without any part of a checkpoint does not count."""
     folder = Directory.of(folder)
     return any(
         folder.kind(path.name) == FOLDER and {ARRAYS, MANIFEST} & set((folder / path.name).names())
@@ -137,16 +138,16 @@ def has_checkpoints(folder: Directory | Path) -> bool:
 
 
 def checkpoints(folder: Directory | Path) -> list[Path]:
-    """The checkpoints in a folder by their names, oldest first."""
+    """Return the checkpoints in a folder by their names, oldest first."""
     folder = Directory.of(folder)
     return [folder.path / name for name in folder.names() if _NAME.fullmatch(name)]
 
 
 def prune(folder: Directory | Path, step: int, last: int, every: int | None) -> None:
-    """Of the checkpoints up to `step`, remove all but the `last` newest and those of steps that `every` divides.
+    """Remove the checkpoints up to `step`, except for the `last` newest and those of steps that `every` divides.
 
-    Later ones are of a run that went back before them, because they could not be verified: they push out no other.
-    What has no readable manifest neither counts nor is removed.
+    Later checkpoints do not count: they could not be verified, so the run continued from an earlier one. Checkpoints
+    without a readable manifest do not count either, and are not removed.
     """
     folder, newest = Directory.of(folder), 0
     for path in reversed(checkpoints(folder)):
@@ -161,7 +162,7 @@ def prune(folder: Directory | Path, step: int, last: int, every: int | None) -> 
 
 
 def sweep(folder: Directory | Path) -> None:
-    """Remove what interrupted writes and removals left."""
+    """Remove remnants of interrupted writes and removals."""
     folder = Directory.of(folder)
     for name in folder.names():
         if _ASIDE.fullmatch(name) and folder.kind(name) == FOLDER:
@@ -170,7 +171,7 @@ def sweep(folder: Directory | Path) -> None:
 
 
 def _make_way(folder: Directory, name: str) -> None:
-    """Free the name of a checkpoint: an earlier one of that step goes, anything else gets another name."""
+    """Free the name of a checkpoint: an earlier checkpoint of that step is removed, anything else is renamed."""
     if folder.kind(name) is None:
         return
     try:
@@ -179,12 +180,12 @@ def _make_way(folder: Directory, name: str) -> None:
     except (BadFile, OSError):
         others = (f"unreadable-{name}-{number}" for number in count(1))
         folder.rename(name, next(other for other in others if folder.kind(other) is None))
-    else:  # of a run that went back before it; a whole one takes its place
+    else:  # the run continued from an earlier step; the new checkpoint is complete
         _remove(folder, name)
 
 
 def _remove(folder: Directory, name: str) -> None:
-    aside = f".{name}.old.{os.getpid()}"  # so that no half-removed one bears the name
+    aside = f".{name}.old.{os.getpid()}"  # so that no partly removed one has the name
     with suppress(OSError):
         folder.remove(aside)
     folder.rename(name, aside)
@@ -193,14 +194,14 @@ def _remove(folder: Directory, name: str) -> None:
 
 
 def step_of(path: Path) -> int:
-    """The step in a checkpoint's name."""
+    """Return the step in a checkpoint's name."""
     return int(path.name.removeprefix("step-"))
 
 
 def _manifests(folder: Directory) -> list[tuple[Path, dict[str, Any] | Exception]]:
-    """What each checkpoint says of itself, oldest first, or why that cannot be read; one of a newer format is refused.
+    """Return the manifest of each checkpoint, oldest first, or the error if it cannot be read.
 
-    Such a one is refused wherever it stands: an older one in its place would be a step back that nobody asked for.
+    Raise NewerFormat if any checkpoint is of a newer format: to continue from an older one would lose steps silently.
     """
     found: list[tuple[Path, dict[str, Any] | Exception]] = []
     for path in checkpoints(folder):
@@ -271,7 +272,7 @@ def _read_arrays(directory: Directory, body: dict[str, Any]) -> Checkpoint:
 
 
 def _problem(body: dict[str, Any]) -> str | None:
-    """What a manifest with a right sum still lacks: a sum proves nothing about who made it."""
+    """Return what a manifest lacks even though its sum is right, since anyone can compute a sum."""
     files, arrays = body.get("files"), body.get("arrays")
     if not (_whole(body.get("step")) and isinstance(body.get("about"), dict)):
         return "a step and what it is about"

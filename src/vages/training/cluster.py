@@ -1,7 +1,7 @@
-"""Several processes that train one model: how they meet, and the check that all of them run the same thing.
+"""Several processes that train one model: how they connect, and checks that all of them run the same program.
 
-Collectives of programs that differ hang or give wrong numbers in silence. So the processes compare what they are about
-to do as texts, in the key-value store of JAX's coordinator, before any collective depends on it.
+Collectives of programs that differ hang or silently give wrong numbers. So the processes first compare what they are
+about to run, as text in the key-value store of JAX's coordinator.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ from vages.environment import versions
 from vages.training.digests import fingerprint
 
 _DAY = 24 * 60 * 60
-_rounds = count()  # of comparisons; every process makes the same ones
+_rounds = count()  # numbers the comparisons, which are the same in every process
 
 
 def join_cluster(address: str | None, processes: int | None, index: int | None, timeout: int) -> None:
-    """Meet the other processes at HOST:PORT, where process 0 listens; or where the scheduler says, with None.
+    """Connect to the other processes at HOST:PORT, where process 0 listens, or with None as the scheduler says.
 
-    JAX ends this process if one of the others has not come `timeout` seconds later, or does not answer for so long.
-    A process that is done waits for the others, since the first may still draw pictures.
+    JAX ends this process if another one does not connect within `timeout` seconds, or does not answer for as long. A
+    process that is done waits for the others, since the first may still write figures.
     """
     if address is not None and index == 0:
         _check_listening(address)
@@ -41,17 +41,17 @@ def join_cluster(address: str | None, processes: int | None, index: int | None, 
         shutdown_timeout_seconds=_DAY,
         coordinator_bind_address=address,
     )
-    _compare({"versions": versions()})  # before the devices are exchanged, which depends on them
+    _compare({"versions": versions()})  # before devices are exchanged, which depends on the versions
 
 
 def check_same(parts: Callable[[], dict[str, Any]]) -> None:
-    """Raise in every process unless all have the same parts and versions; nothing to do for a process alone."""
+    """Raise ValueError in every process unless all have the same parts and versions. A single process always passes."""
     if jax.process_count() > 1:
         _compare({"versions": versions(), **parts()})
 
 
 def first_difference(processes: Sequence[dict[str, Any]]) -> str | None:
-    """What the first of some processes that differ have in place of the same."""
+    """Return a message about the first part in which processes differ, or None if all are the same."""
     first = processes[0]
     for part in {name: None for each in processes for name in each}:
         for index, other in enumerate(processes):
@@ -70,7 +70,7 @@ def first_difference(processes: Sequence[dict[str, Any]]) -> str | None:
 
 
 def digest(tree: Any) -> str:
-    """The SHA-256 of all arrays of a tree, with their names."""
+    """Return the SHA-256 of all arrays of a tree, with their names."""
     found = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if isinstance(leaf, jax.Array | np.ndarray):
@@ -80,10 +80,10 @@ def digest(tree: Any) -> str:
 
 
 def wait_for_others(seconds: float) -> None:
-    """Wait until every process is here, or for so long: one that leaves ends the others before they say why."""
+    """Wait up to `seconds` for all processes: one that exits ends the others before they can report an error."""
     client = _client()
     if client is not None:
-        with suppress(RuntimeError, ValueError):  # the others are busy, or gone
+        with suppress(RuntimeError, ValueError):  # the others are busy, or have ended
             client.wait_at_barrier("vages/end", int(1e3 * seconds))
 
 
@@ -95,7 +95,7 @@ def _compare(parts: dict[str, Any]) -> None:
 
 
 def _in_store(client: Any, text: str) -> str | None:
-    """The first process reads what all have, and writes what it found for the others."""
+    """Compare texts in the key-value store: the first process reads all of them and writes the result."""
     from jax._src.distributed import global_state
 
     place = f"vages/{next(_rounds)}"
@@ -107,7 +107,7 @@ def _in_store(client: Any, text: str) -> str | None:
 
 
 def _in_collectives(text: str) -> str | None:
-    """The same by collectives, whose shapes are equal in all processes."""
+    """Compare texts by collectives, whose shapes are the same in all processes."""
     own = np.frombuffer(text.encode(), np.uint8)
     sizes = multihost_utils.process_allgather(np.asarray(own.size, np.int32))
     rows = multihost_utils.process_allgather(np.pad(own, (0, int(sizes.max()) - own.size)))
@@ -115,7 +115,7 @@ def _in_collectives(text: str) -> str | None:
 
 
 def _client() -> Any | None:
-    """JAX's client of the coordinator, which is not public; None where this version has no such thing."""
+    """Return JAX's client of the coordinator, which is not public, or None if this version of JAX has none."""
     try:
         from jax._src.distributed import global_state
 
@@ -128,17 +128,17 @@ def _client() -> Any | None:
 
 
 def _read(client: Any, key: str) -> str:
-    """What a process wrote, however long it loads its data: one that is gone ends the wait as it ends all else."""
+    """Return what a process wrote, however long it takes. If that process has ended, JAX ends this one."""
     while True:
         try:
-            return client.blocking_key_value_get(key, 1000)  # milliseconds, so that Ctrl-C is seen
+            return client.blocking_key_value_get(key, 1000)  # milliseconds, so that Ctrl-C is handled
         except (RuntimeError, ValueError) as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise
 
 
 def _check_listening(address: str) -> None:
-    """Raise if this process cannot listen at HOST:PORT; JAX would end it without a word."""
+    """Raise ValueError if this process cannot listen at HOST:PORT. JAX would end it without a message."""
     host, _, port = address.rpartition(":")
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]

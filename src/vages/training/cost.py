@@ -1,4 +1,4 @@
-"""What a learner's iteration costs: time side by side with others, and the memory its compiled program asks for."""
+"""The cost of a learner's iteration: its time, measured alternately with others, and the memory of its program."""
 
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from vages.training.program import compile_chunk
 
 
 class Job(NamedTuple):
-    """A learner, its state and data, ready to be run; with a leading axis of seeds in the state where `seeds` > 0."""
+    """A learner, its state and data. If `seeds` > 0, the state has a leading axis of seeds."""
 
     learner: Learner
     state: LearnerState
@@ -26,14 +26,14 @@ class Job(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What iterations cost as training makes them, one compiled chunk after another."""
+    """The cost of iterations in compiled chunks, as in training."""
 
-    seconds: Float[np.ndarray, "rounds"]  # of an iteration (and seed), in each turn
-    bytes: int  # the state, which is written over, data and scratch space
+    seconds: Float[np.ndarray, "rounds"]  # of an iteration (and seed), in each round
+    bytes: int  # of the state, which is overwritten, the data and scratch space
 
 
 def iteration_costs(jobs: dict[str, Job], *, iterations: int, rounds: int) -> dict[str, Cost]:
-    """Time and memory of an iteration of each job; jobs are timed in `rounds` turns, of `iterations` of every job."""
+    """Return time and memory of an iteration of each job. In each of `rounds`, every job makes `iterations`."""
     trainings = {name: _Training(job, iterations) for name, job in jobs.items()}
     times = side_by_side({name: training.go_on for name, training in trainings.items()}, rounds)
     return {
@@ -43,12 +43,12 @@ def iteration_costs(jobs: dict[str, Job], *, iterations: int, rounds: int) -> di
 
 
 def seconds_per_iteration(jobs: dict[str, Job], *, iterations: int, rounds: int) -> dict[str, np.ndarray]:
-    """Seconds of an iteration (and seed) in each of `rounds` turns, a turn being `iterations` of every job."""
+    """Return seconds per iteration (and seed) in each of `rounds`, in which every job makes `iterations`."""
     return {name: cost.seconds for name, cost in iteration_costs(jobs, iterations=iterations, rounds=rounds).items()}
 
 
 class _Training:
-    """A job that goes on, always with the same batches."""
+    """A job that is continued with the same batches each time."""
 
     def __init__(self, job: Job, iterations: int):
         count = max(job.seeds, 1)
@@ -66,7 +66,7 @@ class _Training:
 
 
 def step_bytes(job: Job) -> int:
-    """The memory of one step: the state, which it writes over, its batch and scratch space."""
+    """Return the memory of one step in bytes: the state, which it overwrites, its batch and scratch space."""
     params, static = eqx.partition(job.state, eqx.is_array)
 
     def step(params, batch: Batch, key: Array):

@@ -1,12 +1,12 @@
-"""How much of the dependence between the columns of data is lost in samples: the smallest test that sees noise.
+"""The share of the dependence between columns of the data that samples lack.
 
-With C the covariance of a half of the data, in units of their spread, and D(x) = xᵀ(C + λ I)⁻¹x, the mean of D is small
-for the other half, which varies where C does, and large where columns are permuted, which have the same marginals and
-vary everywhere. Samples stand between them:
+Let C be the covariance of one half of the data, in units of their spread, and D(x) = xᵀ(C + λ I)⁻¹x. The mean of D is
+small for the other half, which varies in the same directions. It is large for data with permuted columns, which have
+the same marginals and vary in all directions. Samples lie in between:
 
     lost = (D(samples) − D(data)) / (D(permuted) − D(data))
 
-It is 0 for samples of the data's distribution and 1 for independent columns; 1 − r / ρ for two columns with the
+This is 0 for samples of the data's distribution and 1 for independent columns; 1 − r / ρ for two columns with
 correlation r in place of ρ; and e / (1 + e) for standardized data with independent noise of variance e.
 """
 
@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-_RIDGE = 0.1  # λ, of the mean variance: directions that are narrower count as this wide
+_RIDGE = 0.1  # λ, as a share of the mean variance: limits the weight of narrow directions
 _ROWS = 300  # of samples, and of each half of the data
-_COLUMNS = 2000  # that are looked at, chosen at random
-_FEWEST = 30  # rows of samples and of each half, for errors that can be told
+_COLUMNS = 2000  # that are used, chosen at random
+_FEWEST = 30  # rows of samples and of each half, needed to estimate errors
 
 
 class Dependence(NamedTuple):
-    """What samples have lost, its standard error for a given C, and how strong it is, D(permuted) / D(data)."""
+    """The lost share, its standard error for a given C, and the strength of the dependence, D(permuted) / D(data)."""
 
     lost: float
     error: float
@@ -30,10 +30,10 @@ class Dependence(NamedTuple):
 
 
 def lost_dependence(samples: np.ndarray, data: np.ndarray, *, noise: float = 0.0, each: bool = False) -> Dependence:
-    """Of rows of samples beside rows of data, to which `noise` is added, as samples have it.
+    """Return the dependence that rows of samples have lost compared with data, to which `noise` is added first.
 
-    The mean and the spread are those of each set, or of `each` column of it, and are not compared. With too few rows,
-    or none that vary, nothing is known: the strength is 1, and the error infinite.
+    Each set is standardized as a whole, or with `each` per column, so means and spreads are not compared. With too few
+    rows, or constant data, the result is unknown: the strength is 1 and the error infinite.
     """
     rng = np.random.default_rng(0)
     samples, data = samples[:_ROWS], rng.permutation(data)[: 2 * _ROWS]
@@ -43,10 +43,10 @@ def lost_dependence(samples: np.ndarray, data: np.ndarray, *, noise: float = 0.0
     data = data[:, columns] + noise * rng.normal(size=(len(data), len(columns)))
     samples, data = (_in_units(rows, each) for rows in (samples[:, columns], data))
     one, other = data[::2], data[1::2]
-    inverse = np.linalg.inv(one @ one.T + _RIDGE * len(one) * np.eye(len(one)))  # of rows, as columns may be more
+    inverse = np.linalg.inv(one @ one.T + _RIDGE * len(one) * np.eye(len(one)))  # by rows, as columns may be more
 
     def distances(rows: np.ndarray) -> tuple[float, float]:
-        """The mean of D, and the square of its error, where the units of the rows are estimates too."""
+        """Return the mean of D and its squared error, which includes that of the estimated units."""
         products = rows * (rows - rows @ one.T @ inverse @ one) / _RIDGE
         share = products.mean(axis=0) if each else products.mean()
         return float(products.sum(axis=1).mean()), float(np.sum(products - share * rows**2, axis=1).var() / len(rows))
@@ -62,5 +62,5 @@ def lost_dependence(samples: np.ndarray, data: np.ndarray, *, noise: float = 0.0
 
 def _in_units(rows: np.ndarray, each: bool) -> np.ndarray:
     centred = rows - rows.mean(axis=0)
-    scale = np.sqrt(np.mean(centred**2, axis=0 if each else None))  # about 0, where the mean of a constant is rounded
+    scale = np.sqrt(np.mean(centred**2, axis=0 if each else None))  # not exactly 0 for constants, due to rounding
     return centred / np.maximum(scale, 1e-150)

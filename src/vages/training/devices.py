@@ -1,8 +1,8 @@
-"""Many devices and many processes: a mesh, all of whose axes divide the batch. The rest is JAX's own SPMD runtime.
+"""Training on many devices and processes: a mesh whose axes all divide the batch. JAX's SPMD runtime does the rest.
 
-Every process runs the same program on the same data. The state is the same on all devices; a batch is cut along its
-axis, and sums over it are all-reduced. Iterations depend on the global batch alone, so that the number of devices
-changes a result by the order of summation at most.
+Every process runs the same program on the same data. The state is replicated on all devices. A batch is split along its
+first axis, and sums over it are all-reduced. Iterations depend on the global batch alone, so the number of devices
+changes results only through the order of summation.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,23 +20,23 @@ Result = TypeVar("Result")
 
 
 def data_mesh(devices: Sequence[Any] | None = None) -> Mesh:
-    """All devices of all processes, or these, in a row."""
+    """Return a mesh of one axis over all devices of all processes, or over `devices`."""
     devices = jax.devices() if devices is None else devices
     return Mesh(np.asarray(devices), ("batch",), axis_types=(AxisType.Auto,))
 
 
 def auto(mesh: Mesh | None) -> Mesh | None:
-    """The same mesh with layouts that the compiler finds, whatever types its axes have."""
+    """Return the mesh with axes of type Auto, for which the compiler chooses layouts."""
     return mesh and Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
 
 
 def everywhere(tree: Tree, mesh: Mesh | None) -> Tree:
-    """The arrays of a tree, equal on every process, on every device of the mesh."""
+    """Replicate the arrays of a tree, which are equal on every process, on every device of the mesh."""
     return place(tree, mesh, PartitionSpec())
 
 
 def place(tree: Tree, mesh: Mesh | None, spec: PartitionSpec) -> Tree:
-    """The arrays of a tree, equal on every process, laid out over the mesh."""
+    """Lay out the arrays of a tree, which are equal on every process, over the mesh."""
     if mesh is None:
         return jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, tree)
     sharding = NamedSharding(mesh, spec)
@@ -53,7 +53,7 @@ def place(tree: Tree, mesh: Mesh | None, spec: PartitionSpec) -> Tree:
 
 
 def here(tree: Tree) -> Tree:
-    """Arrays that are the same everywhere, as this process's own on one device."""
+    """Return replicated arrays as local arrays on one device of this process."""
     return jax.tree.map(lambda x: x.addressable_data(0) if isinstance(x, jax.Array) else x, tree)
 
 
@@ -63,12 +63,12 @@ def is_writer() -> bool:
 
 
 def any_process(flag: bool) -> bool:
-    """Whether it is so in any process: what one of them sees, all act upon."""
+    """Whether the flag is true in any process, so that all processes act alike."""
     return flag if jax.process_count() == 1 else bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
 
 
 def by_writer(action: Callable[[], Result]) -> Result | None:
-    """What the action gives in the writing process, and None in the others; where it fails there, all fail."""
+    """Return the action's result in the writing process, and None in the others. If it raises, all processes raise."""
     result, error = None, None
     if is_writer():
         try:
@@ -81,11 +81,11 @@ def by_writer(action: Callable[[], Result]) -> Result | None:
 
 
 def check_batch(batch: int, mesh: Mesh | None) -> None:
-    """Raise unless a batch can be divided over the mesh."""
+    """Raise ValueError unless a batch can be divided over the mesh."""
     if mesh is not None and batch % mesh.size:
         raise ValueError(f"batch: expected a multiple of the {mesh.size} devices, got {batch}; change either")
 
 
 def from_writer(tree: Tree) -> Tree:
-    """What the writing process has, on every process; the others give something of the same shape."""
+    """Broadcast the writing process's tree to all processes, whose own trees have the same shapes."""
     return tree if jax.process_count() == 1 else multihost_utils.broadcast_one_to_all(tree)

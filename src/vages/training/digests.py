@@ -1,4 +1,4 @@
-"""SHA-256 digests that tell one dataset, or one set of settings, from another."""
+"""SHA-256 digests that identify datasets and settings."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ _SAMPLED = 2**24  # bytes of a large array that are read
 
 
 def fingerprint(*parts: Any) -> dict[str, Any]:
-    """The shape, dtype and SHA-256 of an array, or of several as if they were concatenated along the first axis."""
+    """Return shape, dtype and SHA-256 of an array, or of several as if concatenated along the first axis."""
     hosts = [np.asarray(jax.device_get(part)) for part in parts]
     digest = hashlib.sha256()
     for host in hosts:
@@ -32,7 +32,7 @@ def fingerprint(*parts: Any) -> dict[str, Any]:
 
 
 def sampled_fingerprint(array: Any) -> dict[str, Any]:
-    """The shape, dtype and SHA-256 of evenly spaced rows of a large array, its first and last among them."""
+    """Return shape, dtype and SHA-256 of evenly spaced rows of a large array, including its first and last."""
     rows = min(len(array), max(2, _SAMPLED // max(1, array.nbytes // max(1, len(array)))))
     chosen = np.unique(np.linspace(0, len(array) - 1, rows).astype(np.int64))
     found = fingerprint(np.asarray(array[chosen]))
@@ -40,11 +40,11 @@ def sampled_fingerprint(array: Any) -> dict[str, Any]:
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
-    """The SHA-256 of settings as canonical JSON: the order of names and the white space of a file do not matter."""
+    """Return the SHA-256 of settings as canonical JSON, so that the order of names and white space do not matter."""
     return hashlib.sha256(canonical(settings).encode()).hexdigest()
 
 
 def canonical(value: Any) -> str:
-    """A value as JSON in one form. 1, 1.0 and true are three values."""
-    plain = json.loads(json.dumps(value))  # names of a mapping are texts from here on, and sorted as such
+    """Return a value as canonical JSON. 1, 1.0 and true remain different."""
+    plain = json.loads(json.dumps(value))  # makes names strings, so that they are sorted as such
     return json.dumps(plain, sort_keys=True, separators=(",", ":"))

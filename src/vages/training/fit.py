@@ -1,4 +1,4 @@
-"""Training: chunks of compiled iterations; between them the log, the guard, checkpoints and callbacks."""
+"""Training: compiled chunks of iterations, with the guard, the log, checkpoints and callbacks between them."""
 
 import time
 import warnings
@@ -40,10 +40,11 @@ _ORDER = "fit takes (key, model, posterior, data, learner), in this order"
 
 @dataclass(frozen=True)
 class Fitted:
-    """Where training ended: the state, how many iterations it made, and what was logged on the way.
+    """The result of training: the final state, the number of iterations and the log.
 
-    `model` and `posterior` are those that count: the best by what was selected, or the last; their averages, where the
-    learner keeps them. `interrupted` says that a signal stopped it, and `signal` which: SIGINT, SIGTERM or SIGHUP.
+    `model` and `posterior` are the ones to use: the best by the selected value, or the last; their averages, if the
+    learner keeps them. `interrupted` is true if a signal stopped training, and `signal` is its name: SIGINT, SIGTERM or
+    SIGHUP.
     """
 
     state: LearnerState
@@ -66,7 +67,7 @@ class Fitted:
         return (self.best or weights_of(self.state)).posterior
 
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The logged values of one quantity: (steps, values), values with a last axis of seeds where there are many."""
+        """Return the logged (steps, values) of one quantity. With several seeds, values have a last axis of seeds."""
         rows = [row for row in self.history if name in row]
         if self.history and not rows:
             known = ", ".join(sorted({name for row in self.history for name in row}))
@@ -74,7 +75,7 @@ class Fitted:
         return np.array([row["step"] for row in rows]), np.array([row[name] for row in rows], np.float64)
 
     def uninterrupted(self) -> "Fitted":
-        """The same; KeyboardInterrupt where a signal stopped training, whose result is not that of the settings."""
+        """Return self, or raise KeyboardInterrupt if a signal stopped training, so that the result is incomplete."""
         if self.interrupted:
             raise KeyboardInterrupt
         return self
@@ -106,30 +107,31 @@ def fit(
 ) -> Fitted:
     """Train model and posterior until iteration `steps`.
 
-    **Data** are an array v (n, …), a `Batch(v, context)` of arrays or a dict with "v": rows are visited in shuffled
-    epochs, `batch` (100) at a time; an array that is memory-mapped (`np.load(…, mmap_mode="r")`) is read as it is
-    visited. Or a function of the step, or an iterator, which give a batch for each iteration.
+    `data` is an array v (n, …), a `Batch(v, context)` of arrays or a dict with "v". Rows are visited in shuffled
+    epochs, `batch` (100) at a time. Memory-mapped arrays (`np.load(…, mmap_mode="r")`) are read as they are visited.
+    `data` can also be a function of the step, or an iterator, that returns a batch for each iteration.
 
-    With several keys (n,), n runs are trained in one program: model and posterior have a leading axis of them
-    (`eqx.filter_vmap(make)(keys)`), and an array may have one too. `state` continues from that of an earlier `fit`,
-    optimizers included: `steps` counts its iterations, and its model and posterior take the place of those given.
+    With several keys (n,), n runs are trained in one program. Model and posterior then have a leading axis of runs
+    (`eqx.filter_vmap(make)(keys)`), and an array may have one too. `state`, from an earlier `fit`, continues that run
+    including its optimizers: `steps` counts its iterations, and its model and posterior replace those given.
 
-    `evaluate(state)` is called every `evaluate_every` iterations and at the end (copy what it keeps of the state, whose
-    memory is used again). The model and posterior with the highest value of the name `maximize`, or the lowest of
-    `minimize`, are kept. After each chunk, every one of `callbacks` is called with the record of the log: a dict with
-    "step", "seconds" and the metrics; in a cluster only in the first process. `vages.ProgressBar` is a callback.
-    `observe(record, state)` is called after them, and sees the state too.
+    `evaluate(state)` is called every `evaluate_every` iterations and at the end. It must copy what it keeps of the
+    state, whose memory is reused. The model and posterior with the highest value named `maximize`, or the lowest named
+    `minimize`, are kept. After each chunk, all `callbacks` are called with the record of the log, a dict with "step",
+    "seconds" and the metrics; in a cluster, only in the first process. `vages.ProgressBar` is a callback.
+    `observe(record, state)` is called after them.
 
-    Ctrl-C, SIGTERM and SIGHUP end training after the chunk that is running, with a checkpoint; a second signal ends it
-    at once. A chunk that takes more than a few seconds is run in parts from then on, and a signal ends it after a part.
-    A SIGTERM or SIGHUP for which the caller has a handler is passed on to it once the checkpoint is written; the
-    default action, to end the process, is not taken.
+    Ctrl-C, SIGTERM and SIGHUP end training after the current chunk, with a checkpoint. A second signal ends it at once.
+    If a chunk takes more than a few seconds, later chunks are run in parts, and a signal ends training after a part. If
+    the caller has a handler for SIGTERM or SIGHUP, it is called once the checkpoint is written. The default action,
+    which ends the process, is not taken.
 
-    With a `folder` there is a log, and checkpoints from which `resume` continues as if nothing had happened: give the
-    same key, model, posterior, data and learner. An iterator goes on exactly where it has `get_state` and `set_state`;
-    else the batches that were used are passed over. `guard` says what is done when training diverges. With a `mesh`,
-    batches are divided over all its axes; in a cluster every process calls `fit` with the same arguments, which is
-    checked, and the first writes the folder. `data_fingerprint` is `fingerprint(v)`, where that is known already.
+    With a `folder`, there is a log, and `resume` continues from its last checkpoint with identical results, if key,
+    model, posterior, data and learner are the same. An iterator continues exactly if it has `get_state` and
+    `set_state`; otherwise the batches that were used are skipped. `guard` defines what is done when training diverges.
+    With a `mesh`, batches are divided over all its axes. In a cluster, every process calls `fit` with the same
+    arguments, which is checked, and the first process writes the folder. `data_fingerprint` is `fingerprint(v)`, if it
+    is already known.
     """
     select, mesh = Selection.of(maximize, minimize), auto(mesh)
     _check_settings(steps, chunk, evaluate_every, callbacks)
@@ -194,7 +196,7 @@ def fit(
                 record |= {name: _plain(value) for name, value in numbers.items()}
                 if select is not None:
                     chosen = select.better(run, numbers)
-                    run, best = chosen if on_grid(end) else run, chosen.best  # a longer run looks on the grid alone
+                    run, best = chosen if on_grid(end) else run, chosen.best  # a longer run evaluates only on the grid
             history.append(record)
             keeper.log(record, here(run), position)
             for callback in callbacks if is_writer() else ():
@@ -218,9 +220,9 @@ def fit(
 
 
 def _end_of_chunk(step: int, chunk: int, cuts: Sequence[int]) -> int:
-    """A function of the step alone, wherever a run was interrupted.
+    """Return the end of the chunk that starts at a step. It does not depend on where a run was interrupted.
 
-    Chunks are counted from the last multiple of a cut, so that they have few lengths: each is compiled.
+    Chunks are counted from the last multiple of a cut, so that few different lengths are compiled.
     """
     origin = max([0, *(step // cut * cut for cut in cuts)])
     return min([origin + ((step - origin) // chunk + 1) * chunk, *((step // cut + 1) * cut for cut in cuts)])
@@ -235,7 +237,7 @@ def _source(data: Any, batch: int | None, seeds: tuple[int, ...], many: bool, mo
 def _start(
     learner: Learner, keys: Array, many: bool, model: Any, posterior: Any, source: Source, state: LearnerState | None
 ) -> LearnerState:
-    """The state before the first iteration, of each key where there are many; or the one that is given."""
+    """Return the given state, or the state before the first iteration, for each key if `many`."""
     if state is not None:
         shapes = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype) if eqx.is_array(x) else x, tree)
         if model is not None and shapes((model, posterior)) != shapes((state.model, state.posterior)):
@@ -249,7 +251,7 @@ def _start(
 
 
 def _strong(state: LearnerState) -> LearnerState:
-    """The same without weak types, as `jnp.array(0.0)` has one: an iteration has none, and would be compiled again."""
+    """Return the state without weak types, which an iteration would remove, so that it would be compiled twice."""
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype) if getattr(x, "weak_type", False) else x, state)
 
 
@@ -259,7 +261,7 @@ def _noise_keys(bits: Array, like: Array, retries: int) -> Array:
 
 
 def _own(run: Run, mesh: Mesh | None) -> Run:
-    """The run with a copy of its state, whose memory may be given away."""
+    """Return the run with a copy of its state, whose memory may be donated."""
     copy = jax.tree.map(lambda x: jnp.copy(x) if eqx.is_array(x) else x, run.state)
     return run._replace(state=everywhere(copy, mesh))
 

@@ -1,4 +1,4 @@
-"""A run's folder, which describes itself: config, environment, metrics, events, checkpoints, figures."""
+"""A run's folder: config, environment, metrics, events, checkpoints, figures."""
 
 import json
 import os
@@ -15,19 +15,19 @@ from vages.environment import environment
 from vages.files.json_files import parse_json
 from vages.storage.directory import FILE, Directory
 
-_LARGEST = 2**30  # bytes of a log that are read at most
+_LARGEST = 2**30  # bytes of a log at most
 _LOCK, _LOGS = ".lock", ("events.jsonl", "metrics.jsonl")
-_FILES = re.compile(r".*\.(json|jsonl|png|html)")  # that are read or written when a run is resumed
+_FILES = re.compile(r".*\.(json|jsonl|png|html)")  # read or written when a run is resumed
 _FOLDERS = ("checkpoints", "tensorboard")
-_BEGUN = ("events.jsonl", "config.json", "environment.json", _LOCK)  # what a start writes, the last first
+_BEGUN = ("events.jsonl", "config.json", "environment.json", _LOCK)  # written at the start of a run, the last one first
 
 
 class RunFolder:
-    """`config.json`, `environment.json`, a line of `metrics.jsonl` a chunk, and whatever is saved beside them.
+    """The folder of a run: `config.json`, `environment.json`, `metrics.jsonl` with one line per chunk, and other files.
 
-    `events.jsonl` tells what happened to the run: started, resumed, recovered, finished. One process at a time has a
-    folder. A start that fails leaves nothing behind. `dataset` says which data the run was trained on, and checkpoints
-    repeat it.
+    `events.jsonl` records what happened to the run: started, resumed, recovered, finished. A folder is locked by one
+    process at a time. A failed start leaves no files. `dataset` describes the data that the run is trained on, and is
+    repeated in checkpoints.
     """
 
     def __init__(self, path: Path | str, config: dict[str, Any], dataset: dict[str, Any] | None = None):
@@ -38,7 +38,7 @@ class RunFolder:
         made, begun = self.directory.create(), ()
         try:
             self._hold(create=True)
-            check_new(path)  # again, as nobody else writes it now
+            check_new(path)  # again, now that the folder is locked
             begun = _BEGUN
             self.save("environment", environment())
             self.save("config", config)
@@ -55,7 +55,7 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path | str) -> "RunFolder":
-        """The folder of a run that began earlier; nothing in it changes before `begin`."""
+        """Open the folder of an earlier run. Nothing in it changes before `begin`."""
         folder, path = cls.__new__(cls), Path(path)
         folder._open(path, cls.peek(path))
         folder._check()
@@ -65,7 +65,7 @@ class RunFolder:
 
     @staticmethod
     def peek(path: Path | str) -> dict[str, Any]:
-        """The config of a run, whoever may be writing it."""
+        """Return the config of a run, without locking its folder."""
         path = Path(path)
         if not is_run(path):
             raise ValueError(f"run: expected the folder of a run, got {path}, which holds no config.json; check it")
@@ -73,7 +73,7 @@ class RunFolder:
 
     @staticmethod
     def in_use(path: Path | str) -> bool:
-        """Whether a process has the folder, as one that trains the run does."""
+        """Whether a process has locked the folder, for example to train the run."""
         with Directory(Path(path)) as directory:
             try:
                 handle = directory.lock(_LOCK, create=False)
@@ -93,7 +93,7 @@ class RunFolder:
 
     @staticmethod
     def events(path: Path | str) -> list[dict[str, Any]]:
-        """The events of a run, oldest first; lines that cannot be read are left out."""
+        """Return the events of a run, oldest first. Lines that cannot be read are left out."""
         with Directory(Path(path)) as directory:
             there = directory.check_file("events.jsonl")
             content = directory.read_bytes("events.jsonl", _LARGEST) if there else b""
@@ -105,7 +105,7 @@ class RunFolder:
 
     @staticmethod
     def metrics(path: Path | str) -> list[dict[str, Any]]:
-        """What a run has logged, oldest first; lines that cannot be read are left out."""
+        """Return the records that a run has logged, oldest first. Lines that cannot be read are left out."""
         with Directory(Path(path)) as directory:
             there = directory.check_file("metrics.jsonl")
             content = directory.read_bytes("metrics.jsonl", _LARGEST) if there else b""
@@ -114,7 +114,7 @@ class RunFolder:
         return [row for row in rows if row is not None]
 
     def configure(self, config: dict[str, Any]) -> None:
-        """Take other settings from now on; a folder that was reopened gets them with `begin`."""
+        """Change the settings. In a reopened folder, they are written by `begin`."""
         before, now = (one.get("settings", one) for one in (self.config, config))
         changed = {name: [before.get(name), value] for name, value in now.items()}
         self.tell("other settings", **{name: pair for name, pair in changed.items() if pair[0] != pair[1]})
@@ -123,13 +123,13 @@ class RunFolder:
             self.begin()
 
     def begin(self) -> None:
-        """Write what waits: all is known to be well with a run that was reopened, and it goes on."""
+        """Write the pending events and settings of a reopened folder, after all checks of the run have passed."""
         waiting, self._waiting = self._waiting or [], None
         if self._held is None:
             self._hold(create=True)
         for event, about in waiting:
             self.tell(event, **about)
-        if self._reconfigured:  # the disk has the event that names the settings before it has the settings
+        if self._reconfigured:  # the event that names the settings must be on disk before them
             self._reconfigured = False
             self.directory.sync_file("events.jsonl")
             self.save("config", self.config)
@@ -140,7 +140,7 @@ class RunFolder:
         self.directory.append("metrics.jsonl", _line(record))
 
     def tell(self, event: str, **about: Any) -> None:
-        """Append a line to events.jsonl; in a folder that was reopened, when something else is written."""
+        """Append a line to events.jsonl. In a reopened folder, events are pending until something else is written."""
         if self._waiting is not None:
             self._waiting.append((event, about))
             return
@@ -148,14 +148,14 @@ class RunFolder:
         self.directory.append("events.jsonl", _line({"time": now, "event": event, **about}))
 
     def rewind(self, step: int) -> list[dict[str, Any]]:
-        """Forget what was logged after `step`, or was not wholly written; the rest."""
+        """Remove records that were logged after `step` or are incomplete, and return the others."""
         there = self.directory.check_file("metrics.jsonl")
         content = self.directory.read_bytes("metrics.jsonl", _LARGEST) if there else b""
         whole, rows, bad, shapes = [], [], 0, {}
         for line in content.splitlines(keepends=True):
             row = _metrics(line, shapes)
             if row is None:
-                bad += line.endswith(b"\n")  # the last may have been torn by the end of the process
+                bad += line.endswith(b"\n")  # the last line may be incomplete if the process was killed
             elif row["step"] <= step and line.endswith(b"\n"):
                 whole.append(line)
                 rows.append(row)
@@ -173,7 +173,7 @@ class RunFolder:
         self.directory.write_json(f"{name}.json", value, allow_nan=False)
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Unlock and close the folder."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
@@ -185,7 +185,7 @@ class RunFolder:
             self.begin()
 
     def _check(self) -> None:
-        """Refuse what a resume would open and what is no regular file, or no folder, before anything is written."""
+        """Raise if anything that a resume would open is not a regular file or folder, before anything is written."""
         for name in self.directory.names():
             if name in _FOLDERS:
                 self.directory.check_folder(name)
@@ -203,9 +203,9 @@ class RunFolder:
 
 @contextmanager
 def numbered_folder(parent: Path, name: str) -> Iterator[Path]:
-    """The new folder `parent/name-1`, or with the first number that is free, of this process alone.
+    """Make a new folder `parent/name-1`, or with the first free number, for this process alone.
 
-    It goes again if nothing comes to lie in it, and so does `parent` if it was not there before.
+    It is removed at the end if it is empty, and so is `parent` if it is new.
     """
     above, new, made = Directory(parent), None, False
     while new is None:
@@ -222,19 +222,19 @@ def numbered_folder(parent: Path, name: str) -> Iterator[Path]:
 
 
 def is_run(path: Path) -> bool:
-    """Whether there is the folder of a run."""
+    """Whether `path` is the folder of a run."""
     with Directory(path) as directory:
         return directory.has_file("config.json")
 
 
 def read_object(path: Path, name: str) -> dict[str, Any]:
-    """The JSON object in a file of a run."""
+    """Return the JSON object in a file of a run."""
     with Directory(path) as directory:
         return parse_json(directory.read_bytes(name, 2**24), str(path / name))
 
 
 def check_new(path: Path) -> None:
-    """Raise unless a run can be started there: in a new or empty folder, or in what a start that failed has left."""
+    """Raise ValueError unless a run can be started in `path`: a new or empty folder, or the rest of a failed start."""
     with Directory(path) as directory:
         names = directory.names()
         if not names and (directory.exists() or not os.path.lexists(path)):
@@ -243,14 +243,14 @@ def check_new(path: Path) -> None:
         failed = _LOCK in parts and parts <= set(_BEGUN) and ("config.json" not in parts or "environment.json" in parts)
         if failed and all(directory.check_file(name) for name in parts):
             told = "events.jsonl" in parts and directory.read_bytes("events.jsonl", _LARGEST)
-            if not told:  # it has not even said that it started
+            if not told:  # no event was written yet
                 return
     hint = f"resume it with --resume {path}, or choose another" if "config.json" in names else "choose another"
     raise ValueError(f"out: expected a new or empty folder, got {path}, which holds something; {hint}")
 
 
 def _metrics(line: bytes, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any] | None:
-    """A row of metrics.jsonl, or None where it is none: a step, and numbers of the same shapes as in earlier rows."""
+    """Return a valid row of metrics.jsonl, or None. It has a step, and numbers of the same shapes as earlier rows."""
     try:
         row = json.loads(line)
         found = {name: np.asarray(value, np.float64).shape for name, value in row.items()}

@@ -1,4 +1,4 @@
-"""The look at the numbers between chunks: what is not finite or has exploded ends a chunk's claim to be training."""
+"""Checks for divergence between chunks: numbers that are not finite or have exploded."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,22 +11,22 @@ from jaxtyping import Array
 
 from vages.training.learner import LearnerState
 
-_FEWEST, _WINDOW = 5, 100  # chunks, of which a metric's usual size is the median
-_CALLED = {"divergence": "divergence of the posterior"}  # in messages, where training diverges too
+_FEWEST, _WINDOW = 5, 100  # chunks, whose median is the usual size of a metric
+_CALLED = {"divergence": "divergence of the posterior"}  # in messages, to distinguish it from divergence of training
 
 
 class Diverged(ArithmeticError):
-    """Training left what can be trusted."""
+    """Error for training that has diverged."""
 
 
 @dataclass(frozen=True)
 class Guard:
-    """What to do about divergence, and what counts as one.
+    """What counts as divergence of training, and what to do about it.
 
-    `stop` raises `Diverged`. `recover` goes back to the last good checkpoint, takes other noise and `lower` times the
-    learning rates, at most `retries` times; each is an event in the run's folder. A metric has exploded when its
-    median over a chunk is `explosion` times its median over the last hundred, a parameter when it is that many times
-    as large as the largest was at the start; where either was below 1, it is counted as 1.
+    `stop` raises `Diverged`. `recover` returns to the last good checkpoint and continues with other noise and `lower`
+    times the learning rates, at most `retries` times. Each retry is an event in the run's folder. A metric has exploded
+    if its median over a chunk is `explosion` times its median over the last hundred chunks; a parameter, if it is that
+    many times as large as the largest at the start. Reference values below 1 count as 1.
     """
 
     policy: Literal["stop", "recover"] = "stop"
@@ -52,7 +52,7 @@ class Guard:
         history: list[dict[str, Any]],
         seeds: tuple[int, ...],
     ) -> str | None:
-        """What is wrong with a chunk that began after iteration `first`; metrics are (seeds, iterations)."""
+        """Return what is wrong with a chunk that began after iteration `first`; metrics are (seeds, iterations)."""
         found = []
         for name, values in metrics.items():
             values, called = values.reshape(len(seeds), -1), _CALLED.get(name, name)
@@ -80,9 +80,9 @@ class Guard:
 
 
 def largest_parameter(state: LearnerState, *, many: bool) -> np.ndarray:
-    """The largest absolute parameter of model, posterior and extras of each seed.
+    """Return the largest absolute parameter of model, posterior and extras for each seed.
 
-    It is infinite where any number of the state is not finite: parameters, averages, optimizers or chains.
+    It is infinite if any number of the state is not finite, in parameters, averages, optimizers or chains.
     """
     return np.asarray(_largest(state, many))
 

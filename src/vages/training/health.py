@@ -1,6 +1,6 @@
-"""Is a run well? What its curves, its samples and its latents say; functions of numbers alone.
+"""Checks of a run's health, from its curves, samples and latents; functions of arrays alone.
 
-A warning says that something is wrong. A notice says what a model can be well without.
+A warning means that something is wrong. A notice is about something that is not necessarily wrong.
 """
 
 import math
@@ -14,16 +14,16 @@ import scipy.linalg
 from vages.evaluation.nearest import nearest_distances
 from vages.training.dependence import lost_dependence
 
-FEWEST = 12  # points of a curve that are judged
+FEWEST = 12  # points of a curve, below which it is not judged
 _SURE = 6.0  # standard errors
 _PAIRS = 500  # samples that are compared with each other
-_COLUMNS = 20  # of a table, up to which each one is looked at, and all of them together
-_LOST, _STRONG = 0.25, 2.5  # of a dependence between columns, and the strength from which on it is looked at
-NOTICED_LOG_Z, _WRONG_LOG_Z = 0.02, 0.1  # nats of a normalized density that are noticed, and warned of
+_COLUMNS = 20  # most columns of a table, for which each one and all of them together are checked
+_LOST, _STRONG = 0.25, 2.5  # least lost share, and least strength, of a dependence between columns for a warning
+NOTICED_LOG_Z, _WRONG_LOG_Z = 0.02, 0.1  # |log Z| in nats of a normalized density, for a notice and a warning
 
 
 class Finding(NamedTuple):
-    """What was seen, in a line: of which part of a run, and whether something is wrong with it."""
+    """A finding: the part of a run that it is about, its level and a text of one line."""
 
     of: Literal["data", "loss", "posterior", "gradient", "samples", "averages", "latents"]
     level: Literal["warning", "notice"]
@@ -31,7 +31,7 @@ class Finding(NamedTuple):
 
 
 class Baseline(NamedTuple):
-    """A model that has learnt nothing, and its loss, with a standard error."""
+    """A model that has learned nothing, and its loss with a standard error."""
 
     of: str
     loss: float
@@ -39,16 +39,16 @@ class Baseline(NamedTuple):
 
 
 def look_at_loss(values: np.ndarray, baseline: Baseline | None = None, *, ended: bool = True) -> list[Finding]:
-    """Of a loss that is meant to fall, at the ends of chunks: whether it did, and, once it has ended, is not rising.
+    """Check that a loss per chunk is finite, does not end above its start and, if the run has ended, does not rise.
 
-    `baseline` is that of a model that has learnt nothing.
+    It must also be below the `baseline` of a model that has learned nothing.
     """
     if len(values) < FEWEST:
         return []
     if lost := int(np.sum(~np.isfinite(values))):
         return [_loss(f"is not finite at {lost} of {len(values)} points")]
     start, end = _window(values[: max(1, len(values) // 20)]), _window(values[-len(values) // 3 :])
-    least = 0.01 * max(abs(start.median), abs(end.median))  # a change that counts
+    least = 0.01 * max(abs(start.median), abs(end.median))  # the smallest relevant change
     if end.median - start.median > max(_SURE * _error(values, start, end), least):
         return [_loss(f"is above its start: {end.median:.4g} over the last third, {start.median:.4g} at first")]
     if baseline is not None:
@@ -83,20 +83,20 @@ class _Window(NamedTuple):
 
 
 def _window(values: np.ndarray) -> _Window:
-    """The median of a stretch, and the noise of a point: of the differences of neighbours, which no trend touches."""
+    """Return the median of values, and their noise as estimated from differences of neighbors, which ignores trends."""
     steps = np.abs(np.diff(values))
     spread = float(np.median(steps)) / 0.954 if len(steps) else 0.0  # |N(0, 2)| has the median 0.954
     return _Window(float(np.median(values)), spread, len(values))
 
 
 def _error(values: np.ndarray, one: _Window, other: _Window) -> float:
-    """The standard error of the difference of two medians, where the noise is that of all the values."""
+    """Return the standard error of the difference of two medians, with at least the noise of all values."""
     noise = max(_window(values).spread, one.spread, other.spread)
     return 1.2533 * noise * math.sqrt(1 / one.size + 1 / other.size)
 
 
 def look_at_gradient(values: np.ndarray) -> list[Finding]:
-    """Of the norms of the gradient: whether they grew thirtyfold after the first third."""
+    """Check that norms of the gradient have not grown by a factor of 30 since the first third."""
     if len(values) < FEWEST:
         return []
     before, after = np.median(values[: len(values) // 3]), np.median(values[-max(1, len(values) // 10) :])
@@ -107,7 +107,7 @@ def look_at_gradient(values: np.ndarray) -> list[Finding]:
 
 
 def look_at_divergence(values: np.ndarray) -> list[Finding]:
-    """Of a divergence of q that has no unknown constant: whether it tripled since the second third."""
+    """Check that a divergence of q, without an unknown constant, has not tripled since the second third."""
     if len(values) < FEWEST:
         return []
     third = len(values) // 3
@@ -119,7 +119,7 @@ def look_at_divergence(values: np.ndarray) -> list[Finding]:
 
 
 def look_at_data(data: np.ndarray) -> list[Finding]:
-    """Of examples, a row each: whether they differ."""
+    """Check that examples, one per row, differ."""
     return [Finding("data", "warning", "the data are constant: every example is the same")] * _is_constant(data)
 
 
@@ -128,10 +128,10 @@ def _is_constant(rows: np.ndarray) -> bool:
 
 
 def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -> list[Finding]:
-    """Of rows of samples beside data: whether they are finite, where the data are, as wide, differ, and are not noise.
+    """Compare rows of samples with data: values, location, spread, duplicates, and dependence between columns.
 
-    A short row is looked at column by column, and in every direction; `noise` is what a model of the data adds to each,
-    as one that was trained by denoising does.
+    Tables with few columns are checked by column and in all directions. `noise` is the standard deviation of the noise
+    that the model adds to the data, as after training by denoising.
     """
     warn = lambda told: [Finding("samples", "warning", told)]
     table = data.ndim == 2 and data.shape[1] <= _COLUMNS
@@ -160,7 +160,7 @@ def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -
     off = float(np.sqrt(np.mean((samples.mean(axis=0) - data.mean(axis=0)) ** 2))) / noisy
     if off > 1 + _SURE / math.sqrt(len(samples)):
         return warn(f"samples are beside the data: their mean is {off:.2g} standard deviations from that of the data")
-    sets = [data] if len(usual) == len(data) else [data, usual]  # few outliers may be all of a dependence, or hide it
+    sets = [data] if len(usual) == len(data) else [data, usual]  # a few outliers may cause or hide a dependence
     found = [lost_dependence(samples, rows, noise=noise, each=table) for rows in sets]
     if any(strength < _STRONG or lost < _LOST + _SURE * error for lost, error, strength in found):
         return []
@@ -170,16 +170,16 @@ def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -
 
 
 def _unlike(samples: np.ndarray, data: np.ndarray, usual: np.ndarray, noise: float) -> str | None:
-    """How the first two moments differ, of a column by itself, or of all: by more than they may in a rough model.
+    """Return how the first two moments of columns or directions differ by more than in a rough model, or None.
 
-    A mean by more than a standard deviation, a variance or that of a direction by more than a factor of 10. They are
-    too narrow where they are narrower than `usual` data.
+    That is a mean by more than a standard deviation, or a variance by more than a factor of 10. Samples are too narrow
+    only in comparison with the `usual` data, which are without outliers.
     """
     count, size = min(len(samples), len(data)), data.shape[1]
     if count < 50 * size:
         return None
     wide = data.std(axis=0)
-    known = np.ptp(data, axis=0) > 0  # the others are constant, and have no scale; their deviation may be rounded
+    known = np.ptp(data, axis=0) > 0  # constants have no scale, and their deviation may not be 0 after rounding
     samples, data, usual, wide = samples[:, known], data[:, known], usual[:, known], wide[known]
     names, noisy, widths, narrow = np.flatnonzero(known), np.hypot(wide, noise), samples.std(axis=0), usual.std(axis=0)
     far = np.abs(samples.mean(axis=0) - data.mean(axis=0)) / noisy
@@ -191,7 +191,7 @@ def _unlike(samples: np.ndarray, data: np.ndarray, usual: np.ndarray, noise: flo
     if far.max() > 1:
         return f"the mean of column {names[far.argmax()]} is {far.max():.2g} standard deviations off"
     own, theirs, lesser = (np.cov(x / wide, rowvar=False).reshape(len(wide), -1) for x in (samples, data, usual))
-    least = 1e-6 * np.eye(len(wide))  # a variance where columns depend on each other exactly
+    least = 1e-6 * np.eye(len(wide))  # for columns that depend on each other exactly
     broadest = scipy.linalg.eigvalsh(own, theirs + np.diag((noise / wide) ** 2) + least)[-1]
     narrowest = scipy.linalg.eigvalsh(own + least, lesser + least)[0]
     if broadest > 10 or narrowest < 0.1:
@@ -201,9 +201,9 @@ def _unlike(samples: np.ndarray, data: np.ndarray, usual: np.ndarray, noise: flo
 
 
 def _without_outliers(data: np.ndarray, *, each: bool) -> np.ndarray:
-    """Less the rows that are ten times as far from the median as half of them are, a hundredth of all at most.
+    """Return the data without rows that are ten times as far from the median as is usual, at most 1 % of them.
 
-    One row can be most of a variance, and samples are well without it. `each` column has units of its own.
+    A single row can be most of a variance, and samples may lack it. With `each`, columns have their own units.
     """
     away = data - np.median(data, axis=0)
     squares = np.sum((away / np.maximum(away.std(axis=0), 1e-150)) ** 2 if each else away**2, axis=1)
@@ -216,7 +216,7 @@ def _spread(rows: np.ndarray) -> float:
 
 
 def _duplicates(samples: np.ndarray, data: np.ndarray) -> str | None:
-    """That most samples are near to another, as few of the data are: these may be sorted, and have duplicates too."""
+    """Return a text if most samples are close to another one, and more than in the data, which may have duplicates."""
     count = min(len(samples), len(data), _PAIRS)
     near, usual = (
         nearest_distances(rows[:count], rows[:count], apart=True)
@@ -231,7 +231,7 @@ def _duplicates(samples: np.ndarray, data: np.ndarray) -> str | None:
 
 
 def look_at_averages(raw: Sequence[np.ndarray], averages: Sequence[np.ndarray]) -> list[Finding]:
-    """Of parameters and their averages: whether they are further apart than half of the averages' size."""
+    """Check that parameters and their averages are not further apart than half of the averages' norm."""
     size = lambda arrays: math.sqrt(sum(float(np.sum(np.square(x, dtype=np.float64))) for x in arrays))
     apart = size([a - b for a, b in zip(raw, averages, strict=True)]) / max(size(averages), 1e-30)
     if apart <= 0.5:
@@ -241,11 +241,11 @@ def look_at_averages(raw: Sequence[np.ndarray], averages: Sequence[np.ndarray]) 
 
 
 def look_at_latents(joint: np.ndarray, *, learnt: bool = True) -> list[Finding]:
-    """Of log p̃(v_i, h_j), h_j drawn from q for the example j: whether h matters, and a q that is learnt follows v.
+    """Check, from log p̃(v_i, h_j) with h_j ~ q(h | v_j), that h matters and that a learned q follows v.
 
-    It is a matrix, or one for each group of examples (groups, i, j). Let s be the standard deviation of what i and j do
-    together to log p̃. With h of the posterior, the mean of i = j is about s² above the others', and its error s / √n:
-    it is judged where that is six errors or more. It is never below them.
+    `joint` is a matrix, or one per group of examples (groups, i, j). Let s be the standard deviation of the interaction
+    of i and j in log p̃. With h from the posterior, the mean for i = j is about s² above the others, with an error of
+    s / √n. It is judged if s² is six errors or more. A mean significantly below the others is always wrong.
     """
     joint, size = np.asarray(joint, np.float64), joint.shape[-1]
     if not np.isfinite(joint).all():
@@ -256,7 +256,7 @@ def look_at_latents(joint: np.ndarray, *, learnt: bool = True) -> list[Finding]:
     if matters < 0.05:
         told = f"latents are unused: which example they are of changes log p̃(v, h) by {matters:.1g} nats"
         return [Finding("latents", "notice", told)]
-    own = np.diagonal(centred, axis1=-2, axis2=-1) * size / max(size - 1, 1)  # with its own h, less that with others
+    own = np.diagonal(centred, axis1=-2, axis2=-1) * size / max(size - 1, 1)  # with own h, minus with other h
     error = float(own.std(ddof=1) / math.sqrt(own.size)) if own.size > 1 else math.inf
     below = own.mean() < -_SURE * error
     if not learnt or not (below or (matters >= _SURE / math.sqrt(own.size) and own.mean() <= 1.5 * error)):
@@ -266,9 +266,9 @@ def look_at_latents(joint: np.ndarray, *, learnt: bool = True) -> list[Finding]:
 
 
 def look_far_out(far: np.ndarray, further: np.ndarray, size: int) -> list[Finding]:
-    """Of log p̃ far from the data and ten times as far: whether it falls as fast as `size` dimensions grow.
+    """Check that log p̃, far away and ten times as far, falls faster than the volume of `size` dimensions grows.
 
-    Else it cannot be integrated.
+    Otherwise p̃ cannot be normalized.
     """
     fallen = (further < far - size * math.log(10)) | (far == -np.inf)
     share = float(np.mean(~fallen))
@@ -279,11 +279,11 @@ def look_far_out(far: np.ndarray, further: np.ndarray, size: int) -> list[Findin
 
 
 def look_at_mass(log_z: float) -> list[Finding]:
-    """Of the log of the integral of a density that was learnt to be normalized: whether it is 0."""
+    """Check that the log-integral of a density that was trained to be normalized is 0."""
     if abs(log_z) <= NOTICED_LOG_Z:
         return []
     off = f"log-likelihoods are {abs(log_z):.2g} nats too {'high' if log_z > 0 else 'low'}"
-    mass = f"e^{log_z:.3g}" if log_z > 700 else f"{math.exp(log_z):.3g}"  # which overflows at 710
+    mass = f"e^{log_z:.3g}" if log_z > 700 else f"{math.exp(log_z):.3g}"  # exp overflows at 710
     told = f"the density integrates to {mass}, not to 1: {off}; train for longer"
     return [Finding("samples", "notice" if abs(log_z) <= _WRONG_LOG_Z else "warning", told)]
 
@@ -296,9 +296,9 @@ def look_at_history(
     baseline: Baseline | None = None,
     ended: bool = True,
 ) -> list[Finding]:
-    """Of the log of a run, whose values may have an axis of seeds: what is found of each curve, of the first such seed.
+    """Return the findings from the curves of a run's log, for the first seed with each if there is an axis of seeds.
 
-    `falls` says that the loss is meant to, and `divergence` that that of q has no unknown constant.
+    `falls` means that the loss is expected to fall, and `divergence` that the divergence of q has no unknown constant.
     """
     found: list[Finding] = []
     looks = {

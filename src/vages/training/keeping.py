@@ -1,6 +1,6 @@
-"""The run's folder as `fit` sees it: when a run is logged and checkpointed, and how it comes back.
+"""Logging, checkpointing and resuming of a run in `fit`.
 
-In a cluster the first process reads and writes; the others are told what it read, and fail where it fails.
+In a cluster, the first process reads and writes. The others receive what it read, and fail if it fails.
 """
 
 import math
@@ -33,15 +33,16 @@ from vages.training.learner import LearnerState
 from vages.training.sources import Source
 from vages.training.trees import named_arrays, with_arrays
 
-_SHARE = 0.01  # of the time, that checkpoints by the clock take at most
+_SHARE = 0.01  # of the time at most, for checkpoints by the clock
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """How often, and which stay: every `every` iterations, or by the clock, where they cost a hundredth of the time.
+    """When checkpoints are written and which are kept.
 
-    The `keep_last` newest are kept, and those of every `keep_every`-th iteration. At the end, and when it is
-    interrupted, a run is always checkpointed.
+    They are written every `every` iterations or, if that is None, every `seconds`, but less often if they would take
+    more than 1 % of the time. The `keep_last` newest are kept, and those of every `keep_every`-th iteration. A run is
+    always checkpointed at its end and when it is interrupted.
     """
 
     every: int | None = None
@@ -58,16 +59,16 @@ class Checkpoints:
 
 
 class Run(NamedTuple):
-    """All that a run is made of between two chunks."""
+    """The state of a run between two chunks."""
 
     state: LearnerState
-    best: Any  # the averages, or the model and posterior, with the highest value so far, of each seed
+    best: Any  # averages, or model and posterior, with the best value so far for each seed
     best_value: Array  # (seeds,)
-    key: Array  # the random bits of the keys
+    key: Array  # the key data
 
 
 def has_selected(found: Checkpoint, seed: int = 0) -> bool:
-    """Whether a model was judged before this checkpoint; until then its `best` is what training began with."""
+    """Whether a model was evaluated before this checkpoint. Otherwise, its `best` is the initial model."""
     values = found.arrays.get("best_value")
     if values is None:
         return False
@@ -77,7 +78,7 @@ def has_selected(found: Checkpoint, seed: int = 0) -> bool:
 
 
 class Position(NamedTuple):
-    """How far a run is."""
+    """The position of a run."""
 
     step: int = 0
     retries: int = 0
@@ -85,22 +86,22 @@ class Position(NamedTuple):
 
 
 def start_of(run: Run) -> Position:
-    """Where a run is that was not kept anywhere."""
+    """Return the position of a run without a checkpoint."""
     return Position(int(np.max(np.asarray(run.state.step))))
 
 
 class Keeper:
-    """The log and the checkpoints of a run; without a folder it does nothing, but in step with the other processes."""
+    """The log and the checkpoints of a run. Without a folder, it only synchronizes with the other processes."""
 
     def __init__(self, folder: RunFolder | None, policy: Checkpoints, about: dict[str, Any], source: Source):
         self._folder, self._source, self._found = folder if is_writer() else None, source, None
         self._policy, self._about = policy, about
         self._last, self._cost, self._saved = time.monotonic(), 0.0, None
-        self._sum: str | None = None  # of the arrays of the checkpoint that was written or read last
+        self._sum: str | None = None  # of the arrays of the last checkpoint that was written or read
         self.seconds = 0.0  # spent here
 
     def open(self, resume: bool) -> None:
-        """Refuse the folder of another run."""
+        """Raise ValueError if the folder has another run."""
 
         def check() -> None:
             if self._folder is None or resume:
@@ -113,7 +114,10 @@ class Keeper:
         by_writer(check)
 
     def restore(self, template: Run) -> tuple[Run, Position]:
-        """The run and its data at the newest checkpoint that can be verified, or at the start; in every process."""
+        """Return the run at the newest checkpoint that can be verified, or at the start, in every process.
+
+        The data are moved to the same position.
+        """
         self._found = None
         run, position = by_writer(lambda: self._load(template)) or (template, start_of(template))
         if jax.process_count() > 1:
@@ -125,7 +129,7 @@ class Keeper:
         return run, position
 
     def resume(self, step: int) -> list[dict[str, Any]]:
-        """Go on from `step`: the first change to the folder, once nothing is left that could be refused; the log."""
+        """Continue from `step`, and return the log. This is the first change to the folder, after all checks."""
 
         def write() -> list[dict[str, Any]]:
             if self._folder is None:
@@ -138,16 +142,16 @@ class Keeper:
         return by_writer(write) or []
 
     def rewind(self, step: int) -> list[dict[str, Any]]:
-        """Forget what was logged after `step`; the rest."""
+        """Remove what was logged after `step`, and return the rest."""
         return by_writer(lambda: self._folder.rewind(step) if self._folder is not None else []) or []
 
     def tell(self, event: str, **about: Any) -> None:
-        """Note an event."""
+        """Record an event."""
         if self._folder is not None:
             self._folder.tell(event, **about)
 
     def log(self, record: dict[str, Any], run: Run, position: Position) -> None:
-        """Log a chunk, and checkpoint the run if it is time."""
+        """Log a chunk, and write a checkpoint if one is due."""
 
         def write() -> None:
             if self._folder is not None:
@@ -158,7 +162,7 @@ class Keeper:
         self._timed(write)
 
     def finish(self, run: Run, position: Position, *, interrupted: bool) -> None:
-        """Checkpoint the run as it ends."""
+        """Write a checkpoint at the end of the run."""
 
         def write() -> None:
             if self._folder is not None:
@@ -169,7 +173,7 @@ class Keeper:
         self._timed(write)
 
     def last_good(self) -> str:
-        """A sentence that names the last good checkpoint."""
+        """Return a sentence that names the last good checkpoint."""
         if self._folder is None:
             return ""
         try:
@@ -179,7 +183,7 @@ class Keeper:
         return "There is no earlier checkpoint." if found is None else f"The last good checkpoint is {found.path}."
 
     def _told_sum(self) -> dict[str, str]:
-        """For the log: a run that is carried from machine to machine begins with the sum that it ended with."""
+        """Return the checksum for events, by which a run that is moved to another machine can be verified."""
         return {} if self._sum is None else {"sha256": self._sum}
 
     def _timed(self, write: Any) -> None:
@@ -196,7 +200,7 @@ class Keeper:
         return time.monotonic() - self._last >= max(policy.seconds, self._cost / _SHARE)
 
     def _save(self, run: Run, position: Position) -> None:
-        """Once a step; the log first, so that a checkpoint's log is on the disk before it."""
+        """Write a checkpoint, once per step. The log is written to disk first."""
         if self._folder is None or self._saved == position.step:
             return
         start, where = time.monotonic(), self._folder.checkpoints
@@ -241,7 +245,7 @@ class Keeper:
         return with_arrays(template, found.arrays), Position(found.step, retries, seconds)
 
     def _check(self, found: Checkpoint) -> None:
-        """Refuse a checkpoint of another run: other data, batches or seeds would make another result in silence."""
+        """Raise if a checkpoint is of another run: other data, batches or seeds would silently change the result."""
         before = _of_first_edition(found.about) or found.about
         differing = [name for name, value in self._about.items() if before.get(name) != value and name != "data"]
         was = found.about.get("data")
@@ -262,7 +266,7 @@ class Keeper:
 
 
 def _of_first_edition(about: dict[str, Any]) -> dict[str, Any] | None:
-    """What a checkpoint of the first edition is about, in today's names: seeds became keys; None for any other."""
+    """Return the metadata of a checkpoint of the first edition with its seeds as keys, or None for any other."""
     seeds = about.get("seeds")
     if "keys" in about or not (isinstance(seeds, list) and all(type(s) is int and 0 <= s < 2**32 for s in seeds)):
         return None

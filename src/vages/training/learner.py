@@ -1,11 +1,11 @@
-"""An objective, a posterior and optimizers make a learner: `init` and `step`.
+"""Learners combine an objective with optimizers for model and posterior: `init` and `step`.
 
     learner = Learner(DSM(sigma=0.05), learning_rate=1e-3)
     state = learner.init(key, model, posterior, batch=100)
     state, metrics = learner.step(key, state, Batch(v))
 
-`step` draws where it needs noise. `vages.hoist` finds what depends on the key alone, and `fit` draws that for many
-iterations in one call.
+`step` draws noise where it needs it. `vages.hoist` splits off what depends on the key alone, and `fit` draws that for
+many iterations in one call.
 """
 
 from dataclasses import KW_ONLY, dataclass, field
@@ -36,33 +36,34 @@ class Averages(NamedTuple):
 
 
 class LearnerState(NamedTuple):
-    """All that an iteration reads and writes."""
+    """The state that an iteration reads and writes."""
 
     model: Any
     posterior: Any
-    extras: Any  # what the objective trains beside the model
-    carry: Any  # what the objective takes from batch to batch
+    extras: Any  # what the objective trains in addition to the model
+    carry: Any  # what the objective passes from batch to batch
     optimizer: Any
     posterior_optimizer: Any
     averages: Averages | None
     step: Int[Array, "..."]  # iterations made
-    rate: Float[Array, "..."]  # a factor of both learning rates, 1 until a run has to recover
-    more_averages: tuple[Averages, ...] = ()  # of the further decays of a learner that has several
+    rate: Float[Array, "..."]  # a factor of both learning rates; below 1 after recovery from divergence
+    more_averages: tuple[Averages, ...] = ()  # for the other decays, if there are several
 
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """Takes `posterior_steps` steps of q on each batch, then one of θ along the objective.
+    """Training step: on each batch, `posterior_steps` steps of q, then one step of θ on the objective.
 
-    `optimizer` is any of Optax; `learning_rate`, a number or a schedule, is short for Adam (`vages.adam`). The
-    posterior has the same optimizer with a state of its own, or `posterior_optimizer`. Schedules of both count
-    iterations. A posterior without parameters is left alone.
+    `optimizer` is any Optax optimizer; `learning_rate`, a number or a schedule, is short for Adam (`vages.adam`). The
+    posterior uses the same optimizer with its own state, or `posterior_optimizer`. Schedules of both count iterations.
+    A posterior without parameters is not trained.
 
-    `ema` keeps averages of model and posterior with that decay, less in the first iterations. With several decays, the
-    first is the one that is evaluated, selected and used, and `learner.averages(state)` has all of them, by decay.
+    With `ema`, averages of model and posterior are kept with that decay, or a smaller one in the first iterations. With
+    several decays, the first is the one that is evaluated, selected and used, and `learner.averages(state)` returns all
+    of them by decay.
 
-    `compute_dtype`, say bfloat16, is what features and the posterior's network are computed in; parameters, energies
-    and all that is accumulated stay as they are.
+    `compute_dtype`, for example bfloat16, is used for features and for the posterior's network. Parameters, energies
+    and everything that is accumulated keep their dtype.
     """
 
     objective: Any
@@ -100,7 +101,7 @@ class Learner:
 
     @property
     def optimizers(self) -> tuple[Any, Any]:
-        """Those of the model and of the posterior."""
+        """The optimizers of the model and of the posterior."""
         return self._optimizers
 
     @property
@@ -108,14 +109,14 @@ class Learner:
         return () if self.ema is None else self.ema if isinstance(self.ema, tuple) else (self.ema,)
 
     def averages(self, state: LearnerState) -> dict[float, Averages]:
-        """Averages of model and posterior by their decay; none without `ema`."""
+        """Return the averages of model and posterior by decay. The dict is empty without `ema`."""
         kept = () if state.averages is None else (state.averages, *state.more_averages)
         return dict(zip(self._decays, kept, strict=True))
 
     def init(
         self, key: PRNGKeyArray, model: EBLVM, posterior: Posterior, batch: int | np.integer, context: Any = None
     ) -> LearnerState:
-        """The state before the first iteration on batches of this size."""
+        """Return the state before the first iteration on batches of this size."""
         self._check(key, model, posterior, batch, context)
         extras, carry = check_start(self._own.init(key, self._low_model(model), int(batch)))
         return LearnerState(
@@ -132,7 +133,7 @@ class Learner:
         )
 
     def step(self, key: PRNGKeyArray, state: LearnerState, batch: Batch) -> tuple[LearnerState, Metrics]:
-        """One iteration on one batch."""
+        """Make one iteration on a batch, and return the new state and metrics."""
         check_kind("batch", batch, Batch, "a Batch", "write step(key, state, Batch(v))")
         check_numbers("batch.v", batch.v)
         if not batch.v.shape or not len(batch.v):
@@ -201,7 +202,7 @@ class Learner:
         at: Encoding,
         state: LearnerState,
     ) -> tuple[Posterior, Any, Array]:
-        """A step of q on its divergence at the points: (posterior, the optimizer's state, divergence)."""
+        """Make a step of q on its divergence at the points: (posterior, the optimizer's state, divergence)."""
 
         def loss(posterior):
             gaps = self.divergence(key, model, self._low_posterior(posterior), at)
@@ -219,7 +220,7 @@ class Learner:
         points: Any,
         state: LearnerState,
     ) -> Posterior:
-        """The posterior some steps ahead, as a function of the model. A loop, whose gradient is compiled quickly."""
+        """Return the posterior after unrolled steps, as a function of the model. A loop keeps compilation fast."""
         params, static = eqx.partition(posterior, eqx.is_inexact_array)
         encoding = encode(model, points.v, points.context)
 
@@ -228,13 +229,13 @@ class Learner:
             return trainable(after[0]), after[1]
 
         first = (params, optimizer_state)
-        draw, update = hoist(step, key, first)  # in a loop, noise could not be drawn ahead
+        draw, update = hoist(step, key, first)  # noise in a loop could not be split off
         noise = jax.vmap(draw)(jax.random.split(key, self._own.unrolled))
         carry, _ = jax.lax.scan(lambda carry, noise: (update(noise, carry), None), first, noise)
         return eqx.combine(carry[0], static)
 
     def _check(self, key: Any, model: Any, posterior: Any, batch: Any, context: Any) -> None:
-        """Raise, from shapes alone, where a contract is broken or parts do not fit. No loss is traced for it."""
+        """Raise if a contract is violated or parts do not fit. Only shapes are computed, and no loss is traced."""
         order = "init takes (key, model, posterior, batch), in this order"
         check_kind("key", key, (Key[Array, ""], UInt32[Array, "_"]), "a key, jax.random.key(0) say", order)
         check_kind("model", model, EBLVM, "an EBLVM", order)
@@ -242,7 +243,7 @@ class Learner:
         check_kind("batch", batch, int | np.integer, "a number of examples", order)
         check_count("batch", batch, 1, "give the size of the batches that step will be given")
         check_context(context, None)
-        if model.h.size:  # without latents, nothing is asked of the posterior
+        if model.h.size:  # without latents, the posterior is not used
             self._check_dtype(posterior)
         q = check_contract(model, posterior, jax.tree.map(lambda x: struct_of(x, drop=1), context))
         if (self.posterior_steps or self._own.unrolled) and has_parameters(posterior):
@@ -263,12 +264,12 @@ class Learner:
 
 
 def _widened(batch: Batch, dtype: Any) -> Batch:
-    """Numbers of 16 bits in the dtype of the parameters: noise and scores are computed in the dtype of v."""
+    """Cast 16-bit numbers to the dtype of the parameters, since noise and scores are computed in the dtype of v."""
     return jax.tree.map(lambda x: x.astype(dtype) if is_narrow(x) else x, batch)
 
 
 def _averaged(decay: float, before: Averages, state: LearnerState, now: Averages) -> Averages:
-    """The averages after this iteration; the first of them forget the start quickly."""
+    """Return the averages after this iteration. In the first iterations, the decay is smaller."""
     made = state.step.astype(state.rate.dtype)
     share = 1 - jnp.minimum(decay, (1 + made) / (10 + made))
     mix = lambda old, new: old + share.astype(new.dtype) * (new - old)

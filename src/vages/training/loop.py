@@ -1,4 +1,4 @@
-"""Iterations on the device: one compiled chunk after another, cut where memory, a signal or patience ask for it."""
+"""Iterations on the device in compiled chunks, which are divided to limit memory and the delay of signals."""
 
 import time
 from itertools import pairwise
@@ -17,25 +17,25 @@ from vages.training.program import Chunk
 from vages.training.signals import StopSignals
 from vages.training.sources import EndOfData, Source
 
-_LONG = 5.0  # seconds of compiled work, after which a signal should have been heard
-_MOST_PARTS = 64  # of a chunk; each doubling of their number is another compilation
+_LONG = 5.0  # seconds of compiled work, above which chunks are divided so that signals are handled
+_MOST_PARTS = 64  # of a chunk; each doubling is another compilation
 
 
 class Loop:
-    """Runs the iterations of a program on the batches of a source."""
+    """Run the iterations of a program on the batches of a source."""
 
     def __init__(self, program: Chunk, source: Source, mesh: Mesh | None, many: bool):
         self._program, self._source, self._mesh, self._many = program, source, mesh, many
         self._parts, self._lengths, self._compared = 1, set[int](), False
-        self._rows: tuple[Any, Any] | None = None  # as a source gives them, and on the devices
-        self.ended = False  # whether the data have
+        self._rows: tuple[Any, Any] | None = None  # from the source, and on the devices
+        self.ended = False  # whether the data have ended
 
     def advance(
         self, state: LearnerState, keys: Array, begin: int, end: int, stop: StopSignals
     ) -> tuple[LearnerState, dict[str, np.ndarray], int]:
-        """The state after the iterations from begin to end, each one's metrics, and how far it came.
+        """Return the state after the iterations from begin to end, their metrics, and the last iteration made.
 
-        It ends early where a signal came or the data ended.
+        It returns early if a signal came or the data ended.
         """
         made, slow, reached = list[dict[str, np.ndarray]](), False, begin
         for start, until in self._cut(begin, end):
@@ -51,7 +51,7 @@ class Loop:
             state, metrics = self._program(state, *arguments)
             made.append({name: np.asarray(values, np.float64) for name, values in here(metrics).items()})
             reached = start + count
-            # the first part of a length is compiled, which says nothing of the time of an iteration
+            # the first part of each length includes compilation, so it is not timed
             slow |= count in self._lengths and time.perf_counter() - clock > _LONG
             self._lengths.add(count)
             self.ended = reached < until
@@ -63,7 +63,7 @@ class Loop:
         return state, metrics, reached
 
     def _cut(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The iterations in nearly equal parts of two or more, as one alone costs as much as two."""
+        """Divide iterations into nearly equal parts of two or more, since a single one costs as much as two."""
         parts = max(1, min(self._parts, (end - start) // 2))
         if self._source.most is not None:
             parts = max(parts, -(-(end - start) // self._source.most))
@@ -71,7 +71,7 @@ class Loop:
         return list(pairwise(cuts))
 
     def _arguments(self, keys: Array, start: int, until: int) -> tuple[tuple[Any, ...], int]:
-        """What the program is called with beside the state, and for how many iterations."""
+        """Return the arguments of the program, except for the state, and the number of iterations."""
         rows, indices = self._source.part(start, until)
         if self._rows is None or self._rows[0] is not rows:
             self._rows = rows, everywhere(jax.tree.map(jnp.asarray, rows), self._mesh)

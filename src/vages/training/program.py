@@ -1,4 +1,4 @@
-"""A stretch of training as one compiled program: a scan over iterations, noise in blocks, `vmap` over seeds."""
+"""A chunk of training as one compiled program: a scan over iterations, noise in blocks, `vmap` over seeds."""
 
 import hashlib
 from functools import lru_cache
@@ -17,42 +17,42 @@ from vages.objectives import Batch, Metrics
 from vages.posteriors import check_contract
 from vages.training.learner import Learner, LearnerState
 
-# Loops, too, are graphs that a GPU launches in one go: small networks would wait for the host otherwise.
+# Loops, too, are launched as GPU graphs. Otherwise, small networks would wait for the host.
 _GRAPHS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE"
 }
 
 
 class Chunk(NamedTuple):
-    """A stretch of training: called with (state, data, indices, key, start)."""
+    """A chunk of training: called with (state, data, indices, key, start)."""
 
-    program: Any  # of all arguments but the first, and the first
+    program: Any  # a function of (all arguments but the first, the first)
 
     def __call__(self, state: LearnerState, *arguments: Any) -> tuple[LearnerState, Metrics]:
-        """The state after these iterations, and each one's metrics."""
+        """Return the state after these iterations, and the metrics of each."""
         return self.program(arguments, state)
 
     def compile(self, state: LearnerState, *arguments: Any) -> "tuple[Chunk, jax.stages.Compiled]":
-        """The same for arguments of these shapes alone, compiled now, and what the compiler knows of it."""
+        """Compile for arguments of these shapes only. Return the compiled chunk and JAX's `Compiled` object."""
         compiled = self.program.lower(arguments, state).compile()
         return Chunk(compiled), compiled.compiled
 
     def digest(self, state: LearnerState, *arguments: Any) -> str:
-        """The SHA-256 of the program for arguments of these shapes, with all settings that it holds as constants."""
+        """Return the SHA-256 of the program for arguments of these shapes, including settings that are constants."""
         return hashlib.sha256(self.program.lower(arguments, state).as_text().encode()).hexdigest()
 
 
-@lru_cache(maxsize=4)  # a learner that is fitted again is not compiled again
+@lru_cache(maxsize=4)  # a learner that is used again is not compiled again
 def compile_chunk(
     learner: Learner, *, many: bool, own_data: bool = False, mesh: Mesh | None = None, donate: bool = False
 ) -> Chunk:
-    """`chunk(state, data, indices, key, start)`: the state after len(indices) iterations, and each one's metrics.
+    """Return `chunk(state, data, indices, key, start)`: the state after len(indices) iterations, and their metrics.
 
-    `indices` (iterations, batch) picks rows of `data`, a `Batch` of all examples. Iteration i draws its noise from the
-    key folded with start + i, so that a result depends on the iterations made, not on how they were cut into chunks.
-    With `many`, state, indices and key carry a leading axis of seeds, and with `own_data` so does `data`. With a mesh,
-    batches are divided over its devices, and state and metrics are the same on all. With `donate`, the memory of the
-    state that is given goes to the one returned.
+    `indices` (iterations, batch) selects rows of `data`, a `Batch` of all examples. Iteration i draws its noise from
+    the key folded with start + i, so results do not depend on how iterations are divided into chunks. With `many`,
+    state, indices and key have a leading axis of seeds, and with `own_data` so does `data`. With a mesh, batches are
+    divided over its devices, and state and metrics are replicated. With `donate`, the memory of the given state is
+    reused for the new one.
     """
 
     def laid_out(tree, *spec):
@@ -60,7 +60,7 @@ def compile_chunk(
 
     def chunk(state: LearnerState, data: Batch, indices: Int[Array, "n batch"], key: PRNGKeyArray, start: Array):
         params, static = eqx.partition(state, eqx.is_array)
-        # A loop of one iteration is no loop to the compiler, which then rounds differently: two are made, and one kept.
+        # The compiler removes a loop of one iteration and then rounds differently. So two are made, and one is kept.
         alone = len(indices) == 1
         indices = jnp.concatenate([indices, indices]) if alone else indices
         size = indices.shape[1]
@@ -92,10 +92,9 @@ def compile_chunk(
 
 
 def check_step(learner: Learner, state: LearnerState, batch: Batch, *, many: bool, whole: bool) -> None:
-    """Raise, from shapes alone, where the context of a batch does not fit model and posterior.
+    """Raise, from shapes alone, if the context of a batch does not fit model and posterior.
 
-    With `whole`, raise all that a step on the batch would raise: it is traced. That is worth it where a folder is about
-    to be written.
+    With `whole`, a step on the batch is traced, so that all of its errors are raised before a folder is written.
     """
     cut = lambda drop: lambda x: struct_of(x, drop=drop) if hasattr(x, "shape") else x
     state = jax.tree.map(cut(int(many)), state)
@@ -107,19 +106,19 @@ def check_step(learner: Learner, state: LearnerState, batch: Batch, *, many: boo
 
 
 def split_step(learner: Learner, state: LearnerState, batch: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
-    """`draw(key)`, the noise of a step, and `update(noise, params, batch)`, which returns (params, metrics).
+    """Return `draw(key)`, the noise of a step, and `update(noise, params, batch)`, which returns (params, metrics).
 
-    `params` are the arrays of the state. State and batch may be of shapes alone (`jax.ShapeDtypeStruct`).
+    `params` are the arrays of the state. State and batch may be shapes (`jax.ShapeDtypeStruct`).
     """
     step, params = _step_of_arrays(learner, state)
     return hoist(step, key, params, batch)
 
 
 def _step_of_arrays(learner: Learner, state: LearnerState) -> tuple[Any, Any]:
-    """`step(key, params, batch)`, which returns (params, metrics), and the params of the state.
+    """Return `step(key, params, batch)`, which returns (params, metrics), and the params of the state.
 
-    It is one function for each learner and each static part of its states, so that JAX traces it once: for the size of
-    a run, for the check before it and for its program.
+    The function is cached for each learner and static part of its state. So JAX traces it only once, for the memory
+    check, the check of the step and the program.
     """
     params, static = eqx.partition(state, lambda x: eqx.is_array(x) or isinstance(x, jax.ShapeDtypeStruct))
     leaves, tree = jax.tree.flatten(static)

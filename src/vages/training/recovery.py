@@ -1,4 +1,4 @@
-"""What is done when training diverges: back to the last good checkpoint with other noise, or the end of the run."""
+"""Recovery from divergence: training returns to the last good checkpoint with other noise, or ends."""
 
 import re
 
@@ -9,7 +9,10 @@ from vages.training.keeping import Keeper, Position, Run
 
 
 def recover(guard: Guard, problem: str, keeper: Keeper, first: Run, position: Position) -> tuple[Run, Position]:
-    """The run at its last good checkpoint, or at its start, with other noise and slower; `Diverged` where that ends."""
+    """Return the run at its last good checkpoint, or at its start, with other noise and a smaller learning rate.
+
+    Raise Diverged if the policy is to stop, or if no retries are left.
+    """
     if guard.policy == "stop" or position.retries >= guard.retries:
         tried = f" after {position.retries} retries" if position.retries else ""
         advice = (

@@ -1,6 +1,6 @@
-"""A model and its posterior in one file, and back: arrays in safetensors format, and what they belong to as JSON.
+"""Saving and loading a model and its posterior: one file with arrays in safetensors format and a JSON description.
 
-Nothing is unpickled and no code of a file is run: classes and functions are named, and looked up in fixed tables.
+Nothing is unpickled, and no code from a file is run. Classes and functions are looked up by name in fixed tables.
 """
 
 import json
@@ -31,7 +31,7 @@ from vages.training.trees import key_bits
 FORMAT = 1
 _ENDING = ".safetensors"
 _MAX_HEADER = 2**22  # bytes of names, shapes and the description
-_COPIES = 3  # of the arrays that are in memory while they are read
+_COPIES = 3  # of the arrays in memory while they are read
 _NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _NUMBERS += ("bfloat16", "float16", "float32", "float64")
 _KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
@@ -40,16 +40,16 @@ _KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
 def save(
     path: str | os.PathLike[str], model: EBLVM, posterior: Posterior | None = None, *, overwrite: bool = False
 ) -> None:
-    """Write a model, and its posterior where there is one, to one new file, `NAME.safetensors`.
+    """Write a model, and its posterior if there is one, to a new file `NAME.safetensors`.
 
     **Arguments:**
 
     - `path`: The file. Its folder must exist.
-    - `model`, `posterior`: Those of one seed, or of several with a leading axis. Of your own classes and functions the
-        file holds arrays and names alone: `load` needs `like` for these.
-    - `overwrite`: Whether a file of that name is replaced.
+    - `model`, `posterior`: Those of one seed, or of several with a leading axis. For your own classes and functions,
+        the file only has arrays and names, and `load` needs `like`.
+    - `overwrite`: Whether to replace an existing file.
 
-    The file has its name when all of it is on the disk. In a cluster, the first process writes it.
+    The file is renamed into place once it is completely on disk. In a cluster, the first process writes it.
     """
     path = Path(path)
     check_kind("model", model, EBLVM, "a model", "give fitted.model, say")
@@ -69,16 +69,16 @@ def save(
 
 
 def load(path: str | os.PathLike[str], like: Any = None) -> tuple[EBLVM, Posterior | None]:
-    """Read what `save` wrote: (model, posterior), where the posterior is None if none was saved.
+    """Read a file from `save`: (model, posterior), where the posterior is None if none was saved.
 
     **Arguments:**
 
     - `path`: The file.
-    - `like`: A model, or a pair (model, posterior), built as the saved one was; its values do not matter, and shapes
-        from `eqx.filter_eval_shape` do as well. Needed where the file has something of your own, such as the energy of
-        an `EnergyModel`. What is not an array is taken from it.
+    - `like`: A model, or a pair (model, posterior), built in the same way as the saved one. Its values do not matter,
+        and shapes from `eqx.filter_eval_shape` are sufficient. It is needed if your own classes or functions were
+        saved, such as the energy of an `EnergyModel`. Everything that is not an array is taken from it.
 
-    Every bit is as it was saved. Settings that a class has got since take their defaults.
+    Arrays are bit-identical to the saved ones. Settings that a class has gained since then take their defaults.
     """
     path = Path(path)
     about, stored = _read(path)
@@ -121,7 +121,7 @@ def _packed(model: EBLVM, posterior: Posterior | None) -> bytes:
     parts, arrays = _described({"model": model, "posterior": posterior})
     kinds = {name: _kind(name, array) for name, array in arrays.items()}
     text = json.dumps({"format": FORMAT, "vages": __version__, **parts, "arrays": kinds}, allow_nan=False)
-    parse_json(text.encode(), "model")  # raises where it is nested deeper than `load` reads
+    parse_json(text.encode(), "model")  # raises if it is nested deeper than `load` allows
     bits = {name: np.asarray(key_bits(array), order="C") for name, array in arrays.items()}
     bits = {name: array.view(np.uint16) if array.dtype.name == "bfloat16" else array for name, array in bits.items()}
     content = safetensors.numpy.save(bits, {"vages": text})
@@ -131,7 +131,7 @@ def _packed(model: EBLVM, posterior: Posterior | None) -> bytes:
 
 
 def _kind(name: str, array: Any) -> list[str]:
-    """Whose array it is, and its dtype or, of a key, its implementation."""
+    """Return the kind of an array (jax, numpy, scalar or key), and its dtype or, for keys, the implementation."""
     if isinstance(array, Tracer | jax.ShapeDtypeStruct):
         raise ValueError(
             f"{name}: expected numbers, got a shape, {array.dtype}{list(array.shape)}; save outside of jit"
@@ -151,7 +151,7 @@ def _header_size(content: bytes) -> int:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The description and the arrays in a file of a size that memory has room for."""
+    """Return the description and the arrays in a file, which must fit into memory."""
     with Directory(path.parent) as folder:
         if not folder.exists():
             raise FileNotFoundError(f"{path}: expected a file, got no folder {path.parent}; check the path")
@@ -199,7 +199,7 @@ def _restored(path: Path, name: str, array: np.ndarray, kind: str, dtype: str) -
 
 
 def _filled(path: Path, parts: dict[str, Any], arrays: dict[str, Any], like: Any) -> tuple[EBLVM, Posterior | None]:
-    """`like` with the arrays of the file, if it is of the same structure."""
+    """Return `like` with the arrays of the file, or raise ValueError if its structure differs."""
     model, posterior = like if isinstance(like, tuple) and len(like) == 2 else (like, None)
     check_kind("like", model, EBLVM, "a model, or a pair (model, posterior)", "build it as it was saved")
     check_kind("like", posterior, Posterior | None, "a pair (model, posterior)", "build it as it was saved")

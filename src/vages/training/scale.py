@@ -1,4 +1,4 @@
-"""Whether data fit the noise: float32 rounds v + σ z by about 1e-7 |v|; and noise hides what is narrower than it."""
+"""Checks that data suit the noise: float32 rounds v + σ z by about 1e-7 |v|, and noise hides narrower columns."""
 
 from typing import Any
 
@@ -7,21 +7,21 @@ import numpy as np
 
 from vages.models.noise_conditional import NORMALIZED
 
-MOST = 1e-3  # of rounding, as a share of the noise; at ten times as much, gradients are off by per cents
-_ROWS = 1000  # examples that are looked at
-_FEWEST = 20  # of a first batch, whose spread is looked at: that of fewer is small by chance
-_COLUMNS = 20  # of a table that are looked at one by one; of more, some may be nearly constant, as pixels are
+MOST = 1e-3  # limit of rounding as a share of the noise; at ten times as much, gradients are off by percents
+_ROWS = 1000  # examples that are checked
+_FEWEST = 20  # examples of a first batch whose spread is checked; with fewer, it may be small by chance
+_COLUMNS = 20  # of a table whose columns are checked; with more, some may be nearly constant, like pixels
 _REMEDY = "standardize the data (--standardize, or Training(standardize=True))"
 
 
 class ScaleWarning(UserWarning):
-    """The data are so large, or the noise so small, that rounding is a share of the noise; or a column is narrower."""
+    """Warning about the scale of the data: rounding is large compared with the noise, or the noise hides a column."""
 
 
 def scale_problem(objective: Any, v: Any, *, whole: bool = True) -> str | None:
-    """What is wrong with the scale of examples v (n, …) for the noise of an objective, and what to do; else None.
+    """Return what is wrong with the scale of examples v (n, …) for an objective's noise, with advice, or None.
 
-    Of a stream, v is the first batch, not all of them.
+    If not `whole`, v is only the first batch of a stream.
     """
     if not hasattr(v, "shape") or not v.size:
         return None
@@ -29,7 +29,7 @@ def scale_problem(objective: Any, v: Any, *, whole: bool = True) -> str | None:
     if not jnp.issubdtype(some.dtype, jnp.floating):
         return None
     largest = float(np.abs(some).max())
-    dtype = jnp.asarray(some[:0]).dtype  # float32 of float64, unless JAX is told to keep it
+    dtype = jnp.asarray(some[:0]).dtype  # float64 becomes float32 unless jax_enable_x64 is set
     if (level := lowest_noise(objective)) is None:
         return None
     dtype = dtype if dtype.itemsize >= 4 else np.dtype(np.float32)  # 16 bits are widened before the noise
@@ -45,16 +45,16 @@ def scale_problem(objective: Any, v: Any, *, whole: bool = True) -> str | None:
 
 
 def spread_rows(rows: int, most: int) -> np.ndarray:
-    """Numbers of rows all over an array, which may be sorted, or periodic: multiples of the golden ratio."""
+    """Return indices of rows spread over an array, as multiples of the golden ratio. It may be sorted or periodic."""
     return np.unique((np.arange(most) * ((5**0.5 - 1) / 2) % 1 * rows).astype(np.int64))
 
 
 def _hidden(rows: np.ndarray, level: float) -> str | None:
-    """Of the columns of a table, one that varies by a third of the noise or less, where others vary by more, or none.
+    """Return a message about the narrowest column of a table if it is narrower than a third of the noise, or None.
 
-    Noise that is about as wide as the widest column is the user's own choice.
+    Noise of one to three times the width of the widest column is taken as intended.
     """
-    varies = rows.min(axis=0) != rows.max(axis=0)  # a constant's deviation is not 0 but rounded
+    varies = rows.min(axis=0) != rows.max(axis=0)  # the deviation of a constant is not exactly 0
     widths = rows.astype(np.float64).std(axis=0)
     column = int(np.argmin(np.where(varies, widths, np.inf)))
     widest = widths[varies].max(initial=0.0)
@@ -67,9 +67,9 @@ def _hidden(rows: np.ndarray, level: float) -> str | None:
 
 
 def lowest_noise(objective: Any) -> float | None:
-    """The smallest standard deviation of the noise of an objective, or the width of its kernel; None where unknown."""
+    """Return the smallest standard deviation of an objective's noise, or the width of its kernel; None if unknown."""
     level = getattr(objective, "sigma", getattr(objective, "bandwidth", None))
     if hasattr(objective, "sigma_data"):
         level = NORMALIZED[0] * objective.sigma_data
-    level = getattr(level, "begin", level)  # of a range of levels
+    level = getattr(level, "begin", level)  # the lowest of a range of levels
     return float(level) if isinstance(level, int | float) and level > 0 else None

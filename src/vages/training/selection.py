@@ -1,4 +1,4 @@
-"""Which model and posterior of a run are kept: those of the best value of something that is evaluated."""
+"""Selection of the model and posterior of a run with the best evaluated value."""
 
 from typing import Any, NamedTuple
 
@@ -19,20 +19,20 @@ class Selection(NamedTuple):
 
     @classmethod
     def of(cls, maximize: str | None, minimize: str | None) -> "Selection | None":
-        """The one that is asked for."""
+        """Return the requested selection, or None."""
         if maximize is not None and minimize is not None:
             raise ValueError(f"minimize: expected none beside maximize={maximize!r}, got {minimize!r}; choose one")
         name = minimize if maximize is None else maximize
         return None if name is None else cls(name, maximize is None)
 
     def better(self, run: Run, numbers: dict[str, Any]) -> Run:
-        """The run with its best model and posterior replaced, seed by seed, where the value is better."""
+        """Return the run with its best model and posterior replaced for each seed whose value is better."""
         if self.name not in numbers:
             word = "minimize" if self.lowest else "maximize"
             raise ValueError(f"{word}: expected one of {', '.join(numbers)}, which are evaluated, got {self.name!r}")
         value = jnp.reshape(jnp.asarray(numbers[self.name], jnp.float32), (-1,))
         now, best = -value if self.lowest else value, run.best_value
-        better = (now > best) | jnp.isneginf(best)  # until there is a number, anything will do; after it, NaN will not
+        better = (now > best) | jnp.isneginf(best)  # any value replaces the initial -inf; later, NaN never does
         many = run.state.step.ndim > 0
         pick = lambda new, old: jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)) if many else better[0], new, old)
         chosen = jax.tree.map(
@@ -42,5 +42,5 @@ class Selection(NamedTuple):
 
 
 def weights_of(state: LearnerState) -> Averages:
-    """The model and posterior that count: their averages, where there are any."""
+    """Return the model and posterior to use: their averages, if there are any."""
     return Averages(state.model, state.posterior) if state.averages is None else state.averages

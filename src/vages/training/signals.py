@@ -1,4 +1,4 @@
-"""Signals that stop training after the chunk that is running: SIGINT (Ctrl-C), SIGTERM and SIGHUP."""
+"""Signals that stop training after the current chunk: SIGINT (Ctrl-C), SIGTERM and SIGHUP."""
 
 import os
 import signal
@@ -13,15 +13,15 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PATIENCE = 0.2  # seconds that Python may take to hear a signal where nothing blocks it
+_PATIENCE = 0.2  # seconds within which Python handles a signal if nothing blocks it
 
 
 class StopSignals:
-    """A context in which the first signal is noted for the training loop, and a second one ends the program at once.
+    """A context that records the first signal for the training loop; a second one ends the program at once.
 
-    Python hears signals only between two of its own instructions, and a compiled chunk may take minutes. So a thread
-    listens as well: where a second signal comes before the first was heard, it ends the process. Outside the main
-    thread, where Python delivers no signals, nothing is done. SIGTERM and SIGHUP stay ignored where they were
+    Python handles signals only between two of its own instructions, and a compiled chunk may take minutes. So a thread
+    listens as well, and ends the process if a second signal comes before the first was handled. Outside the main
+    thread, where Python delivers no signals, the context has no effect. SIGTERM and SIGHUP stay ignored if they were
     (`nohup`). The previous handlers are restored at the end.
     """
 
@@ -34,7 +34,7 @@ class StopSignals:
         if threading.current_thread() is threading.main_thread():
             for number in STOPPING:
                 previous = signal.getsignal(number)
-                # None is the handler of a library in C, which Python could not restore
+                # None is a handler that was not set by Python, which cannot restore it
                 if previous is not None and (number == signal.SIGINT or previous != signal.SIG_IGN):
                     self._previous[number] = previous
                     signal.signal(number, self._handle)
@@ -44,28 +44,28 @@ class StopSignals:
     def __exit__(self, *_: object) -> None:
         if self._ears is not None:
             signal.set_wakeup_fd(-1)
-            for end in reversed(self._ears):  # the thread ends with the end that is written to
+            for end in reversed(self._ears):  # closing the writing end stops the thread
                 end.close()
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def in_any_process(self) -> signal.Signals | None:
-        """The signal that this process has seen, or another one of the cluster; the same answer in all of them."""
+        """Return the signal that any process of the cluster has seen, or None. All processes get the same answer."""
         if jax.process_count() == 1:
             return self.seen
         number = np.max(multihost_utils.process_allgather(np.asarray(self.seen or 0, np.int32)))
         return signal.Signals(int(number)) if number else None
 
     def pass_on(self, number: signal.Signals | None) -> None:
-        """Call the handler that the caller had for SIGTERM or SIGHUP, now that the run is saved.
+        """Call the caller's own handler for SIGTERM or SIGHUP, after the run is saved.
 
-        SIGINT is not passed on: its default handler would raise KeyboardInterrupt after all.
+        SIGINT is not passed on, since its default handler would raise KeyboardInterrupt.
         """
         if number is not None and number != signal.SIGINT and callable(handler := self._previous.get(number)):
             handler(int(number), None)
 
     def _listen(self) -> None:
-        """Have a thread told of signals as they come, unless somebody else is."""
+        """Start a thread that receives signals, unless another wakeup descriptor is set."""
         ear, mouth = socket.socketpair()
         mouth.setblocking(False)
         if (other := signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)) != -1:

@@ -1,7 +1,7 @@
-"""Where batches come from: an array, a memory-mapped one, a function of the step, or an iterator.
+"""Sources of batches: an array, a memory-mapped array, a function of the step, or an iterator.
 
-To the training loop all of them are a `Source`: `part(start, stop)` gives rows, and the numbers of those that each
-iteration takes. Of an array these are all rows, which stay on the device; of the others, the rows of these iterations.
+To the training loop, all of them are a `Source`: `part(start, stop)` returns rows, and the indices of those that each
+iteration uses. For an array, these are all rows, which stay on the device; otherwise, the rows of these iterations.
 """
 
 import base64
@@ -30,11 +30,11 @@ from vages.training.digests import fingerprint, sampled_fingerprint
 from vages.training.trees import key_bits
 
 DEFAULT_BATCH = 100
-_PART = 2**27  # bytes of batches that are brought to the device at a time
+_PART = 2**27  # bytes of batches that are copied to the device at a time
 
 
 class EndOfData(ValueError):
-    """An iterator has no more batches."""
+    """Error for an iterator that has no more batches."""
 
     def __init__(self, made: int):
         super().__init__(f"data: expected more batches, got an end after {made}; give more, or repeat them")
@@ -45,41 +45,41 @@ class Source(ABC):
 
     batch: int
     own_data = False  # whether the rows of a part have a leading axis of seeds
-    most: int | None = None  # iterations whose batches fit into a part
+    most: int | None = None  # limit of iterations in a part
 
-    examples: Any  # v of all examples, or of the first batch of a stream, to look at
-    whole = True  # whether they are all
-    context: Any = None  # of all examples, where it is in memory
+    examples: Any  # v of all examples, or of the first batch of a stream, for checks
+    whole = True  # whether these are all examples
+    context: Any = None  # of all examples, if it is in memory
 
     @property
     @abstractmethod
     def one(self) -> Batch:
-        """One batch as shapes and dtypes."""
+        """The shapes and dtypes of one batch."""
 
     @abstractmethod
     def part(self, start: int, stop: int) -> tuple[Batch, np.ndarray]:
-        """Rows, and (seeds, iterations, batch) numbers of those that the iterations from start to stop take.
+        """Return rows, and the indices (seeds, iterations, batch) of those that iterations from start to stop use.
 
-        Fewer iterations where the data end before; `EndOfData` where there are none.
+        There are fewer iterations if the data end earlier. Raise EndOfData if there are none.
         """
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
-        """What tells these data from others, as JSON."""
+        """Return an identification of the data, as JSON."""
 
     def state(self) -> Any:
-        """What a resumed run needs to go on from here beside the number of iterations, as JSON."""
+        """Return what a resumed run needs in addition to the number of iterations, as JSON."""
         return None
 
     def go_to(self, step: int, state: Any) -> None:  # noqa: B027
-        """Go on after `step` iterations, with the `state` that was kept there, or None."""
+        """Continue after `step` iterations, with the `state` that was saved there, or None."""
 
 
 def source_of(data: Any, batch: int | None, seeds: Sequence[int], many: bool, model: Any, known: Any = None) -> Source:
-    """The source of what a user gives as data: raise where they are none, or do not fit the model's v and context.
+    """Return the source for a user's data. Raise if these are not data, or do not fit the model's v and context.
 
-    `seeds` decide the order of an array's rows. With `many` there is an axis of seeds, which an array may have too.
-    `known` is the fingerprint of an array's v, where that was computed already.
+    `seeds` decide the order of an array's rows. With `many`, there is an axis of seeds, which an array may have too.
+    `known` is the fingerprint of an array's v, if it is already known.
     """
     if batch is not None:
         check_count("batch", batch, 1, "give more")
@@ -105,7 +105,7 @@ def source_of(data: Any, batch: int | None, seeds: Sequence[int], many: bool, mo
 
 
 def as_batch(data: Any) -> Batch:
-    """A batch, an array v, or a mapping that holds v beside the context."""
+    """Return a batch from a batch, an array v, or a mapping with v and the context."""
     if isinstance(data, Mapping):
         if "v" not in data:
             raise ValueError(f"data: expected examples named 'v' in a dict, got the names {told(list(data))}; rename")
@@ -119,7 +119,7 @@ def as_batch(data: Any) -> Batch:
 
 
 class _InMemory(Source):
-    """Rows that stay on the device, visited in shuffled epochs; with an axis of seeds where each has its own."""
+    """Rows that stay on the device, visited in shuffled epochs; with an axis of seeds if each has its own rows."""
 
     def __init__(self, rows: Batch, order: list[Batches], own_rows: bool, known: Any):
         check_finite("data", rows.v)
@@ -140,7 +140,7 @@ class _InMemory(Source):
 
 
 class _Mapped(Source):
-    """The same order over arrays on the disk, which may be larger than memory: the rows of a part are read."""
+    """Rows of arrays on disk, in the same order. They may be larger than memory, as each part is read when needed."""
 
     def __init__(self, rows: Batch, order: list[Batches], own_rows: bool, many: bool):
         self.rows, self.batch, self.own_data, self._order, self._own_rows = rows, order[0].batch, many, order, own_rows
@@ -159,7 +159,7 @@ class _Mapped(Source):
         return with_context(sampled_fingerprint(self.rows.v), self.rows.context, sampled_fingerprint)
 
     def _read(self, seed: int, numbers: np.ndarray) -> Batch:
-        """These rows, read in the order of the disk, and checked."""
+        """Return these rows, after reading them in the order on disk and checking them."""
         order = np.argsort(numbers, kind="stable")
         back = np.argsort(order, kind="stable")
         take = lambda x: np.asarray((x[seed] if self._own_rows else x)[numbers[order]])[back]
@@ -169,7 +169,7 @@ class _Mapped(Source):
 
 
 class _Stream(Source):
-    """Batches as a function or an iterator gives them, the same for all seeds."""
+    """Batches from a function or an iterator, the same for all seeds."""
 
     whole = False
 
@@ -203,7 +203,7 @@ class _Stream(Source):
         return rows, _numbers(self._seeds, len(batches), self.batch)
 
     def fingerprint(self) -> dict[str, Any]:
-        """That of the first batch: a function or an iterator that starts otherwise is another."""
+        """Return the fingerprint of the first batch, by which functions and iterators are identified."""
         return {"batches": self._reader.kind, **self._fingerprint}
 
     def state(self) -> Any:
@@ -230,7 +230,7 @@ class _Stream(Source):
 
 
 class _Function:
-    """Batches as a function of the step, which is all that a resumed run needs."""
+    """Batches as a function of the step. A resumed run needs no other state."""
 
     kind = "function of the step"
 
@@ -244,15 +244,15 @@ class _Function:
         return None
 
     def go_to(self, step: int, state: Any) -> None:
-        """Nothing is remembered from one step to the next."""
+        """Do nothing, since there is no state."""
 
 
 class _Iterated:
-    """Batches one after the other.
+    """Batches from an iterator.
 
-    With `get_state` and `set_state`, as Grain's iterators have, a resumed run goes on exactly. Without, as many batches
-    as were used are passed over, which is exact for an iterator that gives the same batches each time it is made; and
-    a run that recovers from divergence goes on with later batches.
+    If it has `get_state` and `set_state`, like Grain's iterators, a resumed run continues exactly. Otherwise, as many
+    batches as were used are skipped, which is exact if a new iterator returns the same batches again. A run that
+    recovers from divergence then continues with later batches.
     """
 
     kind = "iterator"
@@ -324,7 +324,7 @@ def _most(one: Batch, seeds: int) -> int:
 
 
 def _numbers(seeds: int, iterations: int, batch: int) -> np.ndarray:
-    """The rows of a part one after the other."""
+    """Return the indices of the rows of a part, in order."""
     rows = np.arange(iterations * batch, dtype=np.int32).reshape(iterations, batch)
     return np.broadcast_to(rows, (seeds, *rows.shape))
 
@@ -340,7 +340,7 @@ def _check_numbers(rows: Batch, where: Callable[[int], str]) -> None:
 
 
 def with_context(found: dict[str, Any], context: Any, of: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    """A fingerprint of v, with those of the context."""
+    """Return a fingerprint of v, extended by those of the context."""
     if context is None:
         return found
     return found | {"context": {name: of(key_bits(array)) for name, array in sorted(context.items())}}

@@ -1,6 +1,6 @@
-"""Models and posteriors as plain data and back: classes and functions by name, from fixed tables, and arrays by path.
+"""Models and posteriors as JSON and back: classes and functions by name, from fixed tables, and arrays by path.
 
-What is not in a table, a user's own class or function, is described by its name alone and cannot be built.
+Anything that is not in a table, such as a user's own class or function, has only its name and cannot be built.
 """
 
 import inspect
@@ -50,22 +50,22 @@ _FUNCTIONS |= {f"jax.numpy.{name}": getattr(jnp, name) for name in ("abs", "cos"
 _FUNCTIONS["eqx.nn.MLP.final_activation"] = inspect.signature(eqx.nn.MLP).parameters["final_activation"].default
 _DOMAINS: dict[str, Any] = {"Real": Real, "Binary": Binary, "Empty": Empty}
 _DOMAIN = re.compile(rf"({'|'.join(_DOMAINS)})\(((?:[1-9][0-9]{{0,8}}(?:, )?)*)\)")
-_ODD = ("inf", "-inf", "nan")  # numbers that JSON does not have
+_ODD = ("inf", "-inf", "nan")  # numbers that JSON cannot represent
 _DTYPES = ("bfloat16", "float16", "float32", "float64")
 _TAGS = {"array", "class", "dict", "domain", "dtype", "fields", "float", "function", "list", "other", "tuple"}
-_MAX_LEAD = 2  # axes of several seeds before those of one model
+_MAX_LEAD = 2  # most leading axes of seeds
 
 
 def is_array(value: Any) -> bool:
-    """Whether it is an array or a scalar of JAX or NumPy, or the shape of an array."""
+    """Whether a value is an array or scalar of JAX or NumPy, or a `jax.ShapeDtypeStruct`."""
     return eqx.is_array(value) or isinstance(value, jax.ShapeDtypeStruct)
 
 
 def describe(value: Any, name: str, arrays: dict[str, Any], static: bool = False) -> Any:
-    """The value as JSON. Its arrays are put into `arrays` under their paths, which begin with `name`."""
+    """Return the value as JSON. Its arrays are added to `arrays` under their paths, which begin with `name`."""
     kind: Any = type(value)
     inner = lambda value, key, static=static: describe(value, f"{name}/{key}", arrays, static)
-    if static and isinstance(value, np.generic):  # the number that jit compares
+    if static and isinstance(value, np.generic):  # jit compares them as Python numbers
         return describe(value.item(), name, arrays)
     if is_array(value):
         _add(arrays, name, value)
@@ -97,7 +97,7 @@ def describe(value: Any, name: str, arrays: dict[str, Any], static: bool = False
 
 
 def others(node: Any, name: str) -> Iterator[str]:
-    """What of a description cannot be built, in words: "EnergyModel.energy is the function two_moons"."""
+    """Yield the parts of a description that cannot be built, as in "EnergyModel.energy is the function two_moons"."""
     match node:
         case {"other": text}:
             yield f"{name} is {printable(str(text)[:80])}"
@@ -110,7 +110,7 @@ def others(node: Any, name: str) -> Iterator[str]:
 
 
 def completed(node: Any) -> Any:
-    """A description of an earlier version: fields that its classes have got since are added, with their defaults."""
+    """Return the description of an earlier version with the defaults of fields that its classes have gained since."""
     match node:
         case {"class": str(known), "fields": dict(parts)} if known in _CLASSES:
             since = {field.name: _default(field) for field in fields(_CLASSES[known])}
@@ -124,7 +124,7 @@ def completed(node: Any) -> Any:
 
 
 def difference(saved: dict[Any, Any], given: dict[Any, Any], name: str = "") -> tuple[str, str, str] | None:
-    """The first place where descriptions by name differ, and what they have there. Of others, arrays are compared."""
+    """Return the first place where descriptions differ, and both parts, or None. Unknown parts are taken as equal."""
     for key in {**saved, **given}:
         place = f"{name}/{key}".lstrip("/")
         if key not in saved or key not in given:
@@ -150,7 +150,7 @@ def _differs(saved: Any, given: Any, name: str) -> tuple[str, str, str] | None:
 
 
 def _told(node: Any) -> str:
-    """A part of a description, in a word or two."""
+    """Return a short text for a part of a description."""
     match node:
         case {"array": _}:
             return "an array"
@@ -164,7 +164,7 @@ def _told(node: Any) -> str:
 
 
 def build(node: Any, name: str, arrays: dict[str, Any]) -> Any:
-    """The value that `describe` described. No constructor of the file's choice is called."""
+    """Return the value that `describe` described. Class instances are made without calling constructors."""
     inner = lambda node, key: build(node, f"{name}/{key}", arrays)
     match node:
         case None | bool() | int() | float() | str():
@@ -191,9 +191,9 @@ def build(node: Any, name: str, arrays: dict[str, Any]) -> Any:
 
 
 def check_fits(model: Any, posterior: Any) -> None:
-    """Raise unless both can be evaluated at one example of the model's domain; only shapes are computed.
+    """Raise Unexpected unless both can be evaluated at one example of the model's domain. Only shapes are computed.
 
-    Leading axes, those of several seeds, are taken off.
+    Leading axes of seeds are removed first.
     """
     leads = range(_MAX_LEAD + 1)
     one = next((one for one in (_without(model, lead) for lead in leads) if _evaluates(one, None)), None)
@@ -222,7 +222,7 @@ def _evaluates(model: Any, posterior: Any) -> bool:
 
 
 def _without(tree: Any, lead: int) -> Any:
-    """The tree with shapes for its arrays, the first `lead` axes taken off, and one dtype for all floating ones."""
+    """Return the tree with shapes for its arrays, without the first `lead` axes, and one dtype for floating ones."""
     dtype = lambda x: jnp.result_type(float) if jnp.issubdtype(x.dtype, jnp.floating) else x.dtype
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[lead:], dtype(x)) if is_array(x) else x, tree)
 
@@ -249,7 +249,7 @@ def _made(kind: Any, parts: dict[str, Any], name: str) -> Any:
 
 
 def _declared(made: Any) -> dict[str, tuple[int, ...]]:
-    """The shapes that a layer's other fields say its arrays have, without leading axes."""
+    """Return the shapes of a layer's arrays that follow from its other fields, without leading axes."""
     match made:
         case eqx.nn.Linear():
             out, size = (1 if n == "scalar" else n for n in (made.out_features, made.in_features))
@@ -269,7 +269,7 @@ def _named(table: dict[str, Any], value: Any) -> str | None:
 
 
 def _default(field: Any) -> Any:
-    """The description of a field's default; MISSING where it has none."""
+    """Return the description of a field's default, or MISSING if it has none."""
     if field.default is not MISSING:
         return describe(field.default, field.name, {})
     return MISSING if field.default_factory is MISSING else describe(field.default_factory(), field.name, {})

@@ -1,4 +1,4 @@
-"""The arrays of a state by name, for a file, and back."""
+"""Conversion between a state and its arrays by name, as stored in a file."""
 
 from typing import Any, TypeVar
 
@@ -17,13 +17,13 @@ _RENAMED = {
 
 
 def named_arrays(tree: Any) -> dict[str, np.ndarray]:
-    """Every array of a tree under its path, on the host: `model/weight`, `optimizer/0/mu/…`."""
+    """Return all arrays of a tree by path, on the host: `model/weight`, `optimizer/0/mu/…`."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
     return {_name(path): np.asarray(key_bits(leaf)) for path, leaf in leaves}
 
 
 def with_arrays(template: Tree, arrays: dict[str, np.ndarray]) -> Tree:
-    """The template with its arrays replaced; names, shapes and dtypes must be the same."""
+    """Return the template with its arrays replaced. Names, shapes and dtypes must be the same."""
     dynamic, static = eqx.partition(template, eqx.is_array)
     wanted = {_name(path): key_bits(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(dynamic)}
     arrays = {name if name in wanted else _renamed(name): array for name, array in arrays.items()}
@@ -48,7 +48,7 @@ def with_arrays(template: Tree, arrays: dict[str, np.ndarray]) -> Tree:
 
 
 def key_bits(leaf: Any) -> Any:
-    """A key as the numbers that it is made of, which a file can hold."""
+    """Return the data of a key, which a file can hold. Other arrays are unchanged."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
@@ -57,7 +57,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _renamed(name: str) -> str:
-    """With the field of an older state by its new name; names further down are a user's own."""
+    """Return a name with the field of an older state renamed. Names further down are the user's own."""
     parts = name.split("/")
     first = next((i for i, part in enumerate(parts) if part in _RENAMED), None)
     return name if first is None else "/".join([*parts[:first], _RENAMED[parts[first]], *parts[first + 1 :]])

@@ -357,7 +357,7 @@ def test_command(grbm, monkeypatch, capsys):
         progress(1, 2)
         rows = [
             Row("log-likelihood", -0.5, 0.25, "higher is better"),
-            Row("KSD", math.nan, None, "0 where it is right"),
+            Row("KSD", math.nan, None, "0 if the model is correct"),
         ]
         return Assessment(str(run.path), run.step, rows, sizes.examples, noise, sizes, seed, 0.1)
 
@@ -368,7 +368,7 @@ def test_command(grbm, monkeypatch, capsys):
     assert shown.endswith(" s  a part\n")
     told = json.loads(out)
     assert (told["model"]["examples"], told["model"]["noise"], told["model"]["seed"]) == (30, 0.5, 3)
-    assert told["images"] == {"not measured": "a GRBM draws no samples that the network could judge"}
+    assert told["images"] == {"not measured": "the network cannot evaluate samples of a GRBM"}
     assert json.loads((path / "evaluation-1" / "result.json").read_text()) == told["model"]
     assert (path / "evaluation-1" / "evaluation.png").stat().st_size > 5000
     assert evaluate(str(path), measure="model", noise=0.5) == 0
@@ -433,7 +433,7 @@ def test_estimates_of_log_z_that_disagree_are_pointed_out():
     assert told(3.0, 1.0, 0.7).means.startswith("within its error")
     assert told(1.0, 6.0, 0.7).means.startswith("above its error")
     for gap in (told(1.0, 6.0, 0.71), told(1.0, 51.0, 20.0), told(1.0, 6.0, math.inf), told(1.0, math.nan, math.nan)):
-        assert gap.means.startswith("too rough to tell")
+        assert gap.means.startswith("too imprecise to tell")
 
 
 def test_a_normalized_likelihood_is_doubted_where_log_z_is_not_0():
@@ -460,7 +460,7 @@ def test_chains_that_do_not_mix_say_which_rows_start_from_them():
         drawn = Samples(None, None, 1.0, {"v": jnp.asarray([1.0, worst])}, {"v": jnp.asarray([9.0])}, 0, 0)
         return assessment_rows.mixing_rows(drawn, 16, 250, rows)[0].means
 
-    assert told(1.04, rows).endswith("at most 1.05 where they agree")
+    assert told(1.04, rows).endswith("at most 1.05 if they agree")
     assert "do not trust “log-likelihood, log Z reverse”, computed from them" in told(2.2, rows)
     assert "temperatures" in told(math.nan, rows)
     assert "no other row depends on them" in told(2.2, [Row("log-likelihood", 1.0, 0.1, "")])
@@ -503,7 +503,7 @@ def test_a_critic_that_found_nothing_says_so_and_what_disagrees_is_pointed_out()
     test = SteinTest("ksd", 1.0, 0.1, 0.01, 50, "rbf", 1.0)
     rejects, accepts = test, test._replace(p_value=0.5)
     told = lambda test, found: assessment_rows.ksd_rows(test, found)[1].means
-    assert "believe the test" in told(rejects, nothing)
+    assert "trust the test" in told(rejects, nothing)
     assert "the Fisher divergence disagrees" in told(accepts, far)
     for test, found in ((rejects, far), (accepts, nothing)):
         assert told(test, found).endswith("at 5 %")

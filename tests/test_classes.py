@@ -83,7 +83,7 @@ def test_a_run_says_and_records_which_number_is_which_class(folder, tmp_path, ca
 
     (own / "apple").rename(own / "zebra")  # whose images are the last now
     renamed = "got others without the class 'apple' and with the class 'zebra', "
-    with pytest.raises(ValueError, match=f"{renamed}.*; put them back as they were, or say where they are now with "):
+    with pytest.raises(ValueError, match=f"{renamed}.*; restore them, or give their new path with "):
         command("train", "--resume", run, "--data", own)
 
 
@@ -92,8 +92,9 @@ def test_advice_names_a_label_that_was_learnt(tmp_path):
     np.savez(tmp_path / "x.npz", x=rng.integers(0, 256, (40, 4, 4), np.uint8), labels=np.arange(40) % 2 + 1)
     run = tmp_path / "run"
     assert command("train", "--data", tmp_path / "x.npz", *TINY, "--labels", "--out", run) == 0
-    with refused("guidance", "none; give --label 1, say"):  # as no image has 0
-        command("sample", run, "--guidance", 2)
+    for without in ((), ("--label", -1)):
+        with refused("guidance", "none; give --label 1, for example"):  # as no image has 0
+            command("sample", run, "--guidance", 2, *without)
 
 
 def test_many_classes_are_told_in_one_line():

@@ -326,7 +326,7 @@ def test_reproduce_for_a_program(monkeypatch, capsys, tmp_path):
     claims[:] = [Claim.at_least("c is large", math.nan, 1.0)]
     status, out, err = run(monkeypatch, capsys, *words)
     assert status == 1
-    assert "not sound" in err
+    assert "the result is invalid" in err
     assert json.loads(out)["experiments"][0]["claims"][0]["value"] is None
 
 

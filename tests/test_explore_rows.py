@@ -298,6 +298,6 @@ def test_a_click_draws_and_another_completes(server):
         page.until("draws, R", 120)
         click(page, "Hold none")
         click(page, "Complete")
-        page.until("Hold some coordinates", 10)
+        page.until("Hold at least one coordinate", 10)
         page.line.send(page.mouse(250.0, 250.0))
         page.until("test row ", 10)

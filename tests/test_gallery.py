@@ -498,7 +498,7 @@ def test_the_most_frequent_class_is_that_of_the_training_examples():
 def test_the_commands(monkeypatch, capsys, run, tmp_path):
     for args, name, words in (
         (("sample", "--count", COUNT, "--raw"), "samples", "raw, checkpoint of step 4"),
-        (("interpolate", "--rows", COUNT, "--columns", 4), "interpolation", "one noise for all"),
+        (("interpolate", "--rows", COUNT, "--columns", 4), "interpolation", "the same noise for all"),
         (("inpaint", "--count", 3, "--tries", 2, "--mask", "centre"), "inpainting", "given the known pixels"),
         (("embed",), "embedding", "linear probe on means: 0."),
     ):

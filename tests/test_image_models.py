@@ -301,7 +301,7 @@ def test_the_preset_of_digits(tmp_path):
     np.testing.assert_allclose(completed["v"][0][:, shown], completed["originals"][:, shown], atol=1e-6)
     with refused("label", 10):
         run_command("sample", run, "--label", 10)
-    with refused("guidance", "none; give --label 0, say"):
+    with refused("guidance", "none; give --label 0, for example"):
         run_command("sample", run, "--guidance", 2)
     with refused("sampling", 11.0):
         run_command("sample", run, "--sampling", 11)

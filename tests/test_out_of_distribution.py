@@ -215,9 +215,9 @@ def test_what_cannot_be_compared_is_refused(deep_run, tmp_path, monkeypatch):
     np.save(tmp_path / "three.npy", np.zeros((20, 3)))
     for name, said in {
         str(tmp_path / "three.npy"): r"shape \(2,\).*got \(3,\)",
-        "mnist": "no images in",
-        "nosuch.npy": "not there; check",
-        "a\nb": "not there; check",
+        "mnist": "not images in",
+        "nosuch.npy": "does not exist; check",
+        "a\nb": "does not exist; check",
     }.items():
         with pytest.raises(ValueError, match=f"^ood: .*{said}"):
             load_others(run, (name,), 20)

@@ -829,7 +829,7 @@ def test_the_command_finds_what_is_wrong_first(at_hand, options, message):
             {"save": Path("zz.safetensors")},
             "save: .*got zz.safetensors.*grey",
         ),
-        ({"count": 20}, "count: .*got 20.*grey.*--grey replicate"),
+        ({"count": 20}, "count: .*got 20.*gray.*--grey replicate"),
         (
             {"measure": "model", "against": "nosuch", "count": -9, "sampling": -4.0},
             "against: .*got nosuch.*--measure model",
@@ -857,4 +857,4 @@ def test_images_are_judged_where_they_can_be(at_hand, monkeypatch, capsys):
     assert cli.evaluate(at_hand["RUN"], json=True) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["model"] == {"assessed": True}
-    assert told["images"]["not measured"].startswith("the images are grey")
+    assert told["images"]["not measured"].startswith("the images are gray")

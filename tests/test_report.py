@@ -134,7 +134,7 @@ def test_page_of_a_grbm(tmp_path):
         assert line["x"] == [row["step"] for row in rows]
         np.testing.assert_allclose(line["y"], [row[name][0] for row in rows], rtol=1e-6)
         assert {repr(rows[-1][name][0]), repr(max(row[name][0] for row in rows))} <= page.numbers
-    assert "log 2, the data's own" in page.text
+    assert "log 2, of the true distribution" in page.text
     assert "finished" in page.text
     assert "vages train checkerboard --steps 4000 --out NEW_FOLDER" in page.text
     assert not page.all("aside")
@@ -143,11 +143,11 @@ def test_page_of_a_grbm(tmp_path):
 def test_page_of_a_deep_run_with_all_that_was_made_of_it(tmp_path):
     page = page_of(deep_run(tmp_path / "run"))
     check(page)
-    made = ["Drawn samples", "A walk through the latents", "Completed images", "Embedding"]
+    made = ["Drawn samples", "Interpolation in the latents", "Completed images", "Embedding"]
     assert titles(page)[:6] == ["Curves", "Samples", *made]
     headings = [x.text for x in page.all("h3")]
     assert [name for name in headings if name.startswith("samples")] == ["samples-11", "samples-2"]
-    assert "In the folder are 1 more." in page.text
+    assert "The folder has 1 more." in page.text
     assert "protocol of 11; averages, checkpoint of step 3000; seed 7; 0 of 20 chains diverged." in page.text
     assert "0.71234567" in page.numbers
     assert [x for x in page.all("img") if "chains, evaluation-1" in x.attrs["alt"]]
@@ -168,7 +168,7 @@ def test_page_of_an_experiment(tmp_path):
     claims = [x.text for x in page.all("li") if x.attrs.get("class") in ("good", "bad")]
     assert [text.partition("VaGES")[0] for text in claims[:2]] == ["✓ holds", "✗ does not hold"]
     assert "1 of 3 claims hold" in page.text
-    assert "not sound" in page.text
+    assert "The result is invalid" in page.text
     assert "not a number" in claims[2]
     assert {"1.23456789012", "7.9265", "1e-05"} <= page.numbers
     assert "1,000 numbers from 0 to 999" in page.text
@@ -237,11 +237,11 @@ def test_a_finished_run_has_nothing_to_go_on_with(tmp_path, make, config, wanted
     folder = make(tmp_path / "run", **config)
     text = page_of(folder).text
     assert wanted in text
-    assert "To go on where it stopped" not in text
+    assert "To resume it where it stopped" not in text
     write_rows(folder, "events.jsonl", [event("started"), event("interrupted")])
-    assert "To go on where it stopped" in page_of(folder).text
+    assert "To resume it where it stopped" in page_of(folder).text
     write_rows(folder, "events.jsonl", [event("started"), event("diverged")])
-    assert "To go on where it stopped" not in page_of(folder).text  # there is no checkpoint
+    assert "To resume it where it stopped" not in page_of(folder).text  # there is no checkpoint
 
 
 def test_page_of_a_diverged_run(tmp_path):

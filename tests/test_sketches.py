@@ -37,7 +37,7 @@ def test_a_long_run_is_drawn_on_the_way_and_learns_the_same(tmp_path, monkeypatc
     places = [page.index(f'alt="The model after {step} iterations"') for step in (2, 4, 8, 16)]
     assert places == sorted(places)
     assert "The figure progress" not in page
-    assert "While it trained" not in (tmp_path / "short/report.html").read_text()
+    assert "During training" not in (tmp_path / "short/report.html").read_text()
 
 
 @pytest.mark.parametrize(

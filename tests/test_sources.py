@@ -245,6 +245,7 @@ NAN = np.where(np.arange(15).reshape(5, 3) == 7, np.nan, 1).astype(np.float32)
         (lambda step: ROWS[:5], {"batch": 4}, "batch"),
         (lambda step: {"x": ROWS[:5]}, {}, "data"),
         (lambda step: Batch(ROWS[:5], {"label": LABELS[:4]}), {}, "context['label']"),
+        (ROWS[:0], {"batch": 4}, "data"),
         (ROWS, {"batch": 41}, "batch"),
         (ROWS, {"batch": 0}, "batch"),
     ],

@@ -112,7 +112,7 @@ def test_the_command_says_which_signal_and_how_to_go_on(server, tmp_path, number
     line = without_progress(said.read_text())
     assert line.startswith(f"vages: stopped by {signal.Signals(number).name}; ")
     assert line.count("\n") == 1
-    for fact in (f" iteration {step} of 1000000000,", f" {newest};", f" vages train --resume '{path}' "):
+    for fact in (f" iteration {step} of 1000000000 (", f" {newest});", f" vages train --resume '{path}'\n"):
         assert fact in line
     assert test_resume.rows(path)[-1]["step"] == step
     assert not (path / "density.png").exists()  # whoever sends these will not wait
@@ -231,7 +231,7 @@ def test_a_signal_after_training_says_that_it_is_complete(monkeypatch, capsys, t
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     assert err.startswith(f"vages: stopped by {name}; ")
     assert err.count("\n") == 1
-    for fact in (" complete ", f" {path}/checkpoints/step-000000000020;", f" vages train --resume {path} "):
+    for fact in (" complete ", f" {path}/checkpoints/step-000000000020);", f" vages train --resume {path}\n"):
         assert fact in err
     RunFolder.reopen(path).close()  # it was let go
 
@@ -362,7 +362,7 @@ def test_a_disk_that_fills_after_training(monkeypatch, capsys, small_disk):
     assert status == 1
     assert len(err.splitlines()) == 1
     assert err.startswith("vages: training is complete ")
-    assert f" {path}/checkpoints/step-000000000020," in err
+    assert f" {path}/checkpoints/step-000000000020)," in err
     assert ": No space left on device (" in err
     assert err.endswith(f" vages train --resume {path}\n")
     (place / "filler").unlink()
@@ -387,7 +387,7 @@ def test_a_file_that_may_not_be_so_large_after_training(monkeypatch, capsys, tmp
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert status == 1
     assert err.startswith("vages: training is complete ")
-    assert "/checkpoints/step-000000000020," in err
+    assert "/checkpoints/step-000000000020)," in err
     assert ": File too large" in err
     assert err.count("\n") == 1
 
@@ -397,7 +397,7 @@ def test_a_disk_that_fills_while_a_checkpoint_or_the_log_is_written(small_disk):
     folder = RunFolder(place / "run", config_of(as_recipe(CHECKERBOARD)))
     write_checkpoint(folder.checkpoints, 500, {}, {})
     fill(0)
-    says = "iteration 500 of 100000, .*step-000000000500, .*: No space left .*; .*vages train --resume"
+    says = r"iteration 500 of 100000 \(.*step-000000000500\), .*: No space left .*; .*vages train --resume"
     with pytest.raises(NotWritten, match=says), reported(folder, 10**5):
         folder.log({"step": 501, "text": "x" * 10**5})
     with pytest.raises(NotWritten, match="^checkpoint: .*step 510") as raised:

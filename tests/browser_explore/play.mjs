@@ -143,7 +143,7 @@ await button("Start").click();
 await page.getByText(/Done after [\d,]+ steps/).waitFor();
 assert.ok((await page.evaluate(() => window.frames_seen.size)) >= 10);
 await accessible(page, "watch");
-await page.getByText("h is drawn too").click();
+await page.getByText("h is drawn with the image").click();
 await button("Start").click();
 await page.getByText(/^Step \d/).waitFor();
 await button("Stop").click();
@@ -205,7 +205,7 @@ const small = await open({ viewport: { width: 390, height: 844 }, colorScheme: "
 assert.ok((await small.evaluate(() => document.documentElement.scrollWidth)) <= 390);
 await accessible(small, "telephone");
 await small.getByRole("tab", { name: "Watch" }).click();
-await small.getByText("The first chain on its way").waitFor();
+await small.getByText("Snapshots of the first chain").waitFor();
 await small.waitForTimeout(500); // tabs slide
 await accessible(small, "telephone-watch");
 await small.context().close();

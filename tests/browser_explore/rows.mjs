@@ -48,7 +48,7 @@ await page.locator(".plane path.data").waitFor();
 assert.equal(await page.locator(".plane image").count(), 1);
 assert.ok((await points("data")) > 30);
 const density = await page.locator(".plane image").getAttribute("href");
-await page.getByRole("button", { name: "Its logarithm" }).click();
+await page.getByRole("button", { name: "Log density" }).click();
 while ((await page.locator(".plane image").getAttribute("href")) === density) await page.waitForTimeout(20);
 await button("Draw").click();
 await page.locator(".plane path.lines.chain").waitFor({ state: "attached" });
@@ -74,7 +74,7 @@ assert.notDeepEqual(second, first);
 await accessible("rows-complete");
 await button("Hold none").click();
 await button("Complete").click();
-await page.getByText("Hold some coordinates, and leave some to be drawn.").waitFor();
+await page.getByText("Hold at least one coordinate, and leave at least one to be drawn.").waitFor();
 
 // A click chooses a row; a walk between two of them.
 const caption = page.locator(".chosen");

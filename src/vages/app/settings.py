@@ -33,7 +33,7 @@ _BATCH = Bounds(2, 2**24, "the noise levels are spread over the batch, and a sin
 class Training:
     """Settings that every recipe of your own has. A subclass adds fields, all of which need defaults."""
 
-    kind: ClassVar[str] = "an own recipe"  # kind of model, in words
+    kind: ClassVar[str] = "a custom recipe"  # kind of model, in words
 
     steps: Annotated[int, ITERATIONS] = 10_000  # iterations
     batch: Annotated[int, Bounds(1, 2**24)] = 100  # examples per iteration, if the data are an array
@@ -257,7 +257,7 @@ def check_plain(settings: Any) -> None:
         value, kind = getattr(settings, field.name), hints[field.name]
         if kind in (int, float, str) and not isinstance(value, (int, float) if kind is float else kind):
             raise TypeError(
-                f"{field.name}: expected {kind.__name__}, got {shown(value)}; mend the default or the option"
+                f"{field.name}: expected {kind.__name__}, got {shown(value)}; correct the default or the option"
             )
         if not isinstance(value, bool | int | float | str | None):
             raise TypeError(

@@ -96,6 +96,8 @@ def source_of(data: Any, batch: int | None, seeds: Sequence[int], many: bool, mo
     if (found := tuple(rows.v.shape[1 + own_rows :])) != v_shape:
         raise ValueError(f"data: expected rows of the model's shape {v_shape}, got {found}; reshape them")
     size = rows.v.shape[int(own_rows)]
+    if not size:
+        raise ValueError(f"data: expected one row or more, got none in an array of shape {rows.v.shape}; add examples")
     check_context(rows.context, size, seeds=len(seeds) if own_rows else None)
     check_own_context(model, rows.context)
     order = [Batches(size, DEFAULT_BATCH if batch is None else batch, seed) for seed in seeds]

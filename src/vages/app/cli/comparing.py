@@ -31,7 +31,7 @@ def compare(
     for title, rows in (("settings that differ", compared.settings), ("results", compared.results)):
         print_table([(title, *compared.names), *((name, *map(_told, values)) for name, values in rows)])
     if written is not None:
-        say(f"the page is {written}")
+        say(f"page: {written}")
     return 0
 
 

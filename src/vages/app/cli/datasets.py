@@ -43,7 +43,7 @@ def data(get: Annotated[str | None, given("NAME", "none")] = None, json: bool = 
         if row.state == "damaged":
             console.print(printable(f"{row.name}: {row.detail}"), markup=False)
     console.print(
-        "Download mnist, cifar10 or freyface with 'vages data --get NAME'; 'vages data --get celeba' says how."
+        "Download mnist, cifar10 or freyface with 'vages data --get NAME'; '--get celeba' prints instructions."
     )
     return 0
 

@@ -41,16 +41,16 @@ def evaluate(
     measure: Measure = "both",
     data: Annotated[str | None, given("NAME|FILE|FOLDER", "those that the run was trained on")] = None,
     against: Annotated[str | None, given("IMAGES", "the run's training images")] = None,
-    count: Annotated[int | None, given("INT", "10,000 of a run, else all images")] = None,
+    count: Annotated[int | None, given("INT", "10,000 for a run, else all images")] = None,
     protocol: Protocol = "paper",
     sampling: Sampling = None,
     ood: Ood = (),
-    examples: Annotated[int | None, given("INT", "1,000; 200 of large images on a CPU for --ood")] = None,
+    examples: Annotated[int | None, given("INT", "1,000; 200 for --ood of large images on a CPU")] = None,
     noise: Annotated[float | None, given("FLOAT", "that of the run's training; for --ood, the lowest level")] = None,
     seed: int = 0,
     raw: bool = False,
     grey: Grey = "refuse",
-    save: Annotated[Path | None, given("FILE.safetensors", "not kept")] = None,
+    save: Annotated[Path | None, given("FILE.safetensors", "not saved")] = None,
     recipe: RecipeFile = None,
     recipe_changed: bool = False,
     json: bool = False,
@@ -100,18 +100,18 @@ def evaluate(
         check_seed(seed)
         sizes = Sizes() if examples is None else Sizes(examples=examples)
         if measure == "ood" and not ood:
-            raise ValueError("ood: expected other data, got none; name them with --ood mnist, say")
+            raise ValueError("ood: expected other data, got none; name them, for example with --ood mnist")
         if noise is not None:
             check_noise(noise)
         if save is not None:
             _check_new(save)
         if not run and not is_image_set(source) and not os.path.exists(source):
             raise ValueError(
-                f"source: expected a run, a set, a folder or a file of images, got {source!r}, which is not there; "
+                f"source: expected a run, a set, a folder or a file of images, got {source!r}, which does not exist; "
                 "check the path"
             )
         if against is None and not run:
-            raise ValueError(f"against: expected images to judge {source} by, got none; name them with --against")
+            raise ValueError(f"against: expected images to compare {source} with, got none; name them with --against")
         left_out = why_unjudged(source, measure, grey, own)
         of_samples = {"protocol": None if protocol == "paper" else protocol, "sampling": sampling}
         of_images = {
@@ -125,13 +125,13 @@ def evaluate(
         _refuse(left_out and f"it is for FID and KID, which are not measured: {left_out}", of_images)
         if not run:
             _refuse(
-                f"{source} is no run",
+                f"{source} is not a run",
                 of_model | {"measure": measure if measure in ("model", "ood") else None, "data": data},
             )
         elif measure == "images":
-            _refuse("--measure images leaves the model out", of_model)
+            _refuse("--measure images does not evaluate the model", of_model)
         if not run and not is_run(against or ""):
-            _refuse("nothing is drawn from a run", of_samples | {"raw": raw or None})
+            _refuse("no samples are drawn from a run", of_samples | {"raw": raw or None})
         sections: dict[str, Section] = {}
         how = {"count": count, "protocol": protocol, "sampling": sampling, "seed": seed, "grey": grey, "raw": raw}
         loaded = _loaded(Path(source), measure, data, raw, own) if run else None
@@ -180,7 +180,9 @@ def _loaded(path: Path, measure: Measure, data: str | None, raw: bool, own: Own)
 
     run = load_run(path, own.recipe, changed=own.changed, raw=raw)
     if measure == "images" and not run.recipe.draws_images:
-        raise ValueError(f"run: expected the run of a deep model, got {path}, that of {run.recipe.kind}; measure model")
+        raise ValueError(
+            f"run: expected the run of a deep model, got {path}, that of {run.recipe.kind}; use --measure model"
+        )
     return run if data is None else run.on(data)
 
 
@@ -213,7 +215,7 @@ def _assessed(run: Any, *stages: Stage, json: bool) -> Section:
     section = Section(assessment.record(), assessment.table())
     folder = _kept("model", section, lambda: keep_assessment(run, assessment), json=json)
     shown = f"vages report {shlex.quote(str(run.path))}"
-    return Section(section.record, [*section.rows, ("kept in", "", str(folder)), ("on its page", "", shown)])
+    return Section(section.record, [*section.rows, ("saved in", "", str(folder)), ("show on page", "", shown)])
 
 
 def _kept_quality(run: Any, section: Section, *, json: bool) -> Section:
@@ -221,7 +223,7 @@ def _kept_quality(run: Any, section: Section, *, json: bool) -> Section:
     from vages.app.runs.kept_quality import keep_quality
 
     folder = _kept("images", section, lambda: keep_quality(run, section.record), json=json)
-    return Section(section.record, [*section.rows, ("kept in", str(folder))])
+    return Section(section.record, [*section.rows, ("saved in", str(folder))])
 
 
 def _kept(name: str, section: Section, keep: Callable[[], Path], *, json: bool) -> Path:
@@ -241,7 +243,7 @@ def _check_new(path: Path) -> None:
     if path.suffix != ".safetensors":
         raise ValueError(f"save: expected a name that ends in .safetensors, got {path.name!r}; change it")
     if os.path.lexists(path):
-        raise ValueError(f"save: expected a new file, got {path}, which is there; choose another name")
+        raise ValueError(f"save: expected a new file, got {path}, which exists already; choose another name")
     above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
     if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
         raise ValueError(f"save: expected a folder that can be written, got {above}; choose another")

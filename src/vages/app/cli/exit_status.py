@@ -30,14 +30,14 @@ class Status(IntEnum):
         """Description of the status."""
         return {
             Status.DONE: "done",
-            Status.FAILED: "training diverged, a process of a cluster is gone, a result is not sound, memory or the "
+            Status.FAILED: "training diverged, a process of a cluster was lost, a result is not finite, memory or the "
             "disk is full, the GPU failed, or (reproduce --strict) a claim does not hold",
             Status.REFUSED: "bad input: an option, a file or data that cannot be used; nothing was computed",
-            Status.FAULT: "a fault of vages itself",
-            Status.HUNG_UP: "stopped by SIGHUP, as when a terminal is closed; what was learnt is kept",
-            Status.STOPPED: "stopped by Ctrl-C; what was learnt is kept",
-            Status.CLOSED: "nobody reads the output any more",
-            Status.TERMINATED: "stopped by SIGTERM, as kill sends it; what was learnt is kept",
+            Status.FAULT: "a bug in vages",
+            Status.HUNG_UP: "stopped by SIGHUP, sent when a terminal is closed; progress is saved",
+            Status.STOPPED: "stopped by Ctrl-C; progress is saved",
+            Status.CLOSED: "the output was closed by its reader",
+            Status.TERMINATED: "stopped by SIGTERM, sent by kill; progress is saved",
         }[self]
 
 
@@ -70,7 +70,7 @@ def line_of(error: BaseException) -> str:
     if _out_of_memory(error):
         return "out of memory; try a smaller --batch, --width or --count, or another device (--debug shows where)"
     if _device_failed(error):
-        return "the GPU failed; run it again, or go on from the last checkpoint with --resume RUN (--debug shows more)"
+        return "the GPU failed; run it again, or resume from the last checkpoint with --resume RUN (--debug shows more)"
     if isinstance(error, OSError) and error.errno in _DISK:
         return printable(
             f"expected to write {error.filename or 'the results'}, got {error.strerror}; make room and run it again"
@@ -79,7 +79,7 @@ def line_of(error: BaseException) -> str:
     first = printable(lines[0].strip() or type(error).__name__)
     first = first if len(first) <= _LONGEST else f"{first[: _LONGEST // 2]} … {first[-_LONGEST // 2 :]}"
     if status_of(error) is Status.FAULT:
-        return f"{type(error).__name__}: {first}; this is a fault of vages, please report what --debug shows"
+        return f"{type(error).__name__}: {first}; this is a bug in vages, please report the output of --debug"
     return first if len(lines) == 1 else f"{first} … (--debug shows all)"
 
 

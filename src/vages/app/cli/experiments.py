@@ -60,7 +60,7 @@ def reproduce(
     left_out = [one for one in EXPERIMENTS if name == "all" and one not in names]
     if not json:
         for one in left_out:
-            say(f"{one}: left out, it needs a GPU; --quick runs a smaller version without one")
+            say(f"{one}: skipped, as it needs a GPU; --quick runs a smaller version without one")
     if dry_run:
         return _planned(names, out, quick, seed, left_out, json)
     results = [_reproduced(one, out, quick, seed, json) for one in names]
@@ -90,7 +90,7 @@ def _reproduced(name: str, out: Path, quick: bool, seed: int, json: bool) -> "tu
     if not json:
         console.print(printable(f"{name}: {60 * result.minutes:.0f} s, in {result.folder}"), markup=False)
     if not result.sound:
-        console.print(f"{name}: [red]the run is not sound: a claim's value is not a finite number[/]")
+        console.print(f"{name}: [red]the result is invalid: a claim's value is not a finite number[/]")
     about = {"experiment": name, "quick": quick, "seed": seed, "sound": result.sound, "minutes": result.minutes}
     where = {"folder": result.folder, "earlier results": result.moved}
     return {**about, **where, "claims": result.outcome.record()["claims"]}, result

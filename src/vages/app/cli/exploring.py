@@ -25,7 +25,7 @@ def explore(
 
     Args:
         run: a run folder; its newest complete checkpoint is used.
-        port: port of the page on 127.0.0.1; 0 is a free one.
+        port: port of the page on 127.0.0.1; 0 chooses a free port.
         no_browser: do not open a browser window.
         raw: use the weights themselves, not their averages over training.
         data: path of the run's own data, if they were moved; other data are refused.
@@ -34,7 +34,7 @@ def explore(
     """
     from vages.bounds import Bounds, check_bounds
 
-    check_bounds(port=(port, Bounds(0, 65535, "0 is a free one")))
+    check_bounds(port=(port, Bounds(0, 65535, "0 chooses a free port")))
     if find_spec("nicegui") is None:
         raise ValueError("explore: expected NiceGUI to be installed, got none; pip install 'vages[explore]'")
     from vages.app.explore.app import serve
@@ -46,7 +46,7 @@ def explore(
             with bar() as progress:
                 ready = playground(loaded, progress=progress)
         else:
-            with waiting("looking at the data"):
+            with waiting("reading the data"):
                 ready = vectors(loaded)
         serve(ready, port, browser=not no_browser, say=lambda text: print(text, flush=True))
     return 0

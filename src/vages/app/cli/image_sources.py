@@ -17,17 +17,17 @@ def why_unjudged(source: str, measure: str, grey: str, own: Own = Own()) -> str 
     if not is_run(source) or measure == "images":
         return None
     if measure in ("model", "ood"):
-        return f"--measure {measure} judges no images"
+        return f"--measure {measure} does not evaluate images"
     from vages.app.runs import load_run, recipe_of
     from vages.evaluation import inception_file
 
     recipe = recipe_of(Path(source), own.recipe, changed=own.changed)
     if not recipe.draws_images:
-        return f"{recipe.kind} draws no samples that the network could judge"
+        return f"the network cannot evaluate samples of {recipe.kind}"
     if not inception_file().exists():
-        return "the network's weights are not there, see vages inception --help"
+        return "the network's weights are not installed, see vages inception --help"
     if load_run(Path(source)).model.v.shape[0] == 1 and grey == "refuse":
-        return "the images are grey; --grey replicate gives the network their channel three times"
+        return "the images are gray (--grey replicate repeats their channel three times)"
     return None
 
 

@@ -29,7 +29,7 @@ def sample(
     count: int = 100,
     latents: Literal["posterior", "joint"] = "posterior",
     sampling: Sampling = None,
-    label: Annotated[str | int | None, given("NAME|INT", "of all classes")] = None,
+    label: Annotated[str | int | None, given("NAME|INT", "all classes")] = None,
     guidance: Annotated[float | None, given("FLOAT", "1")] = None,
     seed: int = 0,
     raw: bool = False,
@@ -234,7 +234,7 @@ def embed(
         return _told(kept, json)
     probe = kept.result.get("linear probe")
     if probe is None:
-        say(f"{loaded.data_name} has no test examples with labels to compare with")
+        say(f"no linear probe: {loaded.data_name} has no test examples with labels")
     else:
         for what in ("means", "pixels"):
             one = probe[what]

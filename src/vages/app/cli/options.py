@@ -44,7 +44,7 @@ def choice(options: object):
 # options of several commands
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="")]
 Folder = Annotated[Path, tyro.conf.arg(metavar="DIR")]
-Data = Annotated[str | None, given("FILE|FOLDER", "where they were in training")]
+Data = Annotated[str | None, given("FILE|FOLDER", "their path during training")]
 RecipeFile = Annotated[str | None, given("FILE.py[:NAME]", "none, for the run of a preset")]
 Sampling = Annotated[float | None, given("FLOAT", "the run's")]
 

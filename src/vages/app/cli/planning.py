@@ -63,7 +63,7 @@ def plan_training(
             check_new(folder)
         except (ValueError, OSError) as error:
             problems.append(str(error))
-    with waiting("looking at the data"):
+    with waiting("reading the data"):
         about, examples, problem = _data(recipe, folder if resumable else None, where)
     plan["data"] = about
     problems += [problem] if problem is not None else []
@@ -82,18 +82,18 @@ def plan_experiment(name: str, out: Path, *, quick: bool, seed: int) -> dict[str
     entry = EXPERIMENTS[name]
     settings = getattr(importlib.import_module(entry.module), "QUICK" if quick else "PAPER")
     folder = out / name
-    with waiting("looking at the data"):
+    with waiting("reading the data"):
         states = {row.name: row.state for row in datasets()}
     return {
         "experiment": name,
         "shows": entry.shows,
         "takes": entry.takes,
         "folder": folder,
-        "earlier results": "would be moved aside" if folder.exists() else "none",
+        "earlier results": "would be moved" if folder.exists() else "none",
         **({"runs": out / "runs"} if entry.trains else {}),
         "seed": seed,
         "settings": _plain(settings),
-        "data": {one: states.get(one, "one's own") for one in dict.fromkeys(r.data for r in _recipes(settings))},
+        "data": {one: states.get(one, "custom") for one in dict.fromkeys(r.data for r in _recipes(settings))},
     }
 
 
@@ -132,7 +132,7 @@ def _data(
     about |= {"state": "present", "examples": examples.rows}
     if classes := classes_of(examples):
         learnt = examples.context is not None or not hasattr(recipe.settings, "labels")
-        about["classes"] = told_classes(classes) + ("" if learnt else "; learnt only with --labels")
+        about["classes"] = told_classes(classes) + ("" if learnt else "; used only with --labels")
     if warning := untrained_problem(examples, recipe.settings):
         about["warning"] = warning
     return about, examples, None

@@ -9,10 +9,10 @@ from vages.app.output.console import say
 
 File = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.py", help_behavior_hint="")]
 
-TEMPLATE = '''"""A recipe for vages: an energy of your own, its data and its training.
+TEMPLATE = '''"""A recipe for vages: your own energy, its data and its training.
 
-    vages train {name}                          trains it; vages train {name} --help lists its settings
-    vages sample RUN --recipe {name}            and evaluate, embed, inpaint, interpolate in the same way
+    vages train {name}                          train it; vages train {name} --help lists its settings
+    vages sample RUN --recipe {name}            evaluate, embed, inpaint, interpolate work in the same way
 """
 
 from dataclasses import dataclass
@@ -26,17 +26,17 @@ import vages
 
 
 @dataclass(frozen=True)
-class Settings(vages.Training):  # which has steps, batch, seed, seeds and evaluate_every
-    """Plain values. They are the options of `vages train`, and the comments are their help."""
+class Settings(vages.Training):  # has steps, batch, seed, seeds, evaluate_every, standardize
+    """Plain values. They are options of `vages train`; the comments are their help texts."""
 
     sigma: float = 0.1  # noise level of denoising score matching
-    rate: float = 3e-3  # learning rate at the start
+    rate: float = 3e-3  # initial learning rate
 
 
 def data(settings):
-    """Rows to learn from. An array is divided into 80, 10 and 10 % for training, validation and test.
+    """Return the examples, one per row. An array is divided into 80, 10 and 10 % for training, validation and test.
 
-    Write data="points.npy" in the recipe for a file of your own, beside this one.
+    For data in a file next to this one, write data="points.npy" in the recipe.
     """
     rng = np.random.default_rng(settings.seed)
     across = rng.uniform(-2, 2, 5000)
@@ -47,18 +47,18 @@ def data(settings):
 def energy(params, v, h):
     """E(v, h) of one example: v (2,) and h (1,). p(v, h) is proportional to exp(-E)."""
     hidden = jnp.tanh(params["in"] * h + params["bias"])
-    error = v - params["out"] @ hidden - params["centre"]
+    error = v - params["out"] @ hidden - params["center"]
     return jnp.sum(error**2) * jnp.exp(-2 * params["log_std"]) / 2 + jnp.sum(h**2) / 2
 
 
 def build(key, settings, data):
-    """The model and its posterior before training; data.splits.train are the training examples."""
+    """Return the model and its posterior before training; data.splits.train are the training examples."""
     for_in, for_out, for_posterior = jax.random.split(key, 3)
     params = {{
         "in": jax.random.normal(for_in, (32,)),
         "bias": jnp.zeros(32),
         "out": jax.random.normal(for_out, (2, 32)) / 8,
-        "centre": jnp.zeros(2),
+        "center": jnp.zeros(2),
         "log_std": jnp.zeros(()),
     }}
     model = vages.EnergyModel(energy, params, v=vages.Real(2), h=vages.Real(1))
@@ -66,7 +66,7 @@ def build(key, settings, data):
 
 
 def learner(settings):
-    """The objective, and any optimizer of Optax."""
+    """Return the objective with an optimizer, which may be any of Optax."""
     schedule = optax.cosine_decay_schedule(settings.rate, settings.steps)
     return vages.Learner(vages.DSM(settings.sigma), optax.adam(schedule))
 
@@ -76,7 +76,7 @@ recipe = vages.Recipe(
     build=build,
     learner=learner,
     settings=Settings(steps=4000),
-    noise=lambda settings: settings.sigma,  # of the data that the model knows, for vages evaluate
+    noise=lambda settings: settings.sigma,  # noise level of the learned density, for vages evaluate
 )
 '''
 
@@ -96,5 +96,5 @@ def new(file: File, /) -> int:
             written.write(TEMPLATE.format(name=file.name))
     except FileExistsError:
         raise ValueError(f"file: expected a new file, got {file}, which is there already; choose another") from None
-    say(f"{file} is written; train it with 'vages train {file}'")
+    say(f"{file} was written; train it with 'vages train {file}'")
     return 0

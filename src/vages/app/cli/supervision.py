@@ -65,7 +65,7 @@ def supervise(arguments: list[str], timeout: int) -> int:
         )
     if not attended.joined:
         raise ClusterFailed(
-            f"cluster: expected all processes to come within {timeout} s, got fewer; check that all were started, "
+            f"cluster: expected all processes to join within {timeout} s, got fewer; check that all were started, "
             "with the same address and number, and that process 0 can be reached"
         )
     raise ClusterFailed(lost(timeout))

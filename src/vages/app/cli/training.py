@@ -45,7 +45,7 @@ class How:
         None
     )
     # iterations between checkpoints
-    checkpoint_every: Annotated[int | None, given("INT", "by the clock, once a minute or less")] = None
+    checkpoint_every: Annotated[int | None, given("INT", "by time, at most once a minute")] = None
     keep_last: int = 2  # number of newest checkpoints to keep
     keep_every: Annotated[int | None, given("INT", "none")] = None  # also keep checkpoints at multiples of this step
     guard: Policy = "stop"  # if training diverges: stop, or go back to a good checkpoint and lower the learning rates
@@ -139,7 +139,7 @@ def _about(about: str, file: str) -> str:
 def _check_out(resume: Any, out: Any) -> None:
     """Raise ValueError if --out is given with --resume."""
     if resume is not None and out is not None:
-        raise ValueError(f"out: expected nothing beside --resume, which goes on in {resume}, got {out}; leave it out")
+        raise ValueError(f"out: expected nothing beside --resume, which continues in {resume}, got {out}; leave it out")
 
 
 def _check_kind(words: list[str], first: Any, how: type[How]) -> None:
@@ -330,8 +330,8 @@ def _saying_what_is_saved(folder: Path, recipe: "Recipe") -> Iterator[None]:
         if is_writer() and is_run(folder):
             steps = recipe.settings.steps
             step, told = saved_progress(folder, steps)
-            does = "draws its pictures" if step == steps else "goes on"
-            stop.args = (told, f"{_resume(recipe, folder)} {does}")
+            does = "draw the pictures" if step == steps else "resume"
+            stop.args = (told, f"{does} with: {_resume(recipe, folder)}")
         raise
 
 
@@ -370,11 +370,11 @@ def _told(fitted: Any, recipe: "Recipe", folder: Path, json: bool, line: str) ->
 
         by = "Ctrl-C" if status is Status.STOPPED else fitted.signal
         told = saved_progress(folder, recipe.settings.steps)[1]
-        say(f"vages: stopped by {by}; {told}; {_resume(recipe, folder)} goes on")
+        say(f"vages: stopped by {by}; {told}; resume with: {_resume(recipe, folder)}")
     say(line)
     _say_health(read_object(folder, "result.json"), finished=not fitted.interrupted)
     if recipe.parts is None and not fitted.interrupted:
-        say(f"samples of own recipes are not looked at; {_evaluate(recipe, folder)} says how good the model is")
+        say(f"samples of custom recipes are not checked; evaluate the model with: {_evaluate(recipe, folder)}")
     say(f"{fitted.step} iterations in {fitted.seconds:.1f} s; results and pictures in {folder}")
     return status
 
@@ -441,7 +441,7 @@ def parse_cluster(cluster: str, timeout: int) -> tuple[str | None, int | None, i
     host, _, port = address.rpartition(":")
     if not host or not _is_port(port) or len(numbers) != 2 or not all(map(str.isdecimal, numbers)):
         raise ValueError(
-            f"cluster: expected auto or HOST:PORT,PROCESSES,INDEX, got {cluster!r}; write 10.0.0.1:4000,2,0, say"
+            f"cluster: expected auto or HOST:PORT,PROCESSES,INDEX, got {cluster!r}; write, e.g., 10.0.0.1:4000,2,0"
         )
     processes, index = (int(number[:9]) for number in numbers)
     check_bounds(cluster=(processes, PROCESSES))

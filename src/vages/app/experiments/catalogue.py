@@ -28,7 +28,7 @@ class Entry:
 EXPERIMENTS = {
     "fig1": Entry(
         module="vages.app.experiments.fig1",
-        shows="The biases of VaES and VaGES grow with the root of the posterior's divergence, within their bounds.",
+        shows="The biases of VaES and VaGES grow with the square root of q's divergence, within their bounds.",
         minutes=0.2,
         quick_minutes=0.1,
     ),
@@ -58,7 +58,7 @@ EXPERIMENTS = {
     ),
     "checkerboard-methods": Entry(
         module="vages.app.experiments.checkerboard_methods",
-        shows="VaGES-DSM beside CD, PCD, NCE, VNCE, exact DSM and BiDSM on the checkerboard.",
+        shows="VaGES-DSM compared with CD, PCD, NCE, VNCE, exact DSM and BiDSM on the checkerboard.",
         minutes=15.0,
         quick_minutes=2.5,
     ),
@@ -70,14 +70,14 @@ EXPERIMENTS = {
     ),
     "table-time-memory": Entry(
         module="vages.app.experiments.table_time_memory",
-        shows="A deep EBLVM learnt by VaGES-MDSM costs less than BiMDSM, and little more than a plain EBM.",
+        shows="Training a deep EBLVM by VaGES-MDSM costs less than by BiMDSM, and little more than a plain EBM.",
         minutes=6.0,
         quick_minutes=2.0,
         needs_gpu=True,
     ),
     "sensitivity": Entry(
         module="vages.app.experiments.sensitivity",
-        shows="What the dimension of h, depth, L, K, C, the corrector's noise and the divergence of q are worth.",
+        shows="Effects of the dimension of h, depth, L, K, C, the corrector's noise and the divergence of q.",
         minutes=25.0,
         quick_minutes=5.0,
         needs_gpu=True,
@@ -92,7 +92,7 @@ EXPERIMENTS = {
     ),
     "annealing": Entry(
         module="vages.app.experiments.annealing",
-        shows="How far the paper's annealed Langevin dynamics come from their start, where the score is exact.",
+        shows="How far the paper's annealed Langevin dynamics move from their start if the score is exact.",
         minutes=0.5,
         quick_minutes=0.1,
     ),

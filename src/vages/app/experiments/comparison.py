@@ -48,7 +48,7 @@ def likelihood_figure(runs: dict[str, Trained]) -> Figure:
     """Plot test log-likelihood against iterations, with the bound log 2 of the checkerboard."""
     curves = {name: run.fitted.curve("test_log_likelihood") for name, run in runs.items()}
     worst = min(float(values.mean(1)[-1]) for _, values in curves.values())
-    ceiling = ("log 2, the data's own", float(np.log(2)))
+    ceiling = ("log 2, of the true distribution", float(np.log(2)))
     return curves_figure(curves, "test log-likelihood", ceiling, floor=min(worst, -0.2) - 0.3)
 
 

@@ -50,7 +50,7 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
             measurements[f"{name}, {title}"] = {"iterations": model.step, **found}
             say(f"{name}, {title}: " + ", ".join(f"{key} {value:.3g}" for key, value in found.items()))
             if NEAR not in found and not diverged.all():
-                say(f"{name}, {title}: most test images have a duplicate in training, so that copies cannot be told")
+                say(f"{name}, {title}: most test images have a duplicate in training, so copies cannot be detected")
             claims += verdicts(f"{name}, {title}", found)
         figures[name] = image_grid(panels)
     about = {"recipes": [asdict(recipe) for recipe in recipes], "count": settings.count}

@@ -49,7 +49,7 @@ def serve(
             )
         )
         address = f"http://127.0.0.1:{port}/{token}/"
-        say(f"{address} (Ctrl-C ends it)")
+        say(f"{address} (press Ctrl-C to stop)")
         with browser_window(address) if browser else nullcontext():
             try:
                 server.run(sockets=[own])
@@ -80,7 +80,7 @@ def application(ready: Playground | Vectors, turns: Turns, port: int, token: str
 def listening(port: int) -> socket.socket:
     """Return a socket on 127.0.0.1 that accepts connections."""
     if not 0 <= port < 2**16:
-        raise ValueError(f"port: expected 0 to {2**16 - 1}, got {port}; 0 is a free one")
+        raise ValueError(f"port: expected 0 to {2**16 - 1}, got {port}; 0 chooses a free port")
     own = socket.socket()
     own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -88,7 +88,7 @@ def listening(port: int) -> socket.socket:
     except OSError as error:
         own.close()
         raise OSError(
-            f"port: expected one that is free, got {port} ({error.strerror}); choose another, or 0 for a free one"
+            f"port: expected one that is free, got {port} ({error.strerror}); choose another, or 0 for a free port"
         ) from None
     own.listen(128)
     return own

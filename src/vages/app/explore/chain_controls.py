@@ -21,7 +21,7 @@ class ChainControls:
     def begin(self) -> None:
         """Prepare for chains that are about to start."""
         self.stop.enable()
-        self.tell("Compiling, where it was not done before…")
+        self.tell("Compiling if necessary…")
 
     def at(self, step: int, steps: int, text: str) -> None:
         """Show the current step of the chains."""

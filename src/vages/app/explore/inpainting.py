@@ -46,7 +46,7 @@ def inpainting(visit: Visit) -> None:
         nonlocal seed
         seed += 1
         if hidden.all() or not hidden.any():
-            tell("Hide a part of the image first, and leave a part: paint on it, or choose one below it.")
+            tell("Hide a part of the image first, but not all of it: paint on it, or use the buttons below it.")
             return
         await stage.play(partial(visit.playground.completed, visit.image, hidden.copy(), seed, visit.length))
 
@@ -58,7 +58,7 @@ def inpainting(visit: Visit) -> None:
                     on_mouse=paint, events=["pointerdown", "pointermove"], size=(width, height), sanitize=False
                 )
                 canvas.classes("large canvas").props("aria-hidden=true")
-            with ui.row().classes("buttons presets").props('role=group aria-label="What is hidden"'):
+            with ui.row().classes("buttons presets").props('role=group aria-label="Hidden part"'):
                 for name, title in PRESETS.items():
                     ui.button(title, on_click=partial(preset, name)).props("flat dense no-caps")
                 ui.button("Clear", on_click=partial(preset, None)).props("flat dense no-caps")

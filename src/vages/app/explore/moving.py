@@ -43,7 +43,7 @@ def moving(visit: Visit) -> Callable[[], Awaitable[None]]:
         if visit.panel != "Move":
             return  # not visible
         if not ready:
-            told.set_text("compiling, this once…")
+            told.set_text("compiling (only once)…")
         if not await visit.play(partial(playground.given, h, seed, visit.length, frames=FRAMES), shown):
             told.set_text("")
 

@@ -75,7 +75,7 @@ def completing(visit: RowVisit, moved: Callable[[], None]) -> None:
 
     def label(i: int) -> str:
         if visit.held[i] or drawn is None:
-            return written(float(visit.values[i]), 3) if visit.held[i] else "is drawn"
+            return written(float(visit.values[i]), 3) if visit.held[i] else "drawn"
         return _spread(drawn[:, i])
 
     def fill() -> None:
@@ -93,7 +93,7 @@ def completing(visit: RowVisit, moved: Callable[[], None]) -> None:
         nonlocal seed
         seed += 1
         if visit.held.all() or not visit.held.any():
-            tell("Hold some coordinates, and leave some to be drawn.")
+            tell("Hold at least one coordinate, and leave at least one to be drawn.")
             return
         await stage.play(partial(vectors.completed, visit.values.copy(), visit.held.copy(), seed), done)
 
@@ -131,7 +131,7 @@ def completing(visit: RowVisit, moved: Callable[[], None]) -> None:
         await again()
 
     boxes, sliders, texts = [], [], []
-    with ui.row().classes("buttons presets").props('role=group aria-label="What is held"'):
+    with ui.row().classes("buttons presets").props('role=group aria-label="Held coordinates"'):
         ui.button("Hold the first half", on_click=partial(preset, visit.size // 2)).props("flat dense no-caps")
         ui.button("Hold none", on_click=partial(preset, 0)).props("flat dense no-caps")
     with ui.element("div").classes("sliders held"):
@@ -149,7 +149,9 @@ def completing(visit: RowVisit, moved: Callable[[], None]) -> None:
                 sliders.append(slider.props("selection-color=transparent"))
                 texts.append(ui.label().classes("value"))
     if shown < visit.size:
-        ui.label(f"The first {shown} of {visit.size} coordinates; the buttons hold all of them.").classes("quiet note")
+        ui.label(f"The first {shown} of {visit.size} coordinates are shown; the buttons apply to all.").classes(
+            "quiet note"
+        )
     stage = DrawsStage(visit, "Complete", moved)
     stage.controls.start.on_click(start)
     visit.on_row(again)
@@ -183,13 +185,13 @@ def walking(visit: RowVisit, moved: Callable[[], None]) -> None:
 
     told = ui.label(ends())
     with ui.row().classes("buttons"):
-        ui.button("Another end", on_click=another).props("flat dense no-caps")
+        ui.button("Another end row", on_click=another).props("flat dense no-caps")
     stage = DrawsStage(visit, "Walk", moved)
     stage.controls.start.on_click(start)
     station = (
-        "Each station is drawn from noise between that of the two rows."
+        "Each point is drawn from noise interpolated between that of the two rows."
         if isinstance(vectors.run.recipe.make_sampler(), Heun)
-        else "Each station is a draw of v given h on the line between the posterior means."
+        else "Each point is a draw of v given h on the line between the posterior means."
     )
     ui.label(station).classes("quiet note")
     table = ui.html("", sanitize=False).classes("table")
@@ -213,7 +215,7 @@ def stations(visit: RowVisit, drawn: Float[np.ndarray, "n d"]) -> Markup:
         [f"{share:.2f}", *(written(float(x), 3) for x in row[:COLUMNS])]
         for share, row in zip(shares, drawn, strict=True)
     ]
-    return _table(["way", *visit.vectors.names[:COLUMNS]], rows)
+    return _table(["fraction", *visit.vectors.names[:COLUMNS]], rows)
 
 
 def _spread(values: Float[np.ndarray, "n"]) -> str:

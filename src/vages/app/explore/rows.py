@@ -15,8 +15,8 @@ from vages.app.runs.vectors import Vectors
 
 _LEGEND = {
     "Draw": 'data, <span class="key drawn"></span> draws, <span class="key chain"></span> chains',
-    "Complete": 'data, <span class="key drawn"></span> draws given what is held',
-    "Walk": 'data, <span class="key drawn"></span> draws on the way between two rows',
+    "Complete": 'data, <span class="key drawn"></span> draws given the held coordinates',
+    "Walk": 'data, <span class="key drawn"></span> draws between two rows',
 }
 
 
@@ -85,9 +85,9 @@ def rows_page(vectors: Vectors, turns: Turns) -> None:
 def _density_choice(visit: RowVisit, turn: Callable[[str, Any], None]) -> None:
     density = visit.vectors.density
     assert density is not None
-    how = "latents summed or integrated out" if density.exact else "an estimate, by draws of the posterior"
+    how = "latents summed or integrated out" if density.exact else "estimated with samples of the posterior"
     with ui.element("div").classes("length"):
-        toggle = ui.toggle({False: "Density", True: "Its logarithm"}, value=False, on_change=partial(turn, "as_log"))
-        toggle.props('no-caps flat dense toggle-color=primary aria-label="What the colour shows"')
+        toggle = ui.toggle({False: "Density", True: "Log density"}, value=False, on_change=partial(turn, "as_log"))
+        toggle.props('no-caps flat dense toggle-color=primary aria-label="Quantity shown by the color"')
         law = "normalized" if visit.vectors.run.model.normalized else "not normalized"
         ui.label(f"of the model, {law}: {how}").classes("quiet note")

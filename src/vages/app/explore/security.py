@@ -70,7 +70,7 @@ async def refuse(scope: Scope, receive: Receive, send: Send, status: int, reason
 
 def _refused_body(headers: Iterable[tuple[bytes, bytes]]) -> tuple[int, str] | None:
     if _values(headers, b"transfer-encoding"):
-        return 411, "body: expected its length beforehand, got none"
+        return 411, "body: expected a Content-Length header, got none"
     length = _values(headers, b"content-length") or [b"0"]
     if len(length) != 1 or not length[0].isdigit() or int(length[0]) > _LARGEST_BODY:
         return 413, f"body: expected at most {LARGEST_FILE} bytes, got more"

@@ -45,7 +45,7 @@ class Visitors:
         elif path not in ("", "/"):
             await refuse(scope, receive, send, 404, "path: expected the address that vages explore printed")
         elif any(name.lower() == b"sec-purpose" for name, _ in scope["headers"]):
-            await refuse(scope, receive, send, 503, "page: expected to be opened, not fetched beforehand")
+            await refuse(scope, receive, send, 503, "page: expected to be opened, not prefetched")
         elif _full():
             reason = f"pages: expected at most {PAGES}, got more; close some and try again in {UNCONNECTED:g} seconds"
             await refuse(scope, receive, send, 503, reason)

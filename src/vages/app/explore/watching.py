@@ -43,7 +43,7 @@ class Stage:
         if last is None:
             self.controls.end("")
         elif last.diverged.any():
-            self.controls.end(f"{last.diverged.sum()} of {len(last.diverged)} chains diverged: magenta")
+            self.controls.end(f"{last.diverged.sum()} of {len(last.diverged)} chains diverged (shown in magenta)")
         else:
             self.controls.end(f"{'Done after' if last.ended else 'Stopped after'} {last.step:,} steps")
 
@@ -70,12 +70,12 @@ def watching(visit: Visit) -> None:
 
     given = None
     if playground.run.has_latents:
-        kinds = {"given": "h is the image's posterior mean", "joint": "h is drawn too"}
+        kinds = {"given": "h is the image's posterior mean", "joint": "h is drawn with the image"}
         given = ui.radio(kinds, value="given").props("inline dense")
     stage = Stage(visit, "Start", "Chain")
     stage.controls.start.on_click(start)
     if playground.run.recipe.flows:
         return  # draws are shown only when complete
-    ui.label("The first chain on its way").classes("subheading")
+    ui.label("Snapshots of the first chain").classes("subheading")
     with ui.element("div").classes("moments"):
-        moments += [picture(f"Moment {i} of {MOMENTS}") for i in range(1, MOMENTS + 1)]
+        moments += [picture(f"Snapshot {i} of {MOMENTS}") for i in range(1, MOMENTS + 1)]

@@ -119,7 +119,7 @@ def as_examples(data: Any, seed: int, *, exact: bool = False) -> Examples:
     if isinstance(data, Iterator) or (callable(data) and not hasattr(data, "shape")):
         raise TypeError(
             f"data: expected a function that makes the stream, got {type(data).__name__} itself; write data=lambda "
-            "settings: …, so that each command can begin it anew"
+            "settings: …, so that each command can start it from the beginning"
         )
     return _divided(as_batch(data), seed, exact)
 

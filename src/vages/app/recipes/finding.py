@@ -36,7 +36,7 @@ def find_recipe(text: str) -> Recipe:
     """Return the recipe in FILE.py or FILE.py:NAME. Any error of the file is raised as `BadRecipe`."""
     path, name = _divided(text)
     if not path.is_file():
-        raise BadRecipe(f"recipe: expected a file, got {path}, which is not there; check the path")
+        raise BadRecipe(f"recipe: expected a file, got {path}, which does not exist; check the path")
     content = path.read_bytes()
     if len(content) > _LARGEST:
         raise BadRecipe(f"recipe: expected a program, got {path} of {len(content):,} bytes; check the path")
@@ -81,7 +81,7 @@ def blamed(recipe: Recipe | Path | None, *, always: bool = False) -> Iterator[No
     except SystemExit as error:
         if not always:
             raise
-        raise BadRecipe(f"{path}: expected the recipe's code to run, got an end of the program; mend it") from error
+        raise BadRecipe(f"{path}: expected the recipe's code to run, got SystemExit; remove the exit") from error
     except Exception as error:
         line = None if path is None else _line(path, error)
         checked = isinstance(error, TypeError) and ": expected " in str(error)  # of what the file's functions return
@@ -108,7 +108,7 @@ def _told(where: str, error: Exception) -> str:
     reason = printable(first[0])[:400] if first else ""
     if isinstance(error, ValueError | TypeError) and ": expected " in reason:  # errors of vages include advice
         return f"{where}: {reason}"
-    return f"{where}: expected the recipe's code to run, got {type(error).__name__}: {reason or 'no message'}; mend it"
+    return f"{where}: expected the recipe's code to run, got {type(error).__name__}: {reason or 'no message'}; fix it"
 
 
 def _first_paragraph(text: str | None) -> str:

@@ -33,7 +33,7 @@ def draw(trained: Trained, visible: bool = False) -> Drawn:
         name for name in CURVES if any(name in row for row in trained.fitted.history)
     ]  # nothing, if training was stopped at once
     if logged:
-        ceiling = ("log 2, the data's own", float(np.log(2))) if settings.data == "checkerboard" else None
+        ceiling = ("log 2, of the true distribution", float(np.log(2))) if settings.data == "checkerboard" else None
         curve = {settings.method: trained.fitted.curve(logged[0])}
         figures["curve"] = curves_figure(curve, logged[0].replace("_", " "), ceiling=ceiling)
     if model.v.shape == (2,):

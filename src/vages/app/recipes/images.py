@@ -167,7 +167,9 @@ def learner(settings: ImageSettings) -> Learner:
 def load(settings: ImageSettings, check: bool = True) -> Examples:
     """Load the images. With flips, mirrored images are trained on too; with labels, the classes are a context."""
     if settings.data == IMAGE_PRESETS["images"].data and not Path(settings.data).exists():
-        raise ValueError("data: expected a folder, an archive or a file of images, got none; give --data FOLDER, say")
+        raise ValueError(
+            "data: expected a folder, an archive or a file of images, got none; give --data FOLDER, for example"
+        )
     images = load_images(settings.data, seed=settings.seed, check=check)
     train = images.splits.train
     if check:
@@ -175,7 +177,7 @@ def load(settings: ImageSettings, check: bool = True) -> Examples:
         if settings.labels and not settings.label_dropout:
             raise ValueError(
                 "label_dropout: expected more than 0 with --labels, as a run's pictures, completions and guidance take "
-                "images without a label too, got 0; give 0.1, say"
+                "images without a label too, got 0; give 0.1, for example"
             )
     context = None
     if settings.labels and images.labels is not None:

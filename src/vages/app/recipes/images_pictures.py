@@ -16,7 +16,7 @@ from vages.training import seed_keys
 from vages.training.health import Finding
 
 GRID = 100  # samples that are drawn
-DUPLICATES = "most training images have an exact duplicate, so that copies among the samples cannot be told"
+DUPLICATES = "most training images have an exact duplicate, so copies among the samples cannot be detected"
 SKETCHED = 8  # samples that are shown during training
 
 

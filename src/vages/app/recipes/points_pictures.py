@@ -74,7 +74,7 @@ def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dic
     ceiling = float(trained.tested[OWN]) if OWN in trained.tested else None
     steps, values = trained.fitted.curve("test_log_likelihood")
     if len(steps):  # a finished run that is resumed without its log has none
-        labelled = None if ceiling is None else ("the data's own", ceiling)
+        labelled = None if ceiling is None else ("of the true distribution", ceiling)
         pictures["curve"] = curves_figure(
             {"one pass": (steps, values[:, None])}, "test log likelihood", ceiling=labelled
         )

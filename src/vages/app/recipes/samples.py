@@ -22,7 +22,7 @@ from vages.training import seed_keys
 Protocol = Literal["paper", "unconditional"]
 PROTOCOLS = {
     "paper": "paper: v given h, the posterior means of random training images",
-    "unconditional": "unconditional: v and h jointly, which owe nothing to any image",
+    "unconditional": "unconditional: v and h jointly, independent of any image",
 }
 _BLOCK = 500  # chains that run together
 

@@ -84,7 +84,9 @@ def _file(path: Path, grey: Grey) -> ImageSet:
     if arrays.keys() >= _SAMPLES:
         diverged = arrays["diverged"]
         if diverged.dtype != bool or diverged.shape != arrays["v"].shape[:1]:
-            raise BadFile(f"{path}: expected which chains diverged, one a sample, got others; sample again")
+            raise BadFile(
+                f"{path}: expected 'diverged' to have one entry per sample, true or false, got others; sample again"
+            )
         told = f" without {int(diverged.sum())} diverged chains" if diverged.any() else ""
         return _of_array(f"{path}{told}", _clipped(path, arrays["v"][~diverged]), grey)
     if len(arrays) != 1:

@@ -67,7 +67,7 @@ from vages.threads import in_threads
 
 _EPOCHS = 50  # of a critic at most, to limit overfitting
 _CHAINS, _DRAWS = 16, 250  # of the model, to assess mixing and to start reverse AIS
-LOSS = "the Fisher divergence up to a constant of the data"
+LOSS = "the Fisher divergence up to a constant that depends only on the data"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Assessment:
     def table(self) -> list[tuple[str, str, str]]:
         """Return the rows of a table: names, numbers, meanings."""
         told = [(row.name, number_with_error(row.value, row.standard_error), row.means) for row in self.rows]
-        about = f"{self.examples:,} examples, with noise of {self.noise:.3g} unless said otherwise, seed {self.seed}"
+        about = f"{self.examples:,} examples, with noise of {self.noise:.3g} unless stated otherwise, seed {self.seed}"
         if self.data is not None:
             told.append(("data", "own" if self.data["own"] else "other", told_of_data(self.data)))
         return [*told, ("checkpoint", f"{self.checkpoint:,}", about), ("minutes", f"{self.minutes:.1f}", "")]
@@ -303,7 +303,7 @@ def _in_units(row: Row, log_volume: float) -> Row:
     """A likelihood in the data's units: log p(v) = log p(u) − Σ log scale, where u are the standardized data."""
     if not row.name.startswith("log-likelihood") or row.value is None:
         return row
-    told = f"{row.means}; in the data's units, {log_volume:.6g} nats less than of standardized data"
+    told = f"{row.means}; in the data's units, {log_volume:.6g} nats less than for standardized data"
     return replace(row, value=row.value - log_volume, means=told)
 
 

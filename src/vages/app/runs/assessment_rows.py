@@ -49,8 +49,8 @@ def estimate_row(name: str, estimate: Estimate, means: str) -> Row:
 
 def mixing_rows(drawn: Samples, chains: int, draws: int, rows: list[Row]) -> list[Row]:
     """Return R̂ and effective sample size of the chains; if they do not mix, name the `rows` that depend on them."""
-    said = f"of {chains} chains of the model, started far apart"
-    agree = f"{said}, the worst coordinate: at most {WORST_RHAT} where they agree"
+    said = f"of {chains} chains of the model with dispersed starts"
+    agree = f"{said}, the worst coordinate: at most {WORST_RHAT} if they agree"
     if not drawn.worst_rhat <= WORST_RHAT:
         using = [row.name for row in rows if "reverse" in row.name]
         whose = " and ".join(f"“{name}”" for name in using)
@@ -68,18 +68,18 @@ def fisher_row(found: FisherDivergence, examples: int, *, all_of_them: bool) -> 
     if not found.informative:
         known = f"all {examples:,} training examples" if all_of_them else f"{examples:,} examples"
         more = "; there are no more to train it on" if all_of_them else "; give more with --examples"
-        said = f"not informative: a critic trained on {known} found nothing{more}"
+        said = f"not informative: a critic trained on {known} found no difference{more}"
         return Row("Fisher divergence", None, None, said)
-    means = "½ E ‖∇ log p − ∇ log p_D‖² as far as a critic sees it, a lower bound: 0 where the model is right"
+    means = "½ E ‖∇ log p − ∇ log p_D‖² estimated by a critic, a lower bound: 0 if the model is correct"
     return estimate_row("Fisher divergence", found.best, means)
 
 
 def _disagreement(test: SteinTest, found: FisherDivergence) -> str:
     """Return advice for a test and a divergence that disagree, else an empty string."""
     if test.p_value <= 0.05 and not found.informative:
-        return "; the critic of the Fisher divergence found nothing, but this test did: believe the test"
+        return "; the critic of the Fisher divergence found no difference, but this test did: trust the test"
     if test.p_value > 0.05 and found.informative and found.best.mean > 3 * found.best.error:
-        return "; the Fisher divergence disagrees, and is well above 0: believe that"
+        return "; the Fisher divergence disagrees, and is well above 0: trust the divergence"
     return ""
 
 
@@ -87,14 +87,19 @@ def ksd_rows(test: SteinTest, found: FisherDivergence) -> list[Row]:
     """Return statistic and p-value, with advice if the Fisher divergence disagrees."""
     kernel = f"{test.kernel} kernel of bandwidth {test.bandwidth:.3g}"
     differ = _disagreement(test, found)
-    verdict = "the data speak against the model" if test.p_value <= 0.05 else "the data do not speak against the model"
+    verdict = "rejected" if test.p_value <= 0.05 else "not rejected"
     return [
-        Row("KSD", test.statistic, test.standard_error, f"kernelised Stein discrepancy, {kernel}: 0 where it is right"),
+        Row(
+            "KSD",
+            test.statistic,
+            test.standard_error,
+            f"kernelized Stein discrepancy, {kernel}: 0 if the model is correct",
+        ),
         Row(
             "KSD p-value",
             test.p_value,
             None,
-            f"of a model that is right, from {test.n} examples: {verdict} at 5 %{differ}",
+            f"for the hypothesis that the model is correct, from {test.n} examples: {verdict} at 5 %{differ}",
         ),
     ]
 
@@ -103,9 +108,12 @@ def gap_rows(gap: PosteriorGap) -> list[Row]:
     """Return a row for each known quantity of the gap."""
     meanings = {
         "fisher": ("posterior gap, Fisher", gap.meaning()),
-        "kl": ("posterior gap, KL", gap.meaning() if gap.fisher is None else "KL(q ‖ p(h | v)), which bounds as well"),
-        "vaes_bias": ("squared bias of VaES", "‖E_q VaES − ∇ log p‖² itself, the score being known"),
-        "ksd": ("KSD of h, samples of q", "of samples of q from p(h | v)"),
+        "kl": (
+            "posterior gap, KL",
+            gap.meaning() if gap.fisher is None else "KL(q ‖ p(h | v)), which also gives bounds",
+        ),
+        "vaes_bias": ("squared bias of VaES", "‖E_q VaES − ∇ log p‖², computed with the exact score"),
+        "ksd": ("KSD of h, samples of q", "of samples of q with respect to p(h | v)"),
         "corrected_ksd": ("KSD of h, corrected", "of the same after the Langevin corrector: lower is better"),
     }
     values = {field: getattr(gap, field) for field in meanings}

@@ -23,6 +23,6 @@ def begin_again(path: Path, recipe: Recipe) -> Run | None:
     if digest((run.model, run.posterior)) != about.get("sha256"):
         raise ValueError(
             f"from: expected what {path} began with, step {about.get('step')} of {run.path}, got its step {run.step}; "
-            "start anew"
+            "start a new run"
         )
     return run

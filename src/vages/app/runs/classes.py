@@ -66,8 +66,8 @@ def untrained_problem(data: Examples, settings: Any) -> str | None:
         return None
     told = (told_class(by_label.get(label, {"label": label})) for label in range(count) if label not in trained)
     return (
-        f"{empty} of {count} classes have no training image: {_listed(told, empty)}; what is drawn with their labels "
-        "is not learnt; number the classes from 0 without gaps, or add images"
+        f"{empty} of {count} classes have no training image: {_listed(told, empty)}; the model does not "
+        "learn their labels; number the classes from 0 without gaps, or add images"
     )
 
 
@@ -94,4 +94,6 @@ def untrained_label(label: int | None, classes: Classes) -> list[str]:
     """Return a warning if no training image had this label; -1 stands for no label."""
     if label is None or label < 0 or not classes or class_of(label, classes)["images"]:
         return []
-    return [f"no training image had the label {told_class(class_of(label, classes))}: what is drawn was not learnt"]
+    return [
+        f"no training image had the label {told_class(class_of(label, classes))}: the model has not learned this label"
+    ]

@@ -212,8 +212,8 @@ def check_resumable(recipe: Recipe, path: Path) -> list[str]:
         begun = f" and began at iteration {earlier.same_until:.0f}" if decays and earlier.same_until > 0 else ""
         why = f", where {reason}{begun}" if "steps" in refused and "steps" not in earlier.free else ""
         raise ValueError(
-            f"resume: expected the settings that {path} was started with, got another {told}{why}; start anew, "
-            "with --from to begin with its model"
+            f"resume: expected the settings that {path} was started with, got another {told}{why}; start a "
+            "new run, with --from to begin with its model"
         )
     done = last_step(Directory(path) / "checkpoints")
     if recipe.settings.steps < done:

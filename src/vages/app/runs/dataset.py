@@ -74,10 +74,10 @@ def own_data(run: Path, recipe: Recipe, about: dict[str, Any], where: str | None
     if not expected:
         raise ValueError(
             f"{run}: expected a fingerprint of the data in its checkpoint, got none; 'vages evaluate {run} --data "
-            "FILE' takes any data"
+            "FILE' accepts any data"
         )
-    problem, moved = None, f"say where they are now with --data ('vages evaluate {run} --data FILE' takes others)"
-    advice = f"put them back as they were, or {moved}"
+    problem, moved = None, f"give their new path with --data ('vages evaluate {run} --data FILE' accepts others)"
+    advice = f"restore them, or {moved}"
     for place in places(run, recipe, about) if where is None else [where]:
         here, said = recipe if place is None else recipe.at(place), told_place(place, recipe)
         if place is not None and not here.is_named and not os.path.exists(place):

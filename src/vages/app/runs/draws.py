@@ -43,7 +43,7 @@ def draw(run: Run, out: Path | None = None, *, count: int = 100, seed: int = 0) 
             run,
             arrays,
             _about(
-                "v and h together" if run.has_latents else "v alone, the model has no latents",
+                "v and h jointly" if run.has_latents else "v alone, the model has no latents",
                 seed,
                 drawn,
                 warned,
@@ -83,12 +83,12 @@ def complete(
         arrays |= {"originals": originals, "hidden": hidden, **rows}
         about = _kind(run) | {"mask": printable(mask), "examples": source, "tries": tries} | named
         about |= {"drawn": coordinates(hidden), "held": coordinates(~hidden)}
-        about |= _about("hidden entries and h together, given the other entries", seed, drawn, warned, began)
+        about |= _about("hidden entries and h jointly, given the other entries", seed, drawn, warned, began)
         kept = keep(folder, "inpainting", run, arrays, about)
         if run.image_shape is not None:
             picture = completions_png(originals, hidden, arrays["v"], run.image_shape)
         else:
-            sets = {"as they were": originals, "completed": arrays["v"].reshape(-1, *originals.shape[1:])}
+            sets = {"original": originals, "completed": arrays["v"].reshape(-1, *originals.shape[1:])}
             title = f"drawn: {about['drawn']}; held: {about['held']}"
             picture = figure_png(rows_figure({name: _flat(x) for name, x in sets.items()}, title))
         folder.write_bytes("inpainting.png", picture)
@@ -110,7 +110,7 @@ def walk(
     the examples instead, see `vages.interpolate`.
     """
     if not (run.has_latents or _flows(run)):
-        raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none to walk in")
+        raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none")
     check_bounds(rows=(rows, IMAGES))
     key = _key(run, "interpolation", seed, rows)
     ends, about = ends_of(run, random_pair(run, seed) if between is None else between)
@@ -118,8 +118,12 @@ def walk(
         began = time.perf_counter()
         along = np.linspace(0, 1, rows, dtype=np.float32)
         drawn, warned = on_the_way(key, run, ends, along)
-        way = "by the noise that Heun's method takes them to" if _flows(run) else "h between their posterior means"
-        protocol = f"v given h on the way from one example to another, {way}"
+        way = (
+            "by interpolating the noise to which Heun's method maps them"
+            if _flows(run)
+            else "with h between their posterior means"
+        )
+        protocol = f"v given h between one example and another, {way}"
         arrays = _arrays(run, drawn) | {"along": along, "ends": run.in_units(ends)}
         about |= _kind(run) | _about(protocol, seed, drawn, warned, began)
         kept = keep(folder, "interpolation", run, arrays, about)

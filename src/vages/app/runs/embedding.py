@@ -24,9 +24,7 @@ def embed(
     `file` (see `own_examples`), only the means of its examples are written, as `given`.
     """
     if not run.has_latents:
-        raise ValueError(
-            f"run: expected a model with latents, got {run.path}, a plain EBM, which has no means to embed"
-        )
+        raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none")
     if file is not None:
         return _embed_file(run, out, file, progress)
     splits, labels = run.data.splits, run.data.labels

@@ -42,10 +42,10 @@ def draw_images(
         name, got = ("guidance", guidance) if label is None else ("label", label)
         raise ValueError(f"{name}: expected none for a run without labels, got {got}; train one with --labels")
     classes = recorded_classes(run.dataset)
-    if guidance is not None and label is None:
-        some = next((one["label"] for one in classes if one["images"]), 0)
-        raise ValueError(f"guidance: expected a label to guide to, got none; give --label {some}, say")
     label = label_of(label, classes)
+    if guidance is not None and (label is None or label < 0):
+        some = next((one["label"] for one in classes if one["images"]), 0)
+        raise ValueError(f"guidance: expected a label to guide to, got none; give --label {some}, for example")
     key, heun = _prepared(run, "samples", seed, count)
     context = None if label is None else {"label": jnp.full(count, label, jnp.int32)}
     heun = replace(heun, guidance=guidance)
@@ -123,7 +123,10 @@ def walk_images(
         began = time.perf_counter()
         drawn, warned = watched(lambda: interpolate(key, run.model, jnp.asarray(ends), rows, sampler=heun))
         arrays = _arrays(drawn) | {"along": np.linspace(0, 1, rows, dtype=np.float32), "ends": ends}
-        protocol = f"images between two, by the noise that {heun.steps} steps of Heun's method take them to; h is held"
+        protocol = (
+            f"images between two others, by interpolating the noise to which {heun.steps} steps of Heun's method map "
+            "them; h is fixed"
+        )
         kept = keep(folder, "interpolation", run, arrays, about | _about(protocol, seed, drawn, warned, began))
         folder.write_bytes("interpolation.png", walk_png(arrays["v"], ends, run.model.v.shape))
         return kept

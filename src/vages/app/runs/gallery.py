@@ -93,7 +93,7 @@ def interpolate(
     column is the denoised image.
     """
     if not run.has_latents:
-        raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none to walk in")
+        raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none")
     check_bounds(rows=(rows, IMAGES), columns=(columns, IMAGES))
     model, schedule, key = _sampler(run, "interpolation", seed, sampling)
     if columns > (most := max(1, schedule.steps - 1)):
@@ -145,7 +145,7 @@ def _ray(run: Run, image: Example | None, ratio: float | None, rows: int, seed: 
         lambda mean: factors.reshape(-1, *[1] * (mean.ndim - 1)) * mean,
         {"factors": factors},
         [f"{factor:+.2f} m" for factor in factors],
-        f"v given h = factor · m, m the posterior mean of {name}, one noise for all",
+        f"v given h = factor · m, m the posterior mean of {name}, the same noise for all",
         {"image": name, "ratio": ratio} | ({"training_row": int(str(chosen))} if str(chosen).isdecimal() else {}),
     )
 
@@ -165,7 +165,7 @@ def _segment(
         lambda means: line_between(means, along),
         {"along": along, "ends": images},
         [f"{share:.2f}" for share in along],
-        f"v given h on the line from the posterior mean of {first} to that of {second}, one noise for all",
+        f"v given h on the line from the posterior mean of {first} to that of {second}, the same noise for all",
         about,
     )
 

@@ -56,7 +56,7 @@ def likelihood_rows(
         return _flow_rows(key, conditional, posterior, v, stage)
     stage("likelihood")
     if model.v.size > LONG:
-        said = f"not estimated: AIS takes hours with {model.v.size:,} dimensions, and says little"
+        said = f"not estimated: AIS takes hours with {model.v.size:,} dimensions and is not informative"
         return [Row("log-likelihood", None, None, said)]
     cheap = has_cheap_moves(model)
     temperatures = sizes.annealing if cheap else max(2, 2 * sizes.annealing // 5)
@@ -70,11 +70,11 @@ def likelihood_rows(
     for each in caught:
         if not issubclass(each.category, SamplingWarning):
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    means = f"the mean of log p(v) of {len(v):,} examples without noise: higher is better, between models of one data"
+    means = f"the mean of log p(v) of {len(v):,} examples without noise: higher is better, for models of the same data"
     if found.exact:
         return [Row("log-likelihood", found.mean, found.error, f"{means}; log Z is exact")]
     if not math.isfinite(found.forward + found.reverse):
-        said = "chains ran off on the way to log Z: the energy may have no normalizer"
+        said = "the chains for log Z diverged: the energy may have no normalizer"
         return [Row("log-likelihood", math.nan, None, said)]
     mixed = drawn is None or drawn.worst_rhat <= WORST_RHAT
     doubt = "" if mixed and not warned else "; the chains for log Z have not mixed"
@@ -99,13 +99,13 @@ def _gap_row(log_z: LogPartition) -> Row:
     """Return the gap between the two estimates of log Z, which is not part of either's standard error."""
     error = math.hypot(log_z.forward.error, log_z.reverse.error)
     if not error <= _ROUGH:
-        said = "too rough to tell whether the two agree; log_likelihood(…, temperatures=5000) is finer"
+        said = "too imprecise to tell whether the two agree; log_likelihood(…, temperatures=5000) is more precise"
     elif abs(log_z.gap) <= 3 * error:
         said = "within its error: the two agree, unless both miss the same mode"
     elif log_z.gap > 0:
-        said = "above its error: the truth is between the two; log_likelihood(…, temperatures=5000) brings them closer"
+        said = "above its error: the true one is between them; log_likelihood(…, temperatures=5000) brings them closer"
     else:
-        said = "below 0: the chains of the model that the reverse estimate starts from are not its samples; see R̂"
+        said = "below 0: the chains from which the reverse estimate starts do not sample the model; see R̂"
     return Row("gap of log Z, reverse less forward", log_z.gap, error, said)
 
 
@@ -127,7 +127,7 @@ def gaussian_rows(model: EBLVM, train: Array, v: Array, noise: float, rows: list
     said = "of a Gaussian with the mean and covariance of the noisy data"
     better, error = of_gaussian.mean - found.value, math.hypot(of_gaussian.error, found.standard_error or 0.0)
     if better > 3 * error:
-        said += f", better than the model by {better:.3g} ± {error:.2g} nats: look at its samples"
+        said += f", better than the model by {better:.3g} ± {error:.2g} nats: check the model's samples"
     return [estimate_row("log-likelihood of a Gaussian", of_gaussian, said)]
 
 
@@ -155,7 +155,7 @@ def _flow_rows(
     from the data, where the energy was never trained.
     """
     if model.v.size > LONG:
-        said = f"not estimated: takes long with {model.v.size:,} dimensions; vages.bits_per_dim computes it in Python"
+        said = f"not estimated: slow with {model.v.size:,} dimensions; vages.bits_per_dim computes it in Python"
         return [Row("log-likelihood", None, None, said)]
     if model.h.size and not model.h.continuous:
         return [Row("log-likelihood", None, None, "not estimated: the ODE needs continuous latents, or none")]
@@ -164,8 +164,9 @@ def _flow_rows(
     few = _at_lowest_level(for_noise, model, v[:_ODE])
     by_ode = lambda steps: flow_likelihood(for_flow, model, posterior, few, samples=4, steps=steps).value
     fine, coarse = by_ode(_STEPS), by_ode(_STEPS // 2)
-    means = f"the mean of log p(v) of {len(few):,} examples, noise of {model.sigma_min:.3g}, by the law of the samples"
-    less = f"of the same examples: 0 where {_STEPS} steps are enough"
+    given = f"{len(few):,} examples, noise of {model.sigma_min:.3g}"
+    means = f"the mean of log p(v) of {given}, for the distribution of the samples"
+    less = f"of the same examples: 0 if {_STEPS} steps are enough"
     return [
         estimate_row("log-likelihood by the ODE", Estimate.of(jnp.asarray(fine)), f"{means}: higher is better"),
         estimate_row(f"{_STEPS // 2} steps less {_STEPS}, nats", Estimate.of(jnp.asarray(coarse - fine)), less),
@@ -195,13 +196,13 @@ def _normalized_rows(
         stage("bits per dimension")
         how = {"width": 1 / 255, "noise": "gaussian", "one_pass": True, "samples": _SAMPLES}
         bits = bits_per_dim(keys[4], model, posterior, clean, **how)
-        rows.append(estimate_row("bits per dimension", bits, "of grey levels of 1 / 255, in one pass: lower is better"))
+        rows.append(estimate_row("bits per dimension", bits, "of gray levels of 1 / 255, in one pass: lower is better"))
     one_pass = np.asarray(found.density.value[: len(few)], np.float64)
     first, second = (np.argsort(np.argsort(values)) for values in (flow.value, one_pass))
     alike = float(np.corrcoef(first, second).min())
     said = f"of the first {len(few):,} of these examples, in one pass {one_pass.mean() - log_volume:.4g}"
     rows.append(estimate_row("log-likelihood by the ODE", Estimate.of(jnp.asarray(flow.value)), said))
-    said = f"of the same {len(few):,} examples, 0 where both are right; rank correlation {alike:.3f}"
+    said = f"of the same {len(few):,} examples, 0 if both are correct; rank correlation {alike:.3f}"
     rows.append(estimate_row("one pass less ODE, nats", Estimate.of(jnp.asarray(one_pass - flow.value)), said))
     stage(f"log Z at {LEVELS} levels")
     levels = level_normalizers(keys[2], model, posterior, v)
@@ -223,7 +224,7 @@ def _level_row(level: LevelNormalizer) -> Row:
     how += "" if level.share >= 0.5 else f", too low, as only {100 * level.share:.2g} % of q's samples count"
     if math.isinf(level.error) or level.ess < _FEW:
         return Row(name, None, None, f"{how}, too few {'draws' if math.isfinite(level.error) else 'examples'} to tell")
-    return Row(name, level.value, level.error or None, f"{how}: 0 where the model is normalized")
+    return Row(name, level.value, level.error or None, f"{how}: 0 if the model is normalized")
 
 
 def _share(ess: Array) -> float:

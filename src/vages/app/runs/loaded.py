@@ -165,8 +165,8 @@ def load_run(
     found = newest_checkpoint(Directory(path) / "checkpoints", refused)
     if found is None:
         diverged = any(event.get("event") == "diverged" for event in RunFolder.events(path)[-1:])
-        begin = "training diverged before the first; start a new run with a smaller learning rate, say"
-        again = begin if diverged else f"go on with 'vages train --resume {path}'"
+        begin = "training diverged before the first; start a new run, for example with a smaller learning rate"
+        again = begin if diverged else f"resume it with 'vages train --resume {path}'"
         raise ValueError(f"run: expected a whole checkpoint in {path / 'checkpoints'}, got none; {again}")
     selects = (recipe.maximize or recipe.minimize) is not None
     averaged = recipe.make_learner().ema is not None

@@ -104,7 +104,9 @@ def ood_rows(
     units = subject.units
     if units is not None:
         found = found._replace(value=found.value - units.log_volume)
-    said = "" if units is None else f"; in the data's units, {units.log_volume:.6g} nats less than of standardized data"
+    said = (
+        "" if units is None else f"; in the data's units, {units.log_volume:.6g} nats less than for standardized data"
+    )
     train, test, *rest = (
         found._replace(value=value, ess=ess)
         for value, ess in zip(np.split(found.value, ends), np.split(found.ess, ends), strict=True)
@@ -147,8 +149,8 @@ def _density_row(name: str, of: str, density: _Densities, noise: float, said: st
     means = f"{count:,} examples{f' with noise of {noise:.3g}' if noise else ''}, deviation {deviation:.4g}"
     if not density.exact:
         ess = float(np.median(density.ess))
-        low = f", below {_FEW}: log p comes out too low" if ess < _FEW else ""
-        means += f"; {ess:.0f} of {_SAMPLES} samples of q count{low}"
+        low = f", below {_FEW}: log p is underestimated" if ess < _FEW else ""
+        means += f"; effective number of the {_SAMPLES} samples of q: {ess:.0f}{low}"
     return Row(f"{name}, {of}", *Estimate.of(density.value), f"{means}{said}")
 
 
@@ -171,8 +173,8 @@ def _reading(area: Estimate) -> str:
     if area.error == 0 and area.mean in (0, 1):
         return ": always, without overlap" if area.mean else ": never, without overlap"
     if area.mean + 3 * area.error < 0.5:
-        return ": below one half, it is taken for the data"
-    return ": one half, it is not told apart" if area.mean - 3 * area.error < 0.5 else ""
+        return ": below one half, it is mistaken for the data"
+    return ": one half, it is not distinguished from the data" if area.mean - 3 * area.error < 0.5 else ""
 
 
 def image_shape(run: Run) -> tuple[int, int, int] | None:
@@ -199,13 +201,13 @@ def _load(run: Run, name: str, examples: int, seed: int) -> np.ndarray:
         found = load_toy(name, seed).test
     elif name.partition(":")[0] in IMAGE_SETS:
         raise ValueError(
-            f"ood: expected rows of the shape {shape} for {run.recipe.kind}, whose data are no images in [0, 1], got "
-            f"{name}; save them as the model has its data, and name the .npy file"
+            f"ood: expected rows of the shape {shape} for {run.recipe.kind}, whose data are not images in [0, 1], got "
+            f"{name}; save them in the form of the model's data, and name the .npy file"
         )
     elif not Path(name).exists():
         raise ValueError(
             f"ood: expected {', '.join(MADE)}, a toy ({', '.join(TOYS)}) or a .npy, .npz or .csv file, got {name!r}, "
-            "which is not there; check the path"
+            "which does not exist; check the path"
         )
     else:
         found = load_test_rows(name, dtype=np.float32 if run.units is None else np.float64)

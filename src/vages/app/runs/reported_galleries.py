@@ -38,7 +38,7 @@ def gallery_sections(reader: Reader) -> list[Section]:
             parts.append(element("div", element("h3", name), body, _provenance(about)))
             reader.problems += [f"{name}: {problem}" for problem in own.problems]
         more = len(newest) - len(parts)
-        told = element("p", f"In the folder are {more} more.", class_="note") if more else ""
+        told = element("p", f"The folder has {more} more.", class_="note") if more else ""
         if parts:
             title = title.replace("images", "rows") if rows else title
             sections.append(Section(title, joined([element("div", *parts, class_="made" if most > 1 else None), told])))
@@ -47,7 +47,7 @@ def gallery_sections(reader: Reader) -> list[Section]:
 
 def _samples(reader: Reader, about: dict[str, Any], name: str) -> Markup:
     if _of_rows(about):
-        caption = "Draws of the model beside examples that were held out."
+        caption = "Draws of the model beside held-out examples."
         return _picture(
             reader, "samples.png", f"Draws of the model beside held-out rows, {name}", caption, pixels=False
         )
@@ -57,9 +57,11 @@ def _samples(reader: Reader, about: dict[str, Any], name: str) -> Markup:
 def _inpainting(reader: Reader, about: dict[str, Any], name: str) -> Markup:
     if _of_rows(about):
         drawn, held = (str(about.get(key, "not recorded"))[:300] for key in ("drawn", "held"))
-        caption = f"Examples as they were, and completions that have not seen what was drawn: {drawn}. Held: {held}."
+        caption = (
+            f"Original examples and completions, for which the drawn entries were hidden. Drawn: {drawn}. Held: {held}."
+        )
         return _picture(reader, "inpainting.png", f"Rows and their completions, {name}", caption, pixels=False)
-    caption = "Rows: the images, what was shown of them, and completions that have not seen the rest."
+    caption = "Rows: the original images, their known pixels, and completions, which depend on these pixels only."
     return _picture(reader, "inpainting.png", f"Images, their hidden parts and completions, {name}", caption)
 
 
@@ -70,12 +72,14 @@ def _interpolation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
     numbers = [arrays[key] for key in ("trajectory", line) if key in arrays and arrays[key].dtype.kind == "f"]
     if len(numbers) == 2 and numbers[1].ndim == 1 and isinstance(steps, list):
         moments = [int(x) if np.isfinite(x := as_float(step)) else 0 for step in steps]
-        return walk_figure(numbers[0], numbers[1], moments, f"A walk, {name}", unit)
+        return walk_figure(numbers[0], numbers[1], moments, f"An interpolation, {name}", unit)
     ends = _ends(about)
     if _of_rows(about):
         caption = f"Draws of v given h on the line from {ends[0]} to {ends[1]}; no coordinate of v is held."
-        return _picture(reader, "interpolation.png", f"A walk between two rows, {name}", caption, pixels=False)
-    caption = f"From {ends[0]} to {ends[1]}, which are the outermost." if "between" in about else ""
+        return _picture(
+            reader, "interpolation.png", f"An interpolation between two rows, {name}", caption, pixels=False
+        )
+    caption = f"From {ends[0]} to {ends[1]}, which are shown at the two ends." if "between" in about else ""
     return _picture(reader, "interpolation.png", f"Images along a line in the latents, {name}", caption)
 
 
@@ -136,7 +140,7 @@ def _evaluation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
 
 _KINDS = {  # the title, how many are shown, and the function that builds the section
     "samples": ("Drawn samples", 2, _samples),
-    "interpolation": ("A walk through the latents", 1, _interpolation),
+    "interpolation": ("Interpolation in the latents", 1, _interpolation),
     "inpainting": ("Completed images", 2, _inpainting),
     "embedding": ("Embedding", 1, _embedding),
     "evaluation": ("Evaluation", 2, _evaluation),

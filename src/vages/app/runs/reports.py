@@ -68,7 +68,7 @@ def _what_is_safe(path: Path, steps: int, error: OSError) -> str:
     what = "pictures and results" if step == steps else "the run"
     named = f"{error.strerror} ({error.filename})" if error.filename else error.strerror
     again = f"vages train --resume {shlex.quote(str(path))}"
-    mend = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
+    mend = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "fix that"
     return f"{told}, but {what} could not be written: {named}; {mend} and run {again}"
 
 
@@ -109,7 +109,7 @@ def _run_page(reader: Reader, live: bool) -> str:
     reader.problems += _edited(reader.folder, config)
     events, rows = reader.rows("events.jsonl"), reader.rows("metrics.jsonl")
     settings, kind = settings_of(config), kind_in(config)
-    bound = {"test_log_likelihood": ("log 2, the data's own", float(np.log(2)))}  # only for the checkerboard
+    bound = {"test_log_likelihood": ("log 2, of the true distribution", float(np.log(2)))}  # only for the checkerboard
     bound = bound if settings.get("data") == "checkerboard" else {}
     baseline = baseline_in(result)
     if baseline is not None and baseline[1] <= 2 * largest_logged(rows, "loss"):  # else it flattens the curve
@@ -179,7 +179,7 @@ def _experiment_page(reader: Reader) -> str:
         str(result.get("experiment") or reader.folder.resolve().name)[:80],
         f"{holding} of {len(claims)} claims hold",
         "good" if claims and holding == len(claims) else "bad",
-        "The run is not sound: a value is not a finite number." if result.get("sound") is False else "",
+        "The result is invalid: a value is not a finite number." if result.get("sound") is False else "",
         key_figures(_experiment_figures(result)),
     )
     return page(header, sections, reader.problems)
@@ -188,11 +188,11 @@ def _experiment_page(reader: Reader) -> str:
 def _experiment_figures(result: dict[str, Any]) -> dict[str, object]:
     figures: dict[str, object] = {}
     if isinstance(result.get("quick"), bool):
-        figures["size"] = "quick" if result["quick"] else "the paper’s"
+        figures["size"] = "quick" if result["quick"] else "as in the paper"
     if is_number(result.get("seed")):
         figures["seed"] = number(result["seed"])
     if is_number(result.get("minutes")):
-        figures["took"] = duration(60 * as_float(result["minutes"]))
+        figures["duration"] = duration(60 * as_float(result["minutes"]))
     return figures
 
 
@@ -221,18 +221,20 @@ def _commands(folder: Path, config: dict[str, Any], *, finished: bool, stopped: 
     where, found, parts = shlex.quote(str(folder)), train_command(config), []
     own_file = f"{shlex.quote(_file(config))} " if is_own(config) else ""
     if found is None:
-        parts.append(element("p", "The settings are not those of a recipe: there is no command for the same run."))
+        parts.append(
+            element("p", "The settings are not those of a recipe, so there is no command that repeats the run.")
+        )
     else:
         command, lost = found
-        parts += [element("p", "The same run anew, in a new folder:"), _block(command)]
+        parts += [element("p", "To repeat this run in a new folder:"), _block(command)]
         if lost:
-            parts.append(element("p", f"No option of the command sets {', '.join(lost)} as this run had it."))
-    goes_on = [element("p", "To go on where it stopped:"), _block(f"vages train {own_file}--resume {where}")]
+            parts.append(element("p", f"The command has no option for this run's value of {', '.join(lost)}."))
+    goes_on = [element("p", "To resume it where it stopped:"), _block(f"vages train {own_file}--resume {where}")]
     parts += _longer(folder, config) if finished else goes_on if stopped else []
     own = f" --recipe {shlex.quote(_file(config))}" if is_own(config) else ""
     more = ("sample", "interpolate", "inpaint", "embed") if own or kind_in(config) == "a deep model" else ()
     lines = "\n".join([*(f"vages {verb} {where}{own}" for verb in more), f"vages report {where}"])
-    told = "More of what it learnt, and this page again:" if more else "This page again:"
+    told = "To draw more from the model, and to write this page again:" if more else "To write this page again:"
     return joined([*parts, element("p", told), _block(lines)])
 
 

@@ -19,5 +19,5 @@ def saved_progress(path: Path, steps: int) -> tuple[int | None, str]:
         return None, "there is no checkpoint yet"
     step = step_of(found[-1])
     if step >= steps:
-        return step, f"training is complete and its checkpoint is {found[-1]}"
-    return step, f"training came to iteration {step} of {steps}, whose checkpoint is {found[-1]}"
+        return step, f"training is complete (checkpoint: {found[-1]})"
+    return step, f"training reached iteration {step} of {steps} (checkpoint: {found[-1]})"

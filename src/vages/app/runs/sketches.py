@@ -71,4 +71,4 @@ def sketch_sections(reader: Reader) -> list[Section]:
         for step, picture in pictures
         if picture is not None
     ]
-    return [Section("While it trained", element("div", *shown, class_="strip"))] if shown else []
+    return [Section("During training", element("div", *shown, class_="strip"))] if shown else []

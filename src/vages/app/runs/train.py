@@ -78,7 +78,7 @@ def run_recipe(
                 callbacks = [*callbacks, bar, watch]
                 trained = in_memory(recipe, data, folder=folder, callbacks=callbacks, observe=sketches, **how)
         if progress:
-            again = "; another signal ends it at once" if trained.fitted.interrupted else ""
+            again = "; a second signal stops it at once" if trained.fitted.interrupted else ""
             say_error(f"{trained.fitted.step}/{steps}  drawing pictures…{again}")
         drawn = _drawn(trained, progress)
         for name, picture in drawn.pictures.items():

@@ -60,7 +60,7 @@ def page(header: Header, sections: list[Section], problems: list[str], *, reload
             element("nav", element("ul", *links), aria_label="Sections"),
         ),
         element("main", _noted(problems), *(_section(name, one) for name, one in named), id="results"),
-        element("footer", element("p", "Made by vages. This page needs no network and holds no trackers.")),
+        element("footer", element("p", "Made by vages. This page works offline and contains no trackers.")),
         element("script", _own("script.js")),
     )
     return "<!doctype html>\n" + element("html", head, body, lang="en") + "\n"
@@ -80,10 +80,10 @@ def _noted(problems: list[str]) -> Markup:
     items = (element("li", problem) for problem in problems[:20])
     return element(
         "aside",
-        element("p", element("b", "Not everything could be read.")),
+        element("p", element("b", "Some files could not be read.")),
         element("ul", *items),
         class_="notice",
-        aria_label="What could not be read",
+        aria_label="Files that could not be read",
     )
 
 

@@ -10,8 +10,8 @@ Record = dict[str, Any]
 
 _ENDS = {
     "finished": ("good", ""),
-    "interrupted": ("bad", "It was stopped before its last iteration, and can go on."),
-    "diverged": ("bad", "Training left what can be trusted."),
+    "interrupted": ("bad", "It was stopped before its last iteration and can be resumed."),
+    "diverged": ("bad", "Training diverged."),
 }
 OWN = "data_log_likelihood"  # of test examples under the distribution they were drawn from
 GAUSSIAN = "test log-likelihood of a Gaussian"  # with the data's mean and covariance: a baseline
@@ -32,7 +32,7 @@ def run_status(events: list[Record], result: Record, rows: list[Record], *, live
         last = "interrupted"
     if last not in _ENDS:
         told = f"Logged up to iteration {written(largest_logged(rows, 'step'), 9)}; " if rows else "Nothing is logged; "
-        return "not finished", "bad", told + "it is still being written, or ended without a word."
+        return "not finished", "bad", told + "it is still running, or it ended unexpectedly."
     tone, told = _ENDS[last]
     if last == "finished":
         health = health_in_words(result)
@@ -80,7 +80,7 @@ def run_figures(config: Record, result: Record, rows: list[Record], events: list
         if len(seeds) > 1:
             figures["seeds"] = number(len(seeds))
     elif is_number(likelihood):
-        names = {"of a Gaussian": GAUSSIAN, "the data's own, the best there is": OWN}
+        names = {"of a Gaussian": GAUSSIAN, "of the true distribution, the best possible": OWN}
         beside = [
             f"{said}: {written(as_float(result[of]), 4)}" for said, of in names.items() if is_number(result.get(of))
         ]
@@ -99,7 +99,7 @@ def run_figures(config: Record, result: Record, rows: list[Record], events: list
     seconds = as_float(result.get("seconds"))
     seconds = seconds if np.isfinite(seconds) else largest_logged(rows, "seconds")
     if np.isfinite(seconds):
-        figures["took"] = duration(seconds)
+        figures["duration"] = duration(seconds)
     chains = result.get("diverged chains")
     if isinstance(chains, dict) and is_number(chains.get("count")) and chains["count"]:
         figures["diverged chains"] = joined([number(chains["count"]), element("small", f" of {chains.get('of')}")])

@@ -190,7 +190,9 @@ def _in_words(line: _Summary, several: bool) -> Markup:
     count = line.seeds.shape[1]
     if len(line.x) == 1:
         spread = f", the mean of {count} seeds" if count > 1 else ""
-        return element("span", name or "Once, ", number(float(mean[0])), f" at {written(float(steps[0]), 9)}{spread}.")
+        return element(
+            "span", name or "Only value: ", number(float(mean[0])), f" at {written(float(steps[0]), 9)}{spread}."
+        )
     drawn = (
         ""
         if count == 1

@@ -63,7 +63,9 @@ def events_list(events: list[dict[str, Any]], alarming: frozenset[str]) -> Marku
                 class_="bad" if name in alarming else None,
             )
         )
-    left = element("p", f"{len(events) - len(shown)} events between are left out.") if len(shown) < len(events) else ""
+    left = (
+        element("p", f"{len(events) - len(shown)} events in between are not shown.") if len(shown) < len(events) else ""
+    )
     return joined([element("ol", *items, class_="events"), left])
 
 

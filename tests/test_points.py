@@ -30,15 +30,24 @@ from vages.evaluation import Density, normalization
 SMALL = PointSettings(steps=20, width=8, depth=1, latents=2, batch=16)
 
 
+@pytest.fixture
+def small_pictures(monkeypatch):
+    with_small_pictures(monkeypatch)
+
+
+def with_small_pictures(patch):
+    patch.setattr(points_pictures, "GRBM_STEPS", 20)
+    patch.setattr(points_pictures, "DRAWN", 20)
+    patch.setattr(points_pictures, "SAMPLES", 4)
+    patch.setattr(points, "SAMPLES", 4)
+    patch.setattr(sketches, "_SHORT", np.inf)  # none, however slow the machine is
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("points") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(points_pictures, "GRBM_STEPS", 20)
-        patch.setattr(points_pictures, "DRAWN", 20)
-        patch.setattr(points_pictures, "SAMPLES", 4)
-        patch.setattr(points, "SAMPLES", 4)
-        patch.setattr(sketches, "_SHORT", np.inf)  # none, however slow the machine is
+        with_small_pictures(patch)
         run_recipe(as_recipe(SMALL), folder)
     return folder
 
@@ -67,6 +76,7 @@ def test_the_default_batch_takes_all_rows_at_most(tmp_path, rows, batch, expecte
         check_recipe(recipe, data)
 
 
+@pytest.mark.usefixtures("small_pictures")
 def test_a_small_table_is_trained_on_and_gone_on_with(tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(50, 3)))
     small = replace(SMALL, data=str(tmp_path / "x.npy"), batch=PointSettings.batch, steps=2, decay="constant", warmup=0)

@@ -22,8 +22,11 @@ if _CACHE is not None:
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
-# Workers that share all cores wait for each other's threads: each has one, where there is one for each.
+# Each worker has one core, if there are enough, as workers that share all cores wait for each other's threads. Plugins
+# import NumPy before a worker gets its core, so it inherits the number of BLAS threads: several on one core are slow.
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+if _WORKER is None:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 if _WORKER is not None and hasattr(os, "sched_setaffinity"):
     _CORES = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {_CORES[int(_WORKER.removeprefix("gw")) % len(_CORES)]})

@@ -43,7 +43,7 @@ def test_commands_of_results_are_those_of_the_results_page():
     table = README.split("## Results")[1].split("What does not hold")[0]
     page = (ROOT / "docs" / "results.md").read_text()
     commands = re.findall(r"`(vages [^`]*)`", table)
-    assert len(commands) == 19
+    assert len(commands) == 21
     for command in commands:
         assert all(word in page for word in command.split()), command
 

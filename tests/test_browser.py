@@ -3,7 +3,7 @@
     npm install --prefix FOLDER playwright-core axe-core
     VAGES_BROWSER=FOLDER pytest -n0 tests/test_browser.py
 
-with Debian's chromium, or another by CHROMIUM=PATH. With VAGES_SCREENSHOTS=FOLDER, pictures of the pages are kept.
+with Debian's chromium, or another by VAGES_CHROMIUM=PATH. With VAGES_SCREENSHOTS=FOLDER, pictures of the pages are kept.
 """
 
 import json
@@ -18,7 +18,7 @@ from fake_runs import HOSTILE, deep_run, experiment, grbm_run, write_rows
 from vages.app.runs.reports import write_report
 
 SCRIPT = Path(__file__).parent / "browser" / "check_report.js"
-BROWSER = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+BROWSER = os.environ.get("VAGES_CHROMIUM", "/usr/bin/chromium")
 MODULES = Path(os.environ.get("VAGES_BROWSER", "")) / "node_modules"
 
 
@@ -28,7 +28,7 @@ def missing():
     if shutil.which("node") is None:
         return "node is not installed"
     if not os.access(BROWSER, os.X_OK):
-        return f"{BROWSER} is not there: install chromium or set CHROMIUM"
+        return f"{BROWSER} is not there: install chromium or set VAGES_CHROMIUM"
     absent = [name for name in ("playwright-core", "axe-core") if not (MODULES / name).is_dir()]
     return f"{MODULES} holds no {absent[0]}: npm install --prefix FOLDER playwright-core axe-core" if absent else None
 
@@ -43,7 +43,7 @@ def seen(folder):
         Path(shot).mkdir(parents=True, exist_ok=True)
     told = subprocess.run(
         ["node", str(SCRIPT), str(page), *shots],
-        env={**os.environ, "NODE_PATH": str(MODULES), "CHROMIUM": BROWSER},
+        env={**os.environ, "NODE_PATH": str(MODULES), "VAGES_CHROMIUM": BROWSER},
         capture_output=True,
         text=True,
         timeout=120,

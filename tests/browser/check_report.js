@@ -1,5 +1,6 @@
 // A page of `vages report` in a real browser, without a network: node check_report.js PAGE [FOLDER FOR SCREENSHOTS]
-// NODE_PATH names the folder of playwright-core and axe-core, CHROMIUM the browser. Prints one JSON object of what was seen.
+// NODE_PATH names the folder of playwright-core and axe-core, VAGES_CHROMIUM the browser.
+// Prints one JSON object of what was seen.
 "use strict";
 
 const fs = require("fs");
@@ -102,7 +103,7 @@ const overflow = (page) => page.evaluate(() => [document.documentElement.scrollW
 const shot = (page, name) => shots && page.screenshot({ path: `${shots}/${name}.png`, fullPage: true });
 
 (async () => {
-  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: ["--no-sandbox"] });
+  const browser = await chromium.launch({ executablePath: process.env.VAGES_CHROMIUM || "/usr/bin/chromium", args: ["--no-sandbox"] });
   const seen = { console: [], requests: [], dialogs: [] };
   const desktop = { viewport: { width: 1200, height: 900 } };
   let page = await opened(browser, seen, desktop);

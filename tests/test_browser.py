@@ -57,6 +57,7 @@ def check_page(found):
     assert found["console"] == found["requests"] == found["dialogs"] == []
     assert not found["injected"]
     assert found["anchor"]
+    assert all(gap >= 16 for gap in found["gaps"])
     for scheme in ("light", "dark", "phone"):
         assert not [rule for rule in found[scheme]["violations"] if rule["impact"] in ("serious", "critical")]
         assert found[scheme]["score"] >= 95, found[scheme]
@@ -84,6 +85,7 @@ def test_deep_run(tmp_path):
     found = seen(deep_run(tmp_path / "deep"))
     check_page(found)
     check_curve(found)
+    assert len(found["gaps"]) >= 2  # of an evaluation's table and its two pictures
     walk = found["walk"]
     assert walk["label"] == "h = 1 m, step 2,700"
     assert walk["moved"]

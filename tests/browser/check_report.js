@@ -84,6 +84,14 @@ async function walks(page) {
   return { label, moved, moved_label, pressed, frames: playing.size, ended, clicked: await stage.getAttribute("aria-label") };
 }
 
+/** The space between each table or picture and the picture that follows it, in pixels. */
+const gaps = (page) =>
+  page.locator(".wide + figure, figure + figure").evaluateAll((all) =>
+    all
+      .filter((one) => one.offsetParent !== null && !one.parentElement.matches(".curves, .strip, .made"))
+      .map((one) => one.getBoundingClientRect().top - one.previousElementSibling.getBoundingClientRect().bottom),
+  );
+
 async function accessibility(page) {
   await page.evaluate(() => document.querySelectorAll("details").forEach((one) => (one.open = true)));
   await page.evaluate(axe); // the page's policy would refuse a script by its address
@@ -108,6 +116,7 @@ const shot = (page, name) => shots && page.screenshot({ path: `${shots}/${name}.
   const desktop = { viewport: { width: 1200, height: 900 } };
   let page = await opened(browser, seen, desktop);
   await shot(page, "desktop");
+  seen.gaps = await gaps(page);
   seen.curve = await curves(page);
   seen.walk = await walks(page);
   seen.anchor = await page.evaluate(async () => {

@@ -3,7 +3,8 @@
     npm install --prefix FOLDER playwright-core axe-core
     VAGES_BROWSER=FOLDER pytest -n0 tests/test_browser.py
 
-with Debian's chromium, or another by VAGES_CHROMIUM=PATH. With VAGES_SCREENSHOTS=FOLDER, pictures of the pages are kept.
+with Debian's chromium, or another by VAGES_CHROMIUM=PATH. With VAGES_SCREENSHOTS=FOLDER, pictures of the
+pages are kept.
 """
 
 import json

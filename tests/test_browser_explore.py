@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,7 @@ from PIL import Image
 from vages.app.recipes import as_recipe
 from vages.app.recipes.finding import find_recipe
 from vages.app.runs import run_recipe
-from vages.app.runs.config import reopened
+from vages.app.runs.config import recipe_of, reopened
 from vages.app.settings import DEEP_PRESETS
 
 HERE = Path(__file__).parent / "browser_explore"
@@ -61,9 +61,11 @@ def run(tmp_path_factory):
 
 
 def trained(recipe, path):
-    """A run whose own samples were drawn in a few steps."""
+    """A run whose own samples were drawn in a few steps; the chains of its page have the recipe's length."""
     run_recipe(as_recipe(replace(recipe, sampling=0.01)), path)
-    reopened(as_recipe(recipe), path).close()
+    with closing(reopened(as_recipe(recipe), path)) as folder:
+        folder.begin()  # writes the settings
+    assert recipe_of(path).settings == recipe
     return path
 
 
@@ -121,7 +123,7 @@ def test_playing(run, tmp_path):
 
 
 def test_taking_turns(tmp_path):
-    slow = trained(replace(SMALL, width=1024, depth=3, steps=4, sampling=10.0), tmp_path / "slow")
+    slow = trained(replace(SMALL, width=2048, depth=3, steps=4, sampling=10.0), tmp_path / "slow")
     (work := tmp_path / "work").mkdir()
     with explored(slow, work) as (server, address):
         with node("turns.mjs", address, MODULES) as visitors:

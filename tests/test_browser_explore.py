@@ -122,6 +122,20 @@ def test_playing(run, tmp_path):
     ended_well(server, work)
 
 
+def outlined(address):
+    """The kinds of elements that were seen to be outlined when they had the focus."""
+    with node("focus.mjs", address, MODULES, os.environ.get("VAGES_SCREENSHOTS", "")) as player:
+        out, _ = player.communicate(timeout=300)
+        assert player.returncode == 0, out
+    return set(out.strip().split(","))
+
+
+def test_focus_is_visible(run, tmp_path):
+    with explored(run, tmp_path) as (_, address):
+        kinds = {"thumbnail", "q-btn", "q-tab", "q-slider", "q-select", "q-radio"}
+        assert outlined(address) == kinds
+
+
 def test_taking_turns(tmp_path):
     slow = trained(replace(SMALL, width=2048, depth=3, steps=4, sampling=10.0), tmp_path / "slow")
     (work := tmp_path / "work").mkdir()
@@ -134,13 +148,12 @@ def test_taking_turns(tmp_path):
 
 def test_rows(tmp_path):
     """A run of an own recipe, whose examples are points on the plane."""
-    example = Path(__file__).parent.parent / "examples" / "own_curve.py"
-    quick = '\nfrom dataclasses import replace\nrecipe = replace(recipe, sampler=vages.MCMC("mala", warmup=300))\n'
-    (recipe := tmp_path / "own_curve.py").write_text(example.read_text() + quick)
-    run_recipe(find_recipe(str(recipe)).with_(steps=200, rows=400), tmp_path / "run")
+    recipe = Path(__file__).parent.parent / "examples" / "own_curve.py"
+    run_recipe(find_recipe(str(recipe)), tmp_path / "run")
     (work := tmp_path / "work").mkdir()
     with explored(tmp_path / "run", work, "--recipe", recipe) as (server, address):
         with node("rows.mjs", address, MODULES, os.environ.get("VAGES_SCREENSHOTS", "")) as player:
             out, _ = player.communicate(timeout=400)
             assert player.returncode == 0, out
+        assert outlined(address) == {"q-btn", "q-tab", "q-slider", "q-checkbox"}
     ended_well(server, work)

@@ -17,7 +17,7 @@ async function open() {
   await page.goto(address);
   return page;
 }
-const busy = (page) => page.getByText("2 chains are running on other pages; try again when one has ended");
+const busy = (page) => page.getByText("2 other pages are drawing; try again when one is done");
 const STEPS = 27_000;
 const running = (page) => page.getByText(/^step [\d,]+ of 27,000$/);
 /** The last step that a page has shown of a chain that has not ended. */

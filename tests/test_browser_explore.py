@@ -23,7 +23,7 @@ from vages.app.recipes import as_recipe
 from vages.app.recipes.finding import find_recipe
 from vages.app.runs import run_recipe
 from vages.app.runs.config import recipe_of, reopened
-from vages.app.settings import DEEP_PRESETS
+from vages.app.settings import DEEP_PRESETS, IMAGE_PRESETS, POINT_PRESETS
 
 HERE = Path(__file__).parent / "browser_explore"
 MODULES = Path(os.environ.get("VAGES_BROWSER", "nowhere"))
@@ -156,4 +156,23 @@ def test_rows(tmp_path):
             out, _ = player.communicate(timeout=400)
             assert player.returncode == 0, out
         assert outlined(address) == {"q-btn", "q-tab", "q-slider", "q-checkbox"}
+    ended_well(server, work)
+
+
+@pytest.mark.parametrize(
+    "preset",
+    [
+        replace(IMAGE_PRESETS["digits"], width=32, depth=1, latents=3, steps=100),
+        replace(POINT_PRESETS["board"], width=32, depth=1, latents=3, steps=200),
+    ],
+    ids=["images", "points"],
+)
+def test_noise_conditional_runs(preset, tmp_path):
+    run_recipe(as_recipe(preset), tmp_path / "run")
+    (work := tmp_path / "work").mkdir()
+    with explored(tmp_path / "run", work) as (server, address):
+        args = address, MODULES, os.environ.get("VAGES_SCREENSHOTS", ""), type(preset).__name__
+        with node("flows.mjs", *args) as player:
+            out, _ = player.communicate(timeout=300)
+            assert player.returncode == 0, out
     ended_well(server, work)

@@ -453,7 +453,7 @@ def test_a_chain_ends_when_its_page_goes(server, witness):
         for page in (first, second):
             page.until(running, 30)
         with opened(server) as third:
-            third.until("2 chains are running on other pages", 10)
+            third.until("2 other pages are drawing", 10)
             first.close()
             time.sleep(1)
             third.click("Other noise")

@@ -89,9 +89,11 @@ def choosing(visit: Visit) -> None:
         uploader.on("failed", lambda: tell(_TOO_LARGE), args=[])
         lengths: dict[Length, str] = {name: f"{s.steps:,} steps" for name, s in playground.schedules.items()}
         with ui.element("div").classes("length"):
-            ui.label("Chains of")
+            flows = playground.run.recipe.flows
+            ui.label("Draws in" if flows else "Chains of")
             toggle = ui.toggle(
                 lengths, value=visit.length, on_change=lambda event: setattr(visit, "length", event.value)
             )
-            toggle.props('no-caps flat dense toggle-color=primary aria-label="Length of chains"')
+            toggle.props("no-caps flat dense toggle-color=primary")
+            toggle.props["aria-label"] = "Number of steps of Heun's method" if flows else "Length of chains"
     ui.timer(0, partial(choose, int(order[0])), once=True)

@@ -12,7 +12,6 @@ from vages.app.explore.row_session import RowVisit
 from vages.app.explore.session import play, tell
 from vages.app.report.page.markup import Markup, element, written
 from vages.app.runs.vectors import Draws, Frame
-from vages.samplers import Heun
 
 SLIDERS = 24  # coordinates with a slider
 COLUMNS = 8  # of a walk's table
@@ -190,7 +189,7 @@ def walking(visit: RowVisit, moved: Callable[[], None]) -> None:
     stage.controls.start.on_click(start)
     station = (
         "Each point is drawn from noise interpolated between that of the two rows."
-        if isinstance(vectors.run.recipe.make_sampler(), Heun)
+        if vectors.independent
         else "Each point is a draw of v given h on the line between the posterior means."
     )
     ui.label(station).classes("quiet note")

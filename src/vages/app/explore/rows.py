@@ -18,6 +18,7 @@ _LEGEND = {
     "Complete": 'data, <span class="key drawn"></span> draws given the held coordinates',
     "Walk": 'data, <span class="key drawn"></span> draws between two rows',
 }
+_INDEPENDENT = 'data, <span class="key drawn"></span> draws'
 
 
 def rows_page(vectors: Vectors, turns: Turns) -> None:
@@ -26,6 +27,9 @@ def rows_page(vectors: Vectors, turns: Turns) -> None:
     latents = f"h {run.model.h!r}" if run.has_latents else "no latents"
     about = f"{run.told} · v {run.model.v!r}, {latents} · {run.weights}, checkpoint of step {run.step:,}"
     heading(run.path.resolve().name, about, visit.player)
+
+    def told(panel: str) -> str:
+        return _INDEPENDENT if panel == "Draw" and vectors.independent else _LEGEND[panel]
 
     def redraw() -> None:
         sheet.put_below(visit.below())
@@ -44,7 +48,7 @@ def rows_page(vectors: Vectors, turns: Turns) -> None:
     async def change(name: str) -> None:
         visit.player.stop()
         visit.panel, visit.frame = name, None
-        legend.set_content(_LEGEND[name])
+        legend.set_content(told(name))
         moved()
 
     def turn(which: str, event: Any) -> None:
@@ -58,7 +62,7 @@ def rows_page(vectors: Vectors, turns: Turns) -> None:
             with ui.element("figcaption"):
                 with ui.element("span"):
                     ui.html('<span class="key data"></span>', tag="span", sanitize=False)
-                    legend = ui.html(_LEGEND[visit.panel], tag="span", sanitize=False)
+                    legend = ui.html(told(visit.panel), tag="span", sanitize=False)
             if visit.size > 2:
                 names = dict(enumerate(vectors.names))
                 with ui.element("div").classes("length"):

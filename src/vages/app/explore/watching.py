@@ -1,4 +1,4 @@
-"""Panel that shows chains as they run: four side by side, and moments of the first."""
+"""Panel that shows chains as they run: four side by side, and moments of the first; or draws by Heun's method."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +17,7 @@ MOMENTS = 10
 
 
 class Stage:
-    """Controls and pictures of four chains."""
+    """Controls and pictures of four chains, or of four draws by Heun's method."""
 
     def __init__(self, visit: Visit, start: str, alt: str):
         self._visit, self.controls = visit, ChainControls(visit.player, start)
@@ -43,7 +43,8 @@ class Stage:
         if last is None:
             self.controls.end("")
         elif last.diverged.any():
-            self.controls.end(f"{last.diverged.sum()} of {len(last.diverged)} chains diverged (shown in magenta)")
+            what = "draws" if self._visit.playground.run.recipe.flows else "chains"
+            self.controls.end(f"{last.diverged.sum()} of {len(last.diverged)} {what} diverged (shown in magenta)")
         else:
             self.controls.end(f"{'Done after' if last.ended else 'Stopped after'} {last.step:,} steps")
 
@@ -72,7 +73,7 @@ def watching(visit: Visit) -> None:
     if playground.run.has_latents:
         kinds = {"given": "h is the image's posterior mean", "joint": "h is drawn with the image"}
         given = ui.radio(kinds, value="given").props("inline dense")
-    stage = Stage(visit, "Start", "Chain")
+    stage = Stage(visit, "Start", "Draw" if playground.run.recipe.flows else "Chain")
     stage.controls.start.on_click(start)
     if playground.run.recipe.flows:
         return  # draws are shown only when complete

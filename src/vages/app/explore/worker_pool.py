@@ -93,7 +93,7 @@ class Player:
                 return  # replaced while it waited
             if self._turns.taken >= self._turns.most:
                 self._wanted = None
-                raise Busy(f"{self._turns.most} chains are running on other pages; try again when one has ended")
+                raise Busy(f"{self._turns.most} other pages are drawing; try again when one is done")
             self._turns.taken += 1
             try:
                 self._chain = chain = await self._turns.run(make)

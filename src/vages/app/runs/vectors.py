@@ -16,7 +16,7 @@ from vages.app.runs.playground import play_key
 from vages.app.runs.watching import Stoppable
 from vages.domains import Binary, Categorical
 from vages.evaluation import log_density
-from vages.samplers import Held, Samples
+from vages.samplers import Held, Heun, Samples
 
 CHAINS = 16  # as in `vages.sample`
 DRAWS = 1000
@@ -99,6 +99,11 @@ class Vectors:
     def discrete(self) -> bool:
         """Whether coordinates are zeros and ones."""
         return not self.run.model.v.continuous
+
+    @property
+    def independent(self) -> bool:
+        """Whether draws are independent, by Heun's method, rather than those of chains."""
+        return isinstance(self.run.recipe.make_sampler(), Heun)
 
     def drawn(self, seed: int) -> Draws:
         """Return draws from p(v, h)."""

@@ -28,6 +28,7 @@ from vages import (
     interpolate,
     sample,
 )
+from vages.domains import Product
 from vages.samplers.flow import Flow
 from vages.samplers.interpolation import slerp
 
@@ -305,6 +306,34 @@ def test_latents_are_held_on_the_way():
     np.testing.assert_allclose(drawn.v[::2], ends, atol=0.05)
     with refused("posterior", kind=TypeError):
         interpolate(jax.random.key(0), model, ends, 3, sampler=Heun())
+
+
+class MixedLatents(Levels):
+    """A Gaussian whose mean is z + y, with a standard normal z and a fair y."""
+
+    @property
+    def v(self):
+        return Real(2)
+
+    @property
+    def h(self):
+        return Product({"z": Real(2), "y": Binary(1)})
+
+    def features(self, v, context=None):
+        return v, jnp.asarray(LOW if context is None else context["sigma"], v.dtype).reshape(())
+
+    def log_joint(self, features, h):
+        v, sigma = features
+        return -0.5 * jnp.sum((v - h["z"] - h["y"]) ** 2) / (1 + sigma**2) - 0.5 * jnp.sum(h["z"] ** 2)
+
+
+def test_of_mixed_latents_the_real_ones_are_interpolated():
+    ends, heun = normal(0, 2, 2), Heun(steps=3)
+    z, y = jnp.asarray([[1, 0], [0, 1]]), jnp.asarray([[0.0], [1.0]])
+    path = interpolate(jax.random.key(0), MixedLatents(), ends, 4, sampler=heun, h={"z": z, "y": y})
+    angles = jnp.linspace(0, jnp.pi / 2, 4)
+    np.testing.assert_allclose(path.h["z"], jnp.stack([jnp.cos(angles), jnp.sin(angles)], 1), atol=1e-6)
+    np.testing.assert_array_equal(path.h["y"], [[0], [0], [1], [1]])
 
 
 def test_the_likelihood_of_a_gaussian(float64):

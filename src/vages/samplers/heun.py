@@ -131,7 +131,7 @@ class Heun:
         levels = jnp.asarray(self.levels(model), chain_dtype(model))
         if h is None and not model.h.size:
             h = model.h.zeros(levels.dtype, 1)
-        return flow, levels, h, context
+        return flow, levels, jax.tree.map(lambda x: jnp.asarray(x, levels.dtype), h), context
 
     def _in_blocks(self, solve: Any, key: PRNGKeyArray, n: int, rows: Any) -> Any:
         """Return the results of solve(key, count, block) for blocks of rows of equal size, which share one program."""

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_count, check_inputs, check_kind
+from vages.checks import check_count, check_inputs, check_kind, named_parts
 from vages.domains import Real
 from vages.models import EBLVM
 from vages.samplers.checks import as_rows, check_call, check_rows, check_untraced
@@ -34,7 +34,7 @@ def interpolate(
 
     If there are latents, h is held in both directions. At the ends it is `h` (2, …), or a draw from the sampler's
     posterior at the lowest level. In between, a real h also follows the great circle, and any other h is that of the
-    nearer end. All examples share one `context`.
+    nearer end; of mixed latents, each real variable follows its own great circle. All examples share one `context`.
     """
     check_call(key, model)
     check_untraced(key, model)
@@ -60,8 +60,12 @@ def interpolate(
     shares = jnp.linspace(0, 1, n, dtype=noise.dtype)
     between = lambda pair: jax.vmap(lambda share: slerp(pair[0], pair[1], share))(shares)
     if h is not None:
-        real = isinstance(model.h, Real)
-        h = between(h) if real else jax.tree.map(lambda x: x[(shares > 0.5).astype(jnp.int32)], h)
+        nearer = (shares > 0.5).astype(jnp.int32)
+        parts = [
+            between(x.astype(noise.dtype)) if isinstance(domain, Real) else x[nearer]
+            for _, x, domain in named_parts("h", h, model.h)
+        ]
+        h = dict(zip(model.h.shape, parts, strict=True)) if isinstance(h, dict) else parts[0]
     return sampler.draw(for_draws, model, n, h, context, start=between(noise))
 
 

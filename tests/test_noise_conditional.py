@@ -576,6 +576,12 @@ def test_rows_of_examples_that_are_inverted_are_checked():
         interpolate(key, latent, v[:2], 3, sampler=heun, h=jnp.full((2, 2), math.nan))
     with refused("key", kind=TypeError):
         jax.jit(lambda key: heun.invert(key, labelled, v))(key)
+    two = v[:2]
+    for call in (heun.invert, lambda *x, **y: interpolate(*x, 3, sampler=heun, **y)):
+        with refused("context", "a traced one", kind=TypeError):
+            jax.jit(lambda x, call=call: call(key, labelled, two, context={"label": x}))(1)
+    with refused("v", "a traced one", kind=TypeError):
+        jax.jit(lambda v: flow_likelihood(key, labelled, None, v).value)(v)
 
 
 def test_numbers_of_64_bits_are_taken_without_a_warning():

@@ -14,7 +14,7 @@ import pytest
 import vages
 from errors import refused
 from vages import MCMC, Annealed, Binary, Categorical, EnergyModel, Gibbs, Held, Real, SamplingWarning, Schedule
-from vages.samplers import diagnostics, mcmc
+from vages.samplers import diagnostics, mcmc, sample_v
 from vages.samplers import target as targets
 from vages.samplers.chains import Job
 from vages.samplers.sample import _spread
@@ -710,6 +710,18 @@ def test_calls_that_are_mixed_up(as_users_have_it):
         jax.jit(lambda key: vages.sample(key, model, 10).v)(KEY)
     with refused("model", "a traced one", kind=TypeError):
         jax.grad(lambda p: jnp.sum(vages.sample(KEY, EnergyModel(shifted, p, v=Real(5)), 10).v))(model.params)
+    for name in ("start", "h"):
+        with refused(name, "a traced one", kind=TypeError):
+            jax.jit(lambda x, name=name: vages.sample(KEY, model, 5, chains=2, **{name: x}).v)(jnp.zeros((2, 5)))
+    with refused("context", "a traced one", kind=TypeError):
+        jax.vmap(lambda x: vages.sample(KEY, model, 5, context={"label": x}).v)(jnp.zeros(2, int))
+    with refused("held", "a traced one", kind=TypeError):
+        jax.jit(lambda x: vages.sample(KEY, model, 5, held=Held(jnp.ones(5, bool), x)).v)(jnp.zeros(5))
+    with refused("known", "a traced one", kind=TypeError):
+        mask = np.ones(5, bool)
+        jax.jit(lambda x: sample_v(KEY, model, jnp.zeros((2, 4)), Schedule(), mask=mask, known=x).v)(jnp.zeros(5))
+    with refused("v", "a traced one", kind=TypeError):
+        jax.jit(lambda v: vages.sample_posterior(KEY, model, v, sampler=MCMC()).h)(jnp.zeros((2, 5)))
     for wrong in (4, (), [2, 4], "1", (1.0, float("inf"))):
         with refused("temperatures"):
             MCMC(temperatures=wrong)  # pyright: ignore[reportArgumentType]

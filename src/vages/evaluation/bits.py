@@ -67,7 +67,7 @@ def bits_per_dim(
     - `options`: options of `flow_likelihood`; none with `one_pass`.
     """
     check_call(key, model)
-    check_untraced(key, model)
+    check_untraced(key=key, model=model, v=v, context=context)
     check_inputs(model, v)
     check_number("width", width, SCALE)
     if noise not in ("uniform", "gaussian"):

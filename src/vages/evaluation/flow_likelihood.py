@@ -86,7 +86,7 @@ def flow_likelihood(
     - **Repeats.** Each repeat draws new noise and probes; the result is their mean.
     """
     check_call(key, model)
-    check_untraced(key, model)
+    check_untraced(key=key, model=model, v=v, context=context)
     check_has_score("flow_likelihood", model)
     check_inputs(model, v)
     check_count("steps", steps, 1, "50 are usual")

@@ -75,7 +75,7 @@ def log_likelihood(
     examples, because log Z depends on it.
     """
     check_call(key, model)
-    check_untraced(key, model)
+    check_untraced(key=key, model=model, v=v, context=context)
     check_inputs(model, v)
     context = as_rows(context)
     check_context(context, 1)

@@ -68,7 +68,7 @@ def level_normalizers(
     `samples` draws of h, see `log_density`.
     """
     check_call(key, model)
-    check_untraced(key, model)
+    check_untraced(key=key, model=model, v=v)
     check_kind("model", model, NoiseConditionalEBLVM, "a NoiseConditionalEBLVM", "others have one level")
     if not model.normalized:
         raise ValueError(

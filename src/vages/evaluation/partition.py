@@ -80,7 +80,7 @@ def log_partition(
     `context` is a dict of numbers, or of arrays with one row.
     """
     check_call(key, model)
-    check_untraced(key, model)
+    check_untraced(key=key, model=model, context=context, drawn=drawn)
     check_run(chains, temperatures)
     context = as_rows(context)
     check_context(context, 1)

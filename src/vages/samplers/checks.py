@@ -33,13 +33,13 @@ def check_call(key: Any, model: Any) -> None:
     check_kind("model", model, EBLVM, "a model", "the key comes first, then the model")
 
 
-def check_untraced(key: Any, model: Any) -> None:
-    """Raise inside `jit`, `vmap` or `grad`."""
-    for name, value in (("key", key), ("model", model)):
+def check_untraced(**arguments: Any) -> None:
+    """Raise if an argument is traced, as inside `jit`, `vmap` or `grad`."""
+    for name, value in arguments.items():
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
             raise TypeError(
-                f"{name}: expected one with numbers, got a traced one, of jit, vmap or grad; call this outside "
-                "these: it compiles its own programs"
+                f"{name}: expected concrete values, got a traced one; call this outside jit, vmap and grad, as it "
+                "compiles its own programs"
             )
 
 
@@ -116,6 +116,7 @@ def held_pixels(
     if mask is None or known is None:
         missing = "mask" if mask is None else "known"
         raise ValueError(f"{missing}: expected mask and known together, got only one; give both or neither")
+    check_untraced(mask=mask, known=known)
     if (mask := np.asarray(mask)).dtype != bool:
         raise TypeError(
             f"mask: expected booleans, true where an entry is known, got {mask.dtype}; compare, e.g. mask > 0"

@@ -110,7 +110,7 @@ class Heun:
         at each gradient, they are recovered only roughly. `churn` has no effect.
         """
         check_call(key, model)
-        check_untraced(key, model)
+        check_untraced(key=key, model=model, v=v, h=h, context=context)
         check_inputs(model, v)
         n = len(v)
         if h is not None:

@@ -37,7 +37,7 @@ def interpolate(
     nearer end; of mixed latents, each real variable follows its own great circle. All examples share one `context`.
     """
     check_call(key, model)
-    check_untraced(key, model)
+    check_untraced(key=key, model=model, ends=ends, h=h, context=context)
     check_kind("sampler", sampler, Heun, "a Heun", "write Heun(posterior), say")
     check_inputs(model, ends)
     if len(ends) != 2:

@@ -68,7 +68,7 @@ def sample(
     This function compiles its own programs, and cannot be called inside `jit` or `vmap`.
     """
     check_call(key, model)
-    check_untraced(key, model)
+    check_untraced(key=key, model=model, start=start, h=h, context=context, held=held)
     check_count("n", n, 1, "ask for at least one draw")
     n = int(n)  # compiled programs would turn NumPy's numbers into arrays
     context = as_rows(context)
@@ -117,7 +117,7 @@ def sample_posterior(
     """Draw h ~ p(h | v) for each v of a batch: h (batch, samples, …).
 
     Draws are exact if the posterior has a closed form or its states can be listed. Otherwise, or with a `sampler`,
-    `chains` chains are run for each v.
+    `chains` chains are run for each v, which is not possible inside `jit` or `vmap`.
     """
     check_call(key, model)
     check_inputs(model, v, context=context)
@@ -130,6 +130,7 @@ def sample_posterior(
         h, proper = sample_posterior_exactly(key, model, v, samples, context)
         _check_proper(proper)
         return _independent(v, h, samples)
+    check_untraced(key=key, model=model, v=v, context=context)
     sampler = MCMC() if sampler is None else sampler
     check_kind("sampler", sampler, MCMC, "a sampler of h", "write MCMC(kernel='hmc'), say")
     dtype = chain_dtype(model)

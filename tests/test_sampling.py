@@ -698,6 +698,12 @@ def test_temperatures_may_be_a_list(as_users_have_it):
     assert hash(MCMC(temperatures=[1, 4])) == hash(MCMC(temperatures=(1.0, 4.0)))
 
 
+def test_gibbs_chains_have_no_log_density():
+    """It is not computed, and zeros would pass for values."""
+    start = {"v": jnp.zeros((1, 2, 3)), "h": jnp.zeros((1, 2, 2))}
+    assert Gibbs(warmup=0).run(KEY, Job(vages.GRBM.init(KEY, 3, 2), {}, start, 5)).log_prob is None
+
+
 def test_calls_that_are_mixed_up(as_users_have_it):
     model = mixture()
     with refused("key", "int", kind=TypeError):

@@ -29,7 +29,7 @@ class Drawn(NamedTuple):
     acceptance: Float[Array, "targets chains"]
     diverged: Integer[Array, "targets chains"]
     gradients: Integer[Array, "targets chains"]
-    log_prob: Float[Array, "draws targets chains"]  # of each state
+    log_prob: Float[Array, "draws targets chains"] | None = None  # log p̃ of each state; None if it was not computed
     swapped: Float[Array, "targets chains"] | None = None  # acceptance of exchanges between temperatures
 
 

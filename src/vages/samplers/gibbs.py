@@ -62,7 +62,7 @@ def _run(key: PRNGKeyArray, sampler: Gibbs, job: Job) -> Drawn:
     shape = (1, len(start["v"]))
     states = jax.tree.map(lambda x: x[:, None], states)
     none = jnp.zeros(shape, jnp.int32)
-    return Drawn(states, jnp.ones(shape), none, none, jnp.zeros((job.draws, *shape)))
+    return Drawn(states, jnp.ones(shape), none, none)
 
 
 class GibbsState(NamedTuple):

@@ -95,10 +95,10 @@ def diagnose(trace: State) -> tuple[dict[str, Array], dict[str, Array]]:
     return rhat, ess
 
 
-def check_drawn(trace: State, log_prob: Array) -> None:
+def check_drawn(trace: State, log_prob: Array | None) -> None:
     """Raise ValueError if draws (targets, chains, draws, …) or their log p̃ (draws, targets, chains) are not finite."""
-    logs = np.moveaxis(np.asarray(log_prob), 0, 2)
-    finite = [np.isfinite(np.asarray(x)).all(axis=tuple(range(2, x.ndim))) for x in (*trace.values(), logs)]
+    logs = [] if log_prob is None else [np.moveaxis(np.asarray(log_prob), 0, 2)]
+    finite = [np.isfinite(np.asarray(x)).all(axis=tuple(range(2, x.ndim))) for x in (*trace.values(), *logs)]
     bad = ~np.logical_and.reduce(finite)
     if bad.any():
         raise ValueError(

@@ -41,9 +41,11 @@ from vages import (
     LinearGaussian,
     NoiseRange,
     Posterior,
+    Schedule,
     Variational,
     fisher,
     kl,
+    measure_sigma_data,
     vaes,
 )
 from vages.app.recipes import as_recipe
@@ -438,6 +440,11 @@ def test_rates_that_are_fine(rate):
         (lambda: DSM(np.inf, Variational(2)), "sigma: .*got inf"),
         (lambda: DSM(np.nan, Variational(2)), "sigma: .*got nan"),
         (lambda: DSM(np.ones((9, 9)), Variational(2)), "sigma: .*got array"),  # pyright: ignore
+        (lambda: DSM(1e20, Variational(2)), r"sigma: .*got 1e\+20"),  # its square is not a float32 number
+        (lambda: BiDSM(1e-20), "sigma: .*got 1e-20"),
+        (lambda: NoiseRange(1e-20, 1.0), "begin: .*got 1e-20"),
+        (lambda: Schedule(denoise=1e20), r"Schedule: denoise: .*got 1e\+20"),
+        (lambda: measure_sigma_data(np.asarray([[1e20], [0.0]])), r"v: .*got 7\.07"),
         (lambda: NoiseRange(0.1, np.inf), "end: .*got inf"),
         (lambda: NoiseRange(0.1, 1.0, base=None), "base: .*got None"),  # pyright: ignore
         (lambda: KSD("a", Variational(2)), "bandwidth: .*got 'a'"),  # pyright: ignore

@@ -446,6 +446,10 @@ def test_what_a_model_does_not_know_is_no_number_inside_jit():
     found = jax.jit(lambda label: log_density(None, inside, None, v, context={"label": label}).value)(label)
     np.testing.assert_array_equal(np.isnan(found), [False, False, True, False, False])
     plain = NoiseConditionalEBLVM.vectors(jax.random.key(0), 2, sigma_data=1.0, width=4, depth=1, embedding=4)
+    for level in (1e-20, 1e20):
+        with refused("sigma", level):
+            plain.check_context({"sigma": level})
+        assert not plain.knows({"sigma": jnp.asarray(level)})
     assert plain.knows({"sigma": jnp.asarray([0.0, 1e-6, jnp.nan, jnp.inf])}).tolist() == [False, True, False, False]
 
 

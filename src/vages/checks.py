@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+SQUARED = (1.1e-19, 1.8e19)  # bounds of numbers whose squares neither overflow nor underflow in float32
+
 
 def check_inputs(
     model: Any,
@@ -295,6 +297,17 @@ def check_positive(name: str, value: Any, kind: str, advice: str) -> None:
     """Raise unless this is a finite number above 0. `kind` describes it in the error."""
     if not (is_finite(value) and value > 0):
         raise ValueError(f"{name}: expected a finite {kind} above 0, got {told(value)}; {advice}")
+
+
+def check_scale(name: str, value: Any, kind: str, advice: str) -> None:
+    """Raise unless this is a finite number above 0 whose square neither overflows nor underflows in float32."""
+    check_positive(name, value, kind, advice)
+    least, most = SQUARED
+    if not least <= float(value) <= most:
+        raise ValueError(
+            f"{name}: expected a {kind} from {least:g} to {most:g}, whose square is a float32 number, got "
+            f"{told(value)}; {advice}"
+        )
 
 
 def is_finite(value: Any) -> bool:

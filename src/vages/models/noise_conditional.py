@@ -32,7 +32,7 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vages.checks import check_kind, check_numbers, check_positive, is_finite, told
+from vages.checks import SQUARED, check_kind, check_numbers, check_positive, check_scale, is_finite, told
 from vages.domains import Binary, Empty, Real
 from vages.models.eblvm import EBLVM
 from vages.models.mixed import cast, check_floating, is_narrow
@@ -116,7 +116,7 @@ class NoiseConditionalEBLVM(EBLVM):
     unit: Literal["density", "score"] = eqx.field(static=True, default="density")
 
     def __check_init__(self):
-        check_positive("sigma_data", self.sigma_data, "scale of the data", "take measure_sigma_data(v)")
+        check_scale("sigma_data", self.sigma_data, "scale of the data", "take measure_sigma_data(v)")
         check_kind("v", self.v, Real, "a domain of real numbers", "write Real(2), say")
         check_kind("h", self.h, Real | Binary | Empty, "Real, Binary or Empty", "write Real(16), say")
         if self.network.in_shape != self.v.shape:
@@ -353,6 +353,9 @@ class NoiseConditionalEBLVM(EBLVM):
             raise TypeError(f"{name}: expected noise levels, numbers, got {told(sigma)}; take 0.1, say")
         if wrong := levels[~((levels > 0) & np.isfinite(levels))].tolist():
             raise ValueError(f"{name}: expected finite noise levels above 0, got {wrong[0]}; take 0.1, say")
+        if levels.size:
+            for level in (levels.min(), levels.max()):
+                check_scale(name, level.item(), "noise level", "take 0.1, say")
         if levels.size and levels.min() < self.least_sigma:
             raise ValueError(
                 f"{name}: expected levels of at least {self.sigma_min:.4g}, below which a normalized model is not "
@@ -365,7 +368,7 @@ class NoiseConditionalEBLVM(EBLVM):
         known = jnp.asarray(True)
         if "sigma" in rows:
             sigma = rows["sigma"]
-            known &= (sigma > 0) & (sigma >= self.least_sigma) & jnp.isfinite(sigma)
+            known &= (sigma >= max(SQUARED[0], self.least_sigma)) & (sigma <= SQUARED[1])
         if "label" in rows:
             known &= (rows["label"] >= -1) & (rows["label"] < self.network.classes)
         return known
@@ -411,6 +414,7 @@ def measure_sigma_data(v: Array | np.ndarray, center: float = 0.0) -> float:
     """Return the root mean square of data about `center`, their standard deviation if that is their mean."""
     size = float(np.sqrt(np.mean(np.square(np.asarray(v, np.float64) - center))))
     check_positive("v", size, "root mean square", "are the data constant, or not finite?")
+    check_scale("v", size, "root mean square", "standardize the data")
     return size
 
 

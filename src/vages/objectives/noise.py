@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_positive
+from vages.checks import check_scale
 from vages.distributions import flat_noise
 from vages.objectives.objective import Batch, Objective
 
@@ -40,7 +40,7 @@ class NoiseRange:
 def check_level(sigma: float | NoiseRange, name: str = "sigma") -> None:
     """Raise unless this is a noise level or a `NoiseRange`."""
     if not isinstance(sigma, NoiseRange):
-        check_positive(name, sigma, "noise level", "take 0.1, say")
+        check_scale(name, sigma, "noise level", "take 0.1, say")
 
 
 class Noised(NamedTuple):

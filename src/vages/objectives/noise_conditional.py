@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_has_score, check_positive, is_finite, told
+from vages.checks import check_has_score, check_positive, check_scale, is_finite, told
 from vages.distributions import Distribution, flat_noise
 from vages.models import EBLVM, Along, Encoding, linearize
 from vages.models.noise_conditional import NORMALIZED
@@ -61,7 +61,7 @@ class NoiseConditionalDSM(Objective):
     uniform: float | None = None
 
     def __post_init__(self):
-        check_positive("sigma_data", self.sigma_data, "scale of the data", "take measure_sigma_data(v)")
+        check_scale("sigma_data", self.sigma_data, "scale of the data", "take measure_sigma_data(v)")
         check_positive("log_std", self.log_std, "spread of ln σ", "take 1.2, say")
         if not is_finite(self.log_mean):
             raise ValueError(f"log_mean: expected a finite number, got {told(self.log_mean)}; take -0.5, say")

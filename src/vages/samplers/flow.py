@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_features, check_kind, check_own_context, check_positive, on_shapes, struct_of, with_keys
+from vages.checks import check_features, check_kind, check_own_context, check_scale, on_shapes, struct_of, with_keys
 from vages.distributions import Distribution
 from vages.models import EBLVM
 from vages.samplers.langevin import chain_dtype
@@ -109,7 +109,7 @@ def check_level(model: EBLVM, name: str, level: float | None) -> float:
     level = getattr(model, name, None) if level is None else level
     if level is None:
         raise ValueError(f"{name}: expected a level, as {type(model).__name__} has none, got None; give it")
-    check_positive(name, level, "noise level", "leave it out for that of the model")
+    check_scale(name, level, "noise level", "leave it out for that of the model")
     if hasattr(model, "check_levels"):
         model.check_levels(level, name)  # pyright: ignore[reportAttributeAccessIssue]
     return float(level)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float, Int
 
+from vages.checks import check_scale
 from vages.samplers.langevin import Move
 
 
@@ -37,6 +38,9 @@ class Schedule:
             if value is not None and not 0 < value < math.inf:
                 hint = "; give None for no denoising" if name == "denoise" else ""
                 raise ValueError(f"Schedule: {name}: expected a finite number above 0, got {value}{hint}")
+        for name in ("step_size", "denoise"):
+            if (value := getattr(self, name)) is not None:
+                check_scale(f"Schedule: {name}", value, "number", "take 0.1, say")
 
     @property
     def steps(self) -> int:

@@ -1,3 +1,4 @@
+import functools
 import itertools
 
 import equinox as eqx
@@ -135,3 +136,33 @@ def test_an_energy_function_is_a_model_in_one_line():
         features=lambda params, v: (v @ params["w"], jnp.sum(v**2)),
     )
     assert float(split.log_joint(split.features(v), h)) == 6.5
+
+
+class Holder:
+    def __init__(self):
+        self.w = jnp.ones(2)
+
+    def energy(self, params, v, h):
+        return params * jnp.sum((v - self.w) ** 2)
+
+    __call__ = energy
+
+
+class HoldingModule(eqx.Module):
+    w: jax.Array
+
+    def __call__(self, params, v, h):
+        return params * jnp.sum((v - self.w) ** 2)
+
+
+def test_arrays_that_an_energy_holds_are_refused():
+    """They would be neither trained nor saved. An array in a closure is a constant."""
+    module, w = HoldingModule(jnp.ones(2)), jnp.ones(2)
+    partly = functools.partial(lambda w, params, v, h: params * jnp.sum((v - w) ** 2), w)
+    for held in (module, module.__call__, jax.jit(module), partly, Holder(), Holder().energy):
+        with refused("energy", kind=TypeError):
+            EnergyModel(held, jnp.ones(()), v=Real(2))
+        with refused("features", kind=TypeError):
+            EnergyModel(lambda params, f, h: f, jnp.ones(()), v=Real(2), features=held)
+    model = EnergyModel(lambda params, v, h: params * jnp.sum((v - w) ** 2), jnp.ones(()), v=Real(2))
+    assert float(model.log_joint(jnp.zeros(2), jnp.zeros(0))) == -2

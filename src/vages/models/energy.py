@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 from jaxtyping import Array
 
 from vages.checks import check_kind
@@ -18,8 +20,10 @@ class EnergyModel(EBLVM):
 
         model = EnergyModel(energy, params, v=Real(2), h=Binary(4))
 
-    `params` is any pytree. Its floating-point arrays are trained; Python numbers and integers are constants. Without
-    `h` the model has no latents, and `energy` is passed an empty h.
+    `params` is any pytree, such as a dict of arrays or an `equinox.Module`. Its floating-point arrays are trained;
+    Python numbers and integers are constants. The functions may not be modules, partials or methods that hold
+    floating-point arrays, which would be neither trained nor saved. Without `h` the model has no latents, and `energy`
+    is passed an empty h.
 
     Mixed latents are a dict of domains, `h={"z": Real(4), "y": Binary(2)}`; `energy` is passed a dict of arrays.
 
@@ -58,6 +62,8 @@ class EnergyModel(EBLVM):
             raise TypeError(f"{name}: expected no such argument, got one that is now {new}, a domain; {advice}")
         for name, domain in (("v", v), ("h", as_domain(h))):
             check_kind(name, domain, Domain, "a domain", "write Real(2) for a vector of two real numbers")
+        for name, function in (("energy", energy), ("features", features), ("conditional", conditional)):
+            _check_function(name, function)
         self.energy = energy
         self.params = params
         self.v, self.h = v, as_domain(h)  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -78,6 +84,27 @@ class EnergyModel(EBLVM):
         if isinstance(features, _Conditioned):
             return -self.energy(self.params, features.v, h, features.context)
         return -self.energy(self.params, features, h)
+
+
+def _check_function(name: str, function: Any) -> None:
+    """Raise TypeError if the function holds floating-point arrays of its own. Those in closures are constants."""
+    if any(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(_own_values(function))):
+        raise TypeError(
+            f"{name}: expected a function without arrays of its own, got {type(function).__name__} with some, which "
+            "would not be trained or saved; pass them as params"
+        )
+
+
+def _own_values(function: Any) -> Any:
+    """Return what a partial, a method or a callable object holds, as a pytree."""
+    if isinstance(function, partial):
+        return _own_values(function.func), function.args, function.keywords
+    if hasattr(function, "__wrapped__"):  # of jax.jit, say
+        return _own_values(function.__wrapped__)
+    owner = getattr(function, "__self__", function)
+    if isinstance(owner, ModuleType):  # of a built-in function
+        return ()
+    return owner, getattr(owner, "__dict__", None)
 
 
 class _Conditioned(NamedTuple):

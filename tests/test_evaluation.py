@@ -9,16 +9,23 @@ import pytest
 from scipy import stats
 
 from errors import refused
+from vages.data import convert_images
 from vages.evaluation import (
     LogEstimate,
     LogPartition,
     ais,
+    gaussian_log_density,
+    linear_probe,
     log_likelihood,
+    majority_rate,
+    median_distance,
+    nearness,
     reverse_ais,
+    score_batch,
     score_matching_loss,
     sliced_score_matching_loss,
 )
-from vages.models import GRBM, LinearGaussian
+from vages.models import GRBM, LinearGaussian, measure_sigma_data
 from vages.samplers import gibbs_sample
 
 
@@ -199,6 +206,33 @@ def test_score_matching_loss_of_a_grbm_against_finite_differences(float64):
     trace = sum((score(v + step)[:, i] - score(v - step)[:, i]) / 2e-4 for i, step in enumerate(1e-4 * np.eye(5)))
     expected = (0.5 * np.sum(np.asarray(score(v)) ** 2, axis=1) + np.asarray(trace)).mean()
     assert score_matching_loss(model.score, jnp.asarray(v)).mean == pytest.approx(expected, rel=1e-7)
+
+
+def test_no_examples_are_refused_by_name():
+    none, two, labels = np.zeros((0, 3), np.float32), np.ones((2, 3), np.float32), np.arange(2)
+    negative, empty = lambda v: -v, jnp.zeros((0, 3))
+    for call in (
+        lambda: score_matching_loss(negative, empty),
+        lambda: sliced_score_matching_loss(jax.random.key(0), negative, empty),
+        lambda: score_batch(None, negative, empty),
+        lambda: median_distance(empty),
+        lambda: gaussian_log_density(two, none),
+        lambda: measure_sigma_data(none),
+    ):
+        with refused("v", none.shape):
+            call()
+    with refused("samples", "0 and 2"):
+        nearness(none, two)
+    with refused("train", none.shape):
+        linear_probe(none, labels[:0], two, labels)
+    with refused("test", none.shape):
+        linear_probe(two, labels, none, labels[:0])
+    for name, given in (("train_labels", (labels[:0], labels)), ("test_labels", (labels, labels[:0]))):
+        with refused(name, (0,)):
+            majority_rate(*given)
+    with refused("images", (0, 3, 8, 8)):
+        convert_images(np.zeros((0, 3, 8, 8), np.float32), (1, 4, 4))
+    assert gaussian_log_density(none, two) is None
 
 
 def test_any_score_of_any_shape():

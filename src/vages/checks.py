@@ -287,6 +287,12 @@ def _called(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else type(value).__name__
 
 
+def check_some(name: str, array: Any) -> None:
+    """Raise ValueError unless an array has at least one row."""
+    if not len(array):
+        raise ValueError(f"{name}: expected at least one example, got shape {np.shape(array)}; give more")
+
+
 def check_count(name: str, count: Any, least: int, advice: str) -> None:
     """Raise unless this is an integer, of Python or NumPy, of at least `least`."""
     if not (isinstance(count, int | np.integer) and count >= least):

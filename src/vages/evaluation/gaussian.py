@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Num
 
+from vages.checks import check_some
+
 _THIN = 1e-6  # least ratio of the smallest variance to the largest; below, the thinnest direction decides log p
 
 
@@ -16,9 +18,10 @@ def gaussian_log_density(
     With `noisy`, return the mean of log p over the same noise on v. Return None for fewer than two rows, or if the data
     lie almost on a hyperplane: log p would then only measure how thin they are.
     """
-    train, v = (np.asarray(x, np.float64).reshape(len(x), -1) for x in (train, v))
+    check_some("v", v)
     if len(train) < 2:
         return None
+    train, v = (np.asarray(x, np.float64).reshape(len(x), -1) for x in (train, v))
     covariance = np.cov(train, rowvar=False).reshape(v.shape[1], -1) + noise**2 * np.eye(v.shape[1])
     variances, directions = np.linalg.eigh(covariance)
     if not variances[0] > _THIN * variances[-1]:

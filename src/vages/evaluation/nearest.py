@@ -1,5 +1,6 @@
 """Detection of copies: distances of samples to training examples, relative to distances between these."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ class Nearness(NamedTuple):
 
 def nearness(samples: np.ndarray, train: np.ndarray, *, most: int = 10_000) -> Nearness:
     """Return the nearness of the finite samples to the first `most` training examples."""
-    rows, others = (np.asarray(x).reshape(len(x), -1) for x in (samples, train[:most]))
+    rows, others = (np.reshape(x, (len(x), math.prod(np.shape(x)[1:]))) for x in (samples, train[:most]))
     rows = rows[np.isfinite(rows).all(axis=1)]
     if not len(rows) or len(others) < 2:
         raise ValueError(

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_some
 from vages.evaluation.estimate import Estimate
 
 _NUMBERS = 2**22  # numbers that are differentiated at once, which bounds the memory
@@ -18,6 +19,7 @@ _NUMBERS = 2**22  # numbers that are differentiated at once, which bounds the me
 
 def score_matching_loss(score: Callable[[Array], Array], v: Array) -> Estimate:
     """Estimate the loss over a batch of examples with the full trace: one push-forward for each dimension of v."""
+    check_some("v", v)
     with jax.default_matmul_precision("float32"):
         return Estimate.of(_losses(score, v))
 
@@ -27,6 +29,7 @@ def sliced_score_matching_loss(key: PRNGKeyArray, score: Callable[[Array], Array
 
     It has the same mean, and costs one push-forward for any dimension of v.
     """
+    check_some("v", v)
     with jax.default_matmul_precision("float32"):
         return Estimate.of(_sliced_losses(key, score, v))
 

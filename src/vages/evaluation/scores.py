@@ -24,6 +24,7 @@ from vages.checks import (
     check_has_score,
     check_inputs,
     check_numbers,
+    check_some,
     struct_of,
 )
 from vages.estimators import vaes
@@ -132,6 +133,7 @@ def score_batch(key: PRNGKeyArray | None, score: Score, v: Array) -> Array:
     """Return the score at each v, in blocks of bounded memory. The key may be None if the score is a function."""
     own = as_score(score)
     check_score(own, v)
+    check_some("v", v)
     if key is None:
         if isinstance(own, VariationalScore):
             raise ValueError("key: expected a key, because VaES draws samples of h, got None; give one")

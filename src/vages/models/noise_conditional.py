@@ -32,7 +32,7 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vages.checks import SQUARED, check_kind, check_numbers, check_positive, check_scale, is_finite, told
+from vages.checks import SQUARED, check_kind, check_numbers, check_positive, check_scale, check_some, is_finite, told
 from vages.domains import Binary, Empty, Real
 from vages.models.eblvm import EBLVM
 from vages.models.mixed import cast, check_floating, is_narrow
@@ -412,6 +412,7 @@ class NoiseConditionalEBLVM(EBLVM):
 
 def measure_sigma_data(v: Array | np.ndarray, center: float = 0.0) -> float:
     """Return the root mean square of data about `center`, their standard deviation if that is their mean."""
+    check_some("v", v)
     size = float(np.sqrt(np.mean(np.square(np.asarray(v, np.float64) - center))))
     check_positive("v", size, "root mean square", "are the data constant, or not finite?")
     check_scale("v", size, "root mean square", "standardize the data")

@@ -219,18 +219,18 @@ def test_no_examples_are_refused_by_name():
         lambda: gaussian_log_density(two, none),
         lambda: measure_sigma_data(none),
     ):
-        with refused("v", none.shape):
+        with refused("v", "shape (0, 3)"):
             call()
     with refused("samples", "0 and 2"):
         nearness(none, two)
-    with refused("train", none.shape):
+    with refused("train", "shape (0, 3)"):
         linear_probe(none, labels[:0], two, labels)
-    with refused("test", none.shape):
+    with refused("test", "shape (0, 3)"):
         linear_probe(two, labels, none, labels[:0])
     for name, given in (("train_labels", (labels[:0], labels)), ("test_labels", (labels, labels[:0]))):
-        with refused(name, (0,)):
+        with refused(name, "shape (0,)"):
             majority_rate(*given)
-    with refused("images", (0, 3, 8, 8)):
+    with refused("images", "shape (0, 3, 8, 8)"):
         convert_images(np.zeros((0, 3, 8, 8), np.float32), (1, 4, 4))
     assert gaussian_log_density(none, two) is None
 

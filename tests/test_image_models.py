@@ -303,6 +303,12 @@ def test_the_preset_of_digits(tmp_path):
         run_command("sample", run, "--label", 10)
     with refused("guidance", "none; give --label 0, for example"):
         run_command("sample", run, "--guidance", 2)
+    with refused("guidance", "the label -1, which means none; give --label 0, for example"):
+        run_command("sample", run, "--label", -1, "--guidance", 2)
+    with refused("label", -2):
+        run_command("sample", run, "--label", -2, "--guidance", 2)
+    assert run_command("sample", run, "--count", 2, "--label", -1) == 0
+    assert "given the label" not in json.loads((run / "samples-2" / "result.json").read_text())["protocol"]
     with refused("sampling", 11.0):
         run_command("sample", run, "--sampling", 11)
 

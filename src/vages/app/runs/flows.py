@@ -23,6 +23,7 @@ from vages.app.runs.own_examples import Example, ends_of, random_pair
 from vages.bounds import IMAGES, check_bounds
 from vages.memory import check_memory
 from vages.samplers import Held, Heun, Samples, interpolate, sample
+from vages.samplers.flow import NO_LABEL
 from vages.terminal import printable
 from vages.training import seed_keys
 
@@ -43,9 +44,10 @@ def draw_images(
         raise ValueError(f"{name}: expected none for a run without labels, got {got}; train one with --labels")
     classes = recorded_classes(run.dataset)
     label = label_of(label, classes)
-    if guidance is not None and (label is None or label < 0):
+    if guidance is not None and label in (None, NO_LABEL):
         some = next((one["label"] for one in classes if one["images"]), 0)
-        raise ValueError(f"guidance: expected a label to guide to, got none; give --label {some}, for example")
+        got = "none" if label is None else f"the label {label}, which means none"
+        raise ValueError(f"guidance: expected a label to guide to, got {got}; give --label {some}, for example")
     key, heun = _prepared(run, "samples", seed, count)
     context = None if label is None else {"label": jnp.full(count, label, jnp.int32)}
     heun = replace(heun, guidance=guidance)
@@ -54,7 +56,7 @@ def draw_images(
         drawn, warned = watched(lambda: sample(key, run.model, count, sampler=heun, context=context))
         warned += untrained_label(label, classes)
         told = {"label": label, "guidance": guidance} if label is not None else {}
-        given = "" if label is None else f", given the label {told_class(class_of(label, classes))}"
+        given = "" if label in (None, NO_LABEL) else f", given the label {told_class(class_of(label, classes))}"
         given += "" if guidance is None else f" with guidance {guidance:g}"
         protocol = f"Heun's method, {heun.steps} steps{given}{_latents(run)}"
         about = told | _about(protocol, seed, drawn, warned, began)

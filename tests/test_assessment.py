@@ -119,7 +119,7 @@ def test_gap_of_a_gaussian_model_in_closed_form():
         posterior_gap(KEY, model, q, v[:, :2])
 
 
-BOUNDS = ["log-likelihood, log Z forward", "log-likelihood, log Z reverse", "gap of log Z, reverse less forward"]
+BOUNDS = ["log-likelihood, log Z forward", "log-likelihood, log Z reverse", "gap of log Z, reverse less forward, nats"]
 GAUSSIAN = ["log-likelihood of a Gaussian"]
 MIXING = ["R̂", "effective sample size"]
 SIZES = Sizes(examples=40, critic_steps=5, critic_width=4, samples=4, replicates=20, annealing=20)
@@ -163,6 +163,7 @@ def test_a_grbm_comes_back_and_is_assessed(grbm):
     assert assess(run, sizes=SIZES).rows == got.rows
     assert f"{got.examples} examples without noise" in got.rows[0].means
     assert "log Z is exact" in got.rows[0].means
+    assert ", in nats, of" in got.rows[0].means
     other = assess(run.on("rings"), sizes=SIZES)
     assert (got.record()["data"]["own"], other.record()["data"]["own"]) == (True, False)
     assert ("data", "other", "evaluated on rings, not on the run's own data") in other.table()
@@ -438,9 +439,9 @@ def test_estimates_of_log_z_that_disagree_are_pointed_out():
 
 def test_a_normalized_likelihood_is_doubted_where_log_z_is_not_0():
     off = lambda value, error=0.0, ess=math.inf: likelihoods._off(LevelNormalizer(0.1, value, error, ess))
-    assert off(4.0) == "too high by 4, log Z of this level"
-    assert off(-0.1) == "too low by 0.1, log Z of this level"
-    assert off(0.03) == "too high by 0.03, log Z of this level"
+    assert off(4.0) == "too high by 4 nats, log Z of this level"
+    assert off(-0.1) == "too low by 0.1 nats, log Z of this level"
+    assert off(0.03) == "too high by 0.03 nats, log Z of this level"
     assert off(0.02) is None
     assert off(0.1, error=0.05) is None
     assert off(4.0, ess=3.0) is None  # too few draws to know it

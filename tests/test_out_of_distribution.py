@@ -194,6 +194,7 @@ def test_a_deep_run_against_other_images(deep_run, monkeypatch):
     assert [row.name for row in got.rows] == names
     assert got.noise == DIGITS.sigma_base
     assert "16 samples of q" in got.rows[0].means
+    assert got.rows[0].means.startswith("mean in nats of ")
     assert all(0 <= (row.value or 0) <= 1 for row in got.rows if row.name.startswith("AUROC"))
     assert examples_for(deep_run, None) == 1000
     done = []

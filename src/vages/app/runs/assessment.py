@@ -308,7 +308,10 @@ def _in_units(row: Row, log_volume: float) -> Row:
 
 
 def _standardized_row(units: Units) -> Row:
-    said = "Σ log scale of the standardized data; noise, scores and distances are in standard deviations of the data"
+    said = (
+        "Σ log scale, in nats, of the standardized data; noise, scores and distances are in standard deviations of the "
+        "data"
+    )
     return Row("log-volume", units.log_volume, None, said)
 
 

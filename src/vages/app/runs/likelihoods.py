@@ -70,7 +70,8 @@ def likelihood_rows(
     for each in caught:
         if not issubclass(each.category, SamplingWarning):
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    means = f"the mean of log p(v) of {len(v):,} examples without noise: higher is better, for models of the same data"
+    given = f"{len(v):,} examples without noise"
+    means = f"the mean of log p(v), in nats, of {given}: higher is better, for models of the same data"
     if found.exact:
         return [Row("log-likelihood", found.mean, found.error, f"{means}; log Z is exact")]
     if not math.isfinite(found.forward + found.reverse):
@@ -106,7 +107,7 @@ def _gap_row(log_z: LogPartition) -> Row:
         said = "above its error: the true one is between them; log_likelihood(…, temperatures=5000) brings them closer"
     else:
         said = "below 0: the chains from which the reverse estimate starts do not sample the model; see R̂"
-    return Row("gap of log Z, reverse less forward", log_z.gap, error, said)
+    return Row("gap of log Z, reverse less forward, nats", log_z.gap, error, said)
 
 
 def gaussian_rows(model: EBLVM, train: Array, v: Array, noise: float, rows: list[Row]) -> list[Row]:
@@ -124,7 +125,7 @@ def gaussian_rows(model: EBLVM, train: Array, v: Array, noise: float, rows: list
     if logs is None:
         return []
     of_gaussian = Estimate.of(jnp.asarray(logs))
-    said = "of a Gaussian with the mean and covariance of the noisy data"
+    said = "in nats, of a Gaussian with the mean and covariance of the noisy data"
     better, error = of_gaussian.mean - found.value, math.hypot(of_gaussian.error, found.standard_error or 0.0)
     if better > 3 * error:
         said += f", better than the model by {better:.3g} ± {error:.2g} nats: check the model's samples"
@@ -165,7 +166,7 @@ def _flow_rows(
     by_ode = lambda steps: flow_likelihood(for_flow, model, posterior, few, samples=4, steps=steps).value
     fine, coarse = by_ode(_STEPS), by_ode(_STEPS // 2)
     given = f"{len(few):,} examples, noise of {model.sigma_min:.3g}"
-    means = f"the mean of log p(v) of {given}, for the distribution of the samples"
+    means = f"the mean of log p(v), in nats, of {given}, for the distribution of the samples"
     less = f"of the same examples: 0 if {_STEPS} steps are enough"
     return [
         estimate_row("log-likelihood by the ODE", Estimate.of(jnp.asarray(fine)), f"{means}: higher is better"),
@@ -190,7 +191,8 @@ def _normalized_rows(
         stage("likelihood by the ODE")
         flow = flow_likelihood(keys[1], model, posterior, few, samples=4)
     quality = "" if found.density.exact else f"; effective share of q's samples {_share(found.density.ess):.2f}"
-    means = f"the mean of log p(v) of {len(v):,} examples in one pass, noise of {model.sigma_min:.3g}: higher is better"
+    given = f"{len(v):,} examples in one pass, noise of {model.sigma_min:.3g}"
+    means = f"the mean of log p(v), in nats, of {given}: higher is better"
     rows = [Row("log-likelihood", found.mean, found.error, f"{means}{quality}")]
     if v is not clean:
         stage("bits per dimension")
@@ -200,7 +202,7 @@ def _normalized_rows(
     one_pass = np.asarray(found.density.value[: len(few)], np.float64)
     first, second = (np.argsort(np.argsort(values)) for values in (flow.value, one_pass))
     alike = float(np.corrcoef(first, second).min())
-    said = f"of the first {len(few):,} of these examples, in one pass {one_pass.mean() - log_volume:.4g}"
+    said = f"of the first {len(few):,} of these examples, in one pass {one_pass.mean() - log_volume:.4g} nats"
     rows.append(estimate_row("log-likelihood by the ODE", Estimate.of(jnp.asarray(flow.value)), said))
     said = f"of the same {len(few):,} examples, 0 if both are correct; rank correlation {alike:.3f}"
     rows.append(estimate_row("one pass less ODE, nats", Estimate.of(jnp.asarray(one_pass - flow.value)), said))
@@ -215,7 +217,7 @@ def _off(lowest: LevelNormalizer) -> str | None:
     """Return a remark if the density at the lowest level does not integrate to 1, else None."""
     if not (lowest.ess >= _FEW and abs(lowest.value) > max(NOTICED_LOG_Z, 3 * lowest.error)):
         return None
-    return f"too {'high' if lowest.value > 0 else 'low'} by {abs(lowest.value):.2g}, log Z of this level"
+    return f"too {'high' if lowest.value > 0 else 'low'} by {abs(lowest.value):.2g} nats, log Z of this level"
 
 
 def _level_row(level: LevelNormalizer) -> Row:
@@ -224,7 +226,7 @@ def _level_row(level: LevelNormalizer) -> Row:
     how += "" if level.share >= 0.5 else f", too low, as only {100 * level.share:.2g} % of q's samples count"
     if math.isinf(level.error) or level.ess < _FEW:
         return Row(name, None, None, f"{how}, too few {'draws' if math.isfinite(level.error) else 'examples'} to tell")
-    return Row(name, level.value, level.error or None, f"{how}: 0 if the model is normalized")
+    return Row(name, level.value, level.error or None, f"in nats, {how}: 0 if the model is normalized")
 
 
 def _share(ess: Array) -> float:

@@ -146,7 +146,8 @@ def _densities(key: PRNGKeyArray, subject: Subject, v: Rows, progress: Progress 
 
 def _density_row(name: str, of: str, density: _Densities, noise: float, said: str) -> Row:
     count, deviation = len(density.value), float(density.value.std(ddof=1))
-    means = f"{count:,} examples{f' with noise of {noise:.3g}' if noise else ''}, deviation {deviation:.4g}"
+    noisy = f" with noise of {noise:.3g}" if noise else ""
+    means = f"mean in nats of {count:,} examples{noisy}, standard deviation {deviation:.4g}"
     if not density.exact:
         ess = float(np.median(density.ess))
         low = f", below {_FEW}: log p is underestimated" if ess < _FEW else ""

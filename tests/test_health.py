@@ -173,11 +173,11 @@ def test_samples_beside_the_data_are_told():
         for count in (30, 100, 1000):
             data, samples, sure = made(1000), made(count), 6 / math.sqrt(count)
             assert look_at_samples(samples + 0.8, data) == []
-            assert "beside the data" in look_at_samples(samples + 1.2 + 2 * sure, data)[0].told
+            assert "far from the data" in look_at_samples(samples + 1.2 + 2 * sure, data)[0].told
             assert look_at_samples(samples + 1.2 + 2 * sure, data, noise=3.0) == []
     dark = np.maximum(correlated(0.8, 1100, 64) - 1.5, 0).reshape(-1, 1, 8, 8)
     assert look_at_samples(dark[:100], dark[100:]) == []
-    assert "beside the data" in look_at_samples(dark.max() - dark[:100], dark[100:])[0].told
+    assert "far from the data" in look_at_samples(dark.max() - dark[:100], dark[100:])[0].told
 
 
 def test_averages_and_energies_far_out():

@@ -406,7 +406,7 @@ def test_a_bad_file_is_refused_in_a_line(text, says, tmp_path):
         ),
         (
             "recipe = vages.Recipe(data=lambda s: iter([data[:10], data[:9]] * 99), build=build, learner=learner)",
-            "data: expected every batch to be as the first",
+            "data: expected every batch to be like the first",
         ),
         (
             "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass S(vages.Training):\n    x: float = 1.0\n"

@@ -89,7 +89,7 @@ def check_context(context: Any, rows: int | None, *, seeds: int | None = None) -
             many = "" if seeds is None else f"{seeds} times "
             raise ValueError(
                 f"context[{key!r}]: expected {many}{rows or ''} rows, one for each example, got shape {array.shape}; "
-                "give each example its own"
+                "give one row per example"
             )
 
 
@@ -157,7 +157,7 @@ def check_values(name: str, array: Any, domain: Any) -> None:
     values = np.asarray(array)
     if not np.all((values >= 0) & (values <= 1)):
         outside = values[~((values >= 0) & (values <= 1))].flat[0]
-        raise ValueError(f"{name}: expected {domain!r}, values from 0 to 1, got {outside:g}; is it {domain!r} indeed?")
+        raise ValueError(f"{name}: expected {domain!r}, values from 0 to 1, got {outside:g}; check the domain")
 
 
 def check_states(name: str, array: Any, domain: Any) -> None:
@@ -204,7 +204,7 @@ def check_has_score(name: str, model: Any) -> None:
 
 def check_features(model: Any, v: Any, context: Any = None) -> Any:
     """Return shapes and dtypes of the features of one v; raise if the model cannot compute them."""
-    advice = "write it for one example, without a batch axis, or mend the domain v"
+    advice = "write it for one example, without a batch axis, or correct the domain v"
     if context is None:
         return on_shapes("features", f"to take one v of shape {v.shape}", advice, model.features, v)
     expected = f"to take one v of shape {v.shape}{with_keys(context)}"
@@ -215,7 +215,7 @@ def check_log_joint(model: Any, features: Any, h: Any, context: Any = None) -> N
     """Raise unless log p̃(v, h) = −E(v, h) of one example is a floating-point scalar."""
     shape = jax.tree.map(lambda x: x.shape, h)
     expected = f"−E(v, h) of one example, v of shape {model.v.shape} and h of shape {shape}{with_keys(context)}"
-    advice = "write the energy for one example, without a batch axis, or mend the domains"
+    advice = "write the energy for one example, without a batch axis, or correct the domains"
     if not model.h.size:
         advice += "; it is given an h, too, which is empty where there are no latents"
     log_joint = on_shapes("log_joint", expected, advice, model.log_joint, features, h)

@@ -82,7 +82,7 @@ class Domain(ABC):
         if not self.enumerable:
             counted = "real numbers" if self.count is None else f"{self.count:.3g}"
             raise ValueError(
-                f"{self!r}: expected at most {MAX_STATES} states to list, got {counted}; draw samples instead"
+                f"{self!r}: expected at most {MAX_STATES} states to enumerate, got {counted}; draw samples instead"
             )
 
 
@@ -129,7 +129,7 @@ class Real(_Arrays):
         return None
 
     def _state(self, numbers: Array) -> Array:
-        raise ValueError(f"{self!r}: expected a discrete domain, whose states have places, got real numbers")
+        raise ValueError(f"{self!r}: expected a discrete domain, whose states can be indexed, got real numbers")
 
     def _index(self, x: Array) -> Array:
         return self._state(x)

@@ -173,7 +173,7 @@ def _check_along(context: Any, along: tuple[str, ...]) -> None:
     for name in along:
         if not isinstance(context, dict) or name not in context:
             got = sorted(context) if isinstance(context, dict) else context
-            raise ValueError(f"along: expected entries of the context, which has {got}, got {name!r}; mend the name")
+            raise ValueError(f"along: expected entries of the context, which has {got}, got {name!r}; correct the name")
         check_numbers(f"context[{name!r}]", context[name])
 
 

@@ -30,7 +30,7 @@ def check_memory(needed: Mapping[str, int], advice: str) -> None:
     if total > limit:
         largest = max(needed, key=lambda name: needed[name])
         raise ValueError(
-            f"memory: expected to need at most the {gibibytes(limit)} there are, got at least {gibibytes(total)}, "
+            f"memory: expected at most the {gibibytes(limit)} available, got a need of at least {gibibytes(total)}, "
             f"mostly for {largest}; {advice}"
         )
 

@@ -69,7 +69,7 @@ def adam(
             f"learning_rate: expected a number, 0 or more, or a schedule, got {learning_rate!r}; give 1e-3, say"
         )
     if clip is not None and not clip > 0:
-        raise ValueError(f"clip: expected a positive norm, got {clip}; leave it out to clip nothing")
+        raise ValueError(f"clip: expected a positive norm, got {clip}; leave it out for no clipping")
     # eps_root keeps the derivative of a step finite where a second moment is zero
     rate = cast("Rate", learning_rate)
     after = (optax.scale_by_adam(b1=b1, b2=b2, eps_root=1e-16), optax.scale_by_learning_rate(rate))
@@ -86,7 +86,7 @@ def normalized_adam(
     """
     steps = (optax.scale_by_adam(b1=b1, b2=b2), scale_by_size(slow), optax.scale_by_learning_rate(learning_rate))
     if clip is not None and not clip > 0:
-        raise ValueError(f"clip: expected a positive norm, got {clip}; give None to clip nothing")
+        raise ValueError(f"clip: expected a positive norm, got {clip}; give None for no clipping")
     return optax.chain(*([] if clip is None else [optax.clip_by_global_norm(clip)]), *steps, renormalize())
 
 
@@ -139,7 +139,7 @@ def as_optimizer(name: str, optimizer: Any, rate: Rate | None = None) -> optax.G
     if optimizer is None and rate is not None:
         return adam(rate)
     if optimizer is not None and rate is not None:
-        raise ValueError(f"learning_rate: expected none beside an {name}, which has its own, got {rate!r}; drop either")
+        raise ValueError(f"learning_rate: expected none with an {name}, which has its own, got {rate!r}; leave one out")
     advice = "give optax.adamw(1e-3), say, or learning_rate=1e-3 for Adam"
     check_kind(name, optimizer, optax.GradientTransformation, "an optax.GradientTransformation", advice)
     return cast("optax.GradientTransformation", optimizer)

@@ -24,9 +24,9 @@ class Batches:
 
     def __post_init__(self) -> None:
         if not 1 <= self.size < 2**31:
-            raise ValueError(f"size: expected 1 to 2**31 - 1 rows, got {self.size}; an int32 has to index them")
+            raise ValueError(f"size: expected 1 to 2**31 - 1 rows, got {self.size}; rows are indexed by an int32")
         if not 1 <= self.batch <= self.size:
-            raise ValueError(f"batch: expected 1 to {self.size} rows, all there are, got {self.batch}; change it")
+            raise ValueError(f"batch: expected 1 to {self.size} rows, those of the data, got {self.batch}; change it")
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed: expected an integer from 0 to 2**64 - 1, got {self.seed}; choose another")
 

@@ -58,8 +58,8 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
     folder = data_folder() / name
     if name == "celeba":
         raise ValueError(
-            f"celeba: expected the images in {folder / 'img_align_celeba'}, got none, and only its authors "
-            "give them out; unpack img_align_celeba.zip from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html there"
+            f"celeba: expected the images in {folder / 'img_align_celeba'}, got none; vages cannot download "
+            "them, so unpack img_align_celeba.zip from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html there"
         )
     if name not in SOURCES:
         raise ValueError(

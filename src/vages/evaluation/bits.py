@@ -92,7 +92,7 @@ def bits_per_dim(
     if one_pass:
         known = as_rows({} if context is None else context)
         if "sigma" in known:
-            raise ValueError("context: expected no level, as sigma_min is it, got 'sigma'; leave it out")
+            raise ValueError("context: expected no level, which is sigma_min, got 'sigma'; leave it out")
         check_own_context(model, known)
         value = _one_pass(for_density, model, posterior, v, broadcast_context(known, len(v)), sigma, samples, batch)
     else:

@@ -86,7 +86,7 @@ def feature_moments(
         settle()
     total, outer = (np.array(x) for x in sums)
     if not (np.isfinite(total).all() and np.isfinite(outer).all()):
-        raise ValueError("features: expected finite numbers, got NaN or infinity; is the device sound?")
+        raise ValueError("features: expected finite numbers, got NaN or infinity; is the device faulty?")
     features = np.concatenate([np.zeros((0, size), np.float32), *chosen])
     return Moments(n, total, outer, features, _with_shape(sha256, (n, *shape)), network.sha256)
 

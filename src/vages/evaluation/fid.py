@@ -46,7 +46,7 @@ def fid(a: Statistics, b: Statistics) -> float:
     The square root of C₂ is cached in b, so pass the reference as b.
     """
     if a.weights != b.weights:
-        raise ValueError(f"fid: expected statistics by the same network, got {a.weights[:16]} and {b.weights[:16]}")
+        raise ValueError(f"fid: expected statistics of the same network, got {a.weights[:16]} and {b.weights[:16]}")
     product = b.root @ a.covariance @ b.root
     overlap = np.sqrt(np.maximum(np.linalg.eigvalsh((product + product.T) / 2), 0)).sum()
     apart = np.sum((a.mean - b.mean) ** 2)

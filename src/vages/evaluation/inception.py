@@ -92,7 +92,7 @@ def check_inception(arrays: Arrays, name: str) -> None:
     if (got := digest(arrays)) != SHA256:
         raise BadFile(
             f"{name}: expected the FID network of 2015-12-05, arrays of SHA-256 {SHA256[:16]}…, got {got[:16]}…; "
-            "numbers by other weights are not FIDs"
+            "other weights do not give FIDs"
         )
 
 
@@ -145,7 +145,7 @@ def _of_state_dict(found: Arrays, name: str) -> Arrays:
     for (conv, _), theirs in zip(kernel_shapes(), _names_in_state_dict(), strict=True):
         scale = found.get(f"{theirs}.bn.weight")
         if scale is None or not np.all(scale == 1):
-            raise BadFile(f"{name}: expected ones under {theirs}.bn.weight, got others; is it the FID network?")
+            raise BadFile(f"{name}: expected ones as {theirs}.bn.weight, got others; is it the FID network?")
         keys = ("conv.weight", "bn.bias", "bn.running_mean", "bn.running_var")
         for part, key in zip(_PARTS, keys, strict=True):
             if (array := found.get(f"{theirs}.{key}")) is not None:

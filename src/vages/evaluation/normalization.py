@@ -77,7 +77,7 @@ def level_normalizers(
         )
     check_inputs(model, v)
     if len(v) < 2:
-        raise ValueError("v: expected 2 examples or more, 10 for an error, got 1; give more to say where to look")
+        raise ValueError("v: expected at least 2 examples, and 10 for an error, got 1; give more")
     check_count("draws", draws, 2, "2000 are usual")
     levels = np.geomspace(model.sigma_min, model.sigma_top, LEVELS) if sigmas is None else np.asarray(sigmas)
     if levels.ndim != 1 or not len(levels):

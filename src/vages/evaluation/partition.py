@@ -119,7 +119,7 @@ def _sum_over_v(model: EBLVM, context: Any) -> float:
     known = () if context is None else (jax.tree.map(lambda x: x[0], context),)
     logs = np.asarray(_log_densities(model, known, max(1, _BLOCK // latents)), np.float64)
     if not np.isfinite(logs.max()):
-        raise ValueError(f"energy: expected finite ones, got log p̃(v) up to {logs.max()} of all v; mend its terms")
+        raise ValueError(f"energy: expected finite values, got log p̃(v) up to {logs.max()}; correct its terms")
     return _log_sum(logs)
 
 

@@ -26,8 +26,8 @@ def as_pixels(
         )
     if images.shape[1] == 1 and grey == "refuse":
         raise ValueError(
-            f"{name}: expected colour images, got grey ones; have their channel replicated (--grey replicate), and "
-            "compare such numbers with one another alone"
+            f"{name}: expected color images, got gray ones; replicate their channel (--grey replicate), and compare "
+            "such results only with each other"
         )
     if images.dtype != np.uint8:
         if images.dtype.kind != "f":
@@ -37,8 +37,6 @@ def as_pixels(
             raise ValueError(f"{name}: expected finite numbers, got NaN or infinity in image {row}; leave it out")
         low, high = (float(images.min()), float(images.max())) if images.size else (0.0, 1.0)
         if low < 0 or high > 1:
-            raise ValueError(
-                f"{name}: expected floats from 0 to 1, got {low:.4g} to {high:.4g}; clip or rescale them, and say so"
-            )
+            raise ValueError(f"{name}: expected floats from 0 to 1, got {low:.4g} to {high:.4g}; clip or rescale them")
         images = np.rint(images * 255).astype(np.uint8)
     return np.repeat(images, 3, axis=1) if images.shape[1] == 1 else images

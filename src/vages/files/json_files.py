@@ -55,7 +55,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise Unexpected(f"{text}, which is no number of JSON")
+    raise Unexpected(f"{text}, which is not a JSON number")
 
 
 def _finite(text: str) -> float:

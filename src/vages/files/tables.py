@@ -42,7 +42,7 @@ def parse_csv(content: bytes, name: str) -> Float64[np.ndarray, "rows columns"]:
         if wrong is not None:
             raise BadFile(f"{name}: expected numbers, got {wrong[:40]!r} in line {number}; clean or remove the line")
         if len(cells) != width:
-            raise BadFile(f"{name}: expected {width} numbers in each line, got {len(cells)} in line {number}; mend it")
+            raise BadFile(f"{name}: expected {width} numbers in each line, got {len(cells)} in line {number}; fix it")
         rows.append(np.array(cells, np.float64))
     if not rows:
         raise BadFile(f"{name}: expected lines of numbers, got none; is it the right file?")

@@ -340,7 +340,7 @@ class NoiseConditionalEBLVM(EBLVM):
             return
         if not isinstance(context, dict) or set(context) - {"sigma", "label"}:
             got = sorted(map(str, context)) if isinstance(context, dict) else type(context).__name__
-            raise ValueError(f"context: expected a dict with sigma, label, both or none, got {got}; mend its names")
+            raise ValueError(f"context: expected a dict with sigma, label, both or none, got {got}; correct its names")
         if "sigma" in context and not isinstance(context["sigma"], Tracer):
             self.check_levels(context["sigma"])
         if "label" in context:
@@ -350,7 +350,7 @@ class NoiseConditionalEBLVM(EBLVM):
         """Raise unless these are valid noise levels of the model."""
         levels = np.asarray(sigma)
         if not any(jnp.issubdtype(levels.dtype, kind) for kind in (jnp.floating, jnp.integer)):
-            raise TypeError(f"{name}: expected noise levels, numbers, got {told(sigma)}; take 0.1, say")
+            raise TypeError(f"{name}: expected numbers as noise levels, got {told(sigma)}; take 0.1, say")
         if wrong := levels[~((levels > 0) & np.isfinite(levels))].tolist():
             raise ValueError(f"{name}: expected finite noise levels above 0, got {wrong[0]}; take 0.1, say")
         if levels.size:
@@ -384,7 +384,7 @@ class NoiseConditionalEBLVM(EBLVM):
             labels = np.asarray(label)
             if wrong := labels[(labels < -1) | (labels >= classes)].tolist():
                 raise ValueError(
-                    f"label: expected 0 to {classes - 1}, or -1 for none, got {wrong[0]}; is it of these data?"
+                    f"label: expected 0 to {classes - 1}, or -1 for none, got {wrong[0]}; is it a label of these data?"
                 )
 
     def _conditions(self, context: Any, dtype: Any) -> tuple[Array, Array | None]:

@@ -56,9 +56,9 @@ class KSD(Objective):
 
     def init(self, key: PRNGKeyArray, model: EBLVM, size: int) -> tuple[None, None]:
         if size % 2:
-            raise ValueError(f"batch: expected an even number, to be cut into pairs, got {size}; add or drop one")
+            raise ValueError(f"batch: expected an even number, as examples are paired, got {size}; add or drop one")
         if len(model.v.shape) != 1:
-            raise ValueError(f"KSD: expected v a vector, got v of shape {model.v.shape}; flatten it, or use DSM")
+            raise ValueError(f"KSD: expected a vector v, got shape {model.v.shape}; flatten it, or use DSM")
         return None, None
 
     def loss(

@@ -85,7 +85,7 @@ class NoiseConditionalDSM(Objective):
             )
         if model.normalized and not self.level_weight:
             raise ValueError(
-                "level_weight: expected a weight above 0 for a normalized model, got 0; its log p̃ would be no log p"
+                "level_weight: expected a weight above 0 for a normalized model, got 0; without it, log p̃ is not log p"
             )
         if self.level_weight and not model.normalized:
             raise ValueError(
@@ -116,7 +116,7 @@ class NoiseConditionalDSM(Objective):
     def perturb(self, key: PRNGKeyArray, batch: Batch) -> Noised:
         known = {} if batch.context is None else dict(batch.context)
         if "sigma" in known:
-            raise ValueError("context: expected no levels of the data's own, got 'sigma'; the objective draws them")
+            raise ValueError("context: expected no noise levels, which the objective draws, got 'sigma'; leave it out")
         if self.label_dropout:
             known["label"] = self._dropped(jax.random.fold_in(key, 1), known.get("label"))
         for_levels, for_noise = jax.random.split(key)

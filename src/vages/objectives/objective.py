@@ -138,8 +138,8 @@ def check_points(points: Any, shape: Any) -> None:
 
     if points.weight is not None and np.shape(points.weight) != points.v.shape[:1]:
         raise ValueError(
-            f"perturb: expected one weight a row, {points.v.shape[:1]}, got {np.shape(points.weight)}; None where all "
-            "count alike"
+            f"perturb: expected one weight per row, {points.v.shape[:1]}, got {np.shape(points.weight)}; give None "
+            "for equal weights"
         )
 
 
@@ -148,7 +148,7 @@ def check_start(out: Any) -> Any:
     if not (isinstance(out, tuple | list) and len(out) == 2):
         raise TypeError(
             f"init: expected (extras, carry), got {_called(out)}{f' of {len(out)}' if isinstance(out, tuple) else ''}; "
-            "return extras, None where nothing goes from batch to batch"
+            "return (extras, None) if nothing is carried over"
         )
     return out
 
@@ -172,8 +172,8 @@ def check_loss(out: Any, carry: Any) -> Any:
     before, after = (jax.tree.map(_kind, tree) for tree in (carry, out[2]))
     if before != after:
         raise ValueError(
-            f"carry: expected what it was before, {told(before)}, got {told(after)}; keep its shapes and dtypes, and "
-            "make numbers that change arrays, jnp.asarray(0) say"
+            f"carry: expected the shapes and dtypes of before, {told(before)}, got {told(after)}; keep them, and "
+            "wrap numbers that change in arrays, such as jnp.asarray(0)"
         )
     return out
 
@@ -182,7 +182,7 @@ def check_metric_names(metrics: dict[str, Any], taken: tuple[str, ...]) -> None:
     """Raise if a metric has the name of a number that is always logged, as one would replace the other."""
     for name in taken:
         if name in metrics:
-            raise ValueError(f"metrics: expected other names than {', '.join(taken)}, got {name!r}; call it my_{name}")
+            raise ValueError(f"metrics: expected names other than {', '.join(taken)}, got {name!r}; call it my_{name}")
 
 
 def _kind(value: Any) -> Any:

@@ -55,12 +55,12 @@ def check_contract(model: EBLVM, posterior: Posterior, context: Any = None) -> D
     context = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, v.dtype) if is_narrow(x) else x, context)
     features = check_features(model, v, context)
     q = _checked_posterior(model, posterior, features, v, context)
-    mean, h, log_prob = on_shapes("posterior", "samples of q(h | v)", "mend its parameters' shapes", _drawn, q)
+    mean, h, log_prob = on_shapes("posterior", "samples of q(h | v)", "correct its parameters' shapes", _drawn, q)
     for value in (mean, h):
         if (shape := jax.tree.map(lambda x: x.shape, value)) != model.h.shape:
             raise ValueError(
                 f"posterior: expected h of {model.h!r}, of shape {model.h.shape}, got {shape} from "
-                f"{type(posterior).__name__}; build it for that many latents, or mend the domain h"
+                f"{type(posterior).__name__}; build it for that many latents, or correct the domain h"
             )
     check_number("log_prob", log_prob, "sum it over every axis")
     check_log_joint(model, features, h, context)

@@ -104,10 +104,10 @@ def _vector(context: Any, name: str, size: int, dtype: Any) -> Array:
     entry = jnp.asarray(context[name])
     if jnp.issubdtype(entry.dtype, jnp.floating):
         if entry.size != size:
-            raise ValueError(f"context[{name!r}]: expected {size} numbers, got shape {entry.shape}; mend the size")
+            raise ValueError(f"context[{name!r}]: expected {size} numbers, got shape {entry.shape}; correct the size")
         return entry.reshape(-1).astype(dtype)
     if entry.size != 1:
         raise ValueError(
-            f"context[{name!r}]: expected one label among {size}, got shape {entry.shape}; make numbers floating"
+            f"context[{name!r}]: expected one label among {size}, got shape {entry.shape}; cast numbers to float32"
         )
     return jax.nn.one_hot(entry.reshape(()).astype(jnp.int32), size, dtype=dtype)

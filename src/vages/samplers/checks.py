@@ -115,7 +115,7 @@ def held_pixels(
         return None
     if mask is None or known is None:
         missing = "mask" if mask is None else "known"
-        raise ValueError(f"{missing}: expected mask and known together, got only one; give both or neither")
+        raise ValueError(f"{missing}: expected mask and known together, got only one of them; give both or none")
     check_untraced(mask=mask, known=known)
     if (mask := np.asarray(mask)).dtype != bool:
         raise TypeError(

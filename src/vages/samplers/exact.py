@@ -31,13 +31,13 @@ def log_masses(model: Any) -> Float[np.ndarray, "states"]:
     here, there = (np.asarray(x, np.float64) for x in _log_masses(model))
     forbidden = np.isneginf(here) & np.isneginf(there)
     if forbidden.all():
-        raise ValueError(f"energy: expected a finite one of some h, got none among {len(here)} states; mend its terms")
+        raise ValueError(f"energy: expected a finite one for some h, got none among {len(here)} states; correct it")
     some, same = here[~forbidden], there[~forbidden]
     worst = np.max(np.abs(some - same) / (1 + np.abs(some)))
     if not worst < 1e-3:
         raise ValueError(
             "conditional: expected p(v | h) of this energy, so that log p̃(v, h) − log p(v | h) is the same at every v, "
-            f"got a difference of {worst:.2g}; mend the conditional, or leave it out"
+            f"got a difference of {worst:.2g}; correct the conditional, or leave it out"
         )
     return here
 

@@ -95,7 +95,7 @@ def _check_posterior(flow: Flow, context: Any) -> None:
     features = check_features(model, v, one)
     q = on_shapes("posterior", expected, "build it for this model", posterior, model, features, v, one)
     check_kind("posterior", q, Distribution, f"a Distribution from {name}", "return vages.Gaussian(mean, log_std), say")
-    shape = jax.tree.map(lambda x: x.shape, on_shapes("posterior", "a mean of h", "mend it", lambda q: q.mean, q))
+    shape = jax.tree.map(lambda x: x.shape, on_shapes("posterior", "a mean of h", "correct it", lambda q: q.mean, q))
     if shape != model.h.shape or q.continuous != model.h.continuous:
         kind = "continuous" if q.continuous else "discrete"
         raise ValueError(

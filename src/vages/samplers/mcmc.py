@@ -53,12 +53,12 @@ class MCMC:
         for name, least in (("warmup", 0), ("thin", 1), ("leapfrog", 1)):
             check_count(name, getattr(self, name), least, "give more")
         if not is_finite(rate := self.rate) or not 0 < rate < 1:
-            raise ValueError(f"target_acceptance: expected a number between 0 and 1, got {told(rate)}; say 0.95")
+            raise ValueError(f"target_acceptance: expected a number between 0 and 1, got {told(rate)}; give 0.95, say")
         ladder = list(self.temperatures) if hasattr(self.temperatures, "__iter__") else []
         numbers = len(ladder) > 0 and all(map(is_finite, ladder))
         if not numbers or ladder[0] != 1 or not all(a < b for a, b in pairwise(ladder)):
             got = told(self.temperatures)
-            raise ValueError(f"temperatures: expected rising numbers from 1 on, got {got}; say (1.0, 2.0, 4.0)")
+            raise ValueError(f"temperatures: expected increasing numbers from 1, got {got}; give (1.0, 2.0, 4.0), say")
         object.__setattr__(self, "temperatures", tuple(map(float, ladder)))  # lists cannot be hashed
 
     @property

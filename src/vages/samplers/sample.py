@@ -253,7 +253,7 @@ def _check_proper(proper: Array) -> None:
     if not isinstance(proper, Tracer) and not np.all(proper):
         row = int(np.argmin(np.asarray(proper)))
         raise ValueError(
-            f"v: expected finite energies of some h and NaN of none, got other ones in row {row}; mend the energy"
+            f"v: expected a finite energy for some h and NaN for none, got others in row {row}; correct the energy"
         )
 
 

@@ -32,7 +32,7 @@ class Schedule:
             if (value := getattr(self, name)) < 0:
                 raise ValueError(f"Schedule: {name}: expected at least 0, got {value}; 0 leaves that part out")
         if self.steps < 1:
-            raise ValueError("Schedule: expected at least one step, got none; give hot, cooling or freezing steps")
+            raise ValueError("Schedule: expected at least one step, got 0; give hot, cooling or freezing steps")
         for name in ("top_temperature", "step_size", "denoise", "box"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

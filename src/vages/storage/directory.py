@@ -175,8 +175,8 @@ class Directory:
         where, handle = self._at(name)
         if appended and os.stat(where, dir_fd=handle, follow_symlinks=False).st_nlink > 1:
             raise UnsafeFile(
-                f"{self.path / name}: expected a file of one name, got a hard link, through which another file would "
-                "be written; put a copy there"
+                f"{self.path / name}: expected a file without other hard links, got one with several, so that another "
+                "file would change too; put a copy there"
             )
         return True
 
@@ -318,7 +318,7 @@ class Directory:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or (appended and status.st_nlink > 1):
             os.close(file)
-            raise UnsafeFile(f"{self.path / name}: expected a regular file of one name, got another kind; remove it")
+            raise UnsafeFile(f"{self.path / name}: expected a regular file without hard links, got another; remove it")
         return file
 
 

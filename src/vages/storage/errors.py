@@ -53,5 +53,5 @@ def read_open(file: BinaryIO, path: Path, limit: int) -> bytes:
     if size > limit:
         raise BadFile(f"{path}: expected at most {limit} bytes, got {size}; is it the right file?")
     if len(content := file.read(size + 1)) != size:
-        raise BadFile(f"{path}: expected {size} bytes, got another number of them; is it still being written?")
+        raise BadFile(f"{path}: expected {size} bytes, got a different number; is it still being written?")
     return content

@@ -230,7 +230,7 @@ def _read_manifest(directory: Directory) -> dict[str, Any]:
     if version != FORMAT:
         raise BadFile(f"{where}: expected format {FORMAT}, got {str(version)[:40]}; is it a checkpoint of vages?")
     if content["sha256"] != _digest(body):
-        raise BadFile(f"{where}: expected its own SHA-256 sum, got another; it was changed or cut")
+        raise BadFile(f"{where}: expected its own SHA-256 sum, got another; it was changed or truncated")
     if (problem := _problem(body)) is not None:
         raise BadFile(f"{where}: expected {problem}, got something else; is it a checkpoint of vages?")
     path = directory.path
@@ -246,7 +246,7 @@ def _read_arrays(directory: Directory, body: dict[str, Any]) -> Checkpoint:
     check_memory({"the checkpoint": size}, "use a machine with more")
     content = directory.read_bytes(ARRAYS, min(size, _LARGEST[ARRAYS]))
     if hashlib.sha256(content).hexdigest() != body["files"][ARRAYS]["sha256"]:
-        raise BadFile(f"{path / ARRAYS}: expected the SHA-256 sum of its manifest, got another; it was changed or cut")
+        raise BadFile(f"{path / ARRAYS}: expected the SHA-256 sum in its manifest, got another; was it changed?")
     try:
         stored = safetensors.numpy.load(content)
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:

@@ -241,7 +241,7 @@ def _start(
     if state is not None:
         shapes = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype) if eqx.is_array(x) else x, tree)
         if model is not None and shapes((model, posterior)) != shapes((state.model, state.posterior)):
-            raise ValueError("state: expected that of this model and posterior, got one of others; give those it is of")
+            raise ValueError("state: expected that of this model and posterior, got another; give those of the state")
         return state
     init = lambda key, model, posterior: learner.init(key, model, posterior, source.batch, source.one.context)
     begin = start_keys(keys)[1]

@@ -246,7 +246,7 @@ def check_new(path: Path) -> None:
             if not told:  # no event was written yet
                 return
     hint = f"resume it with --resume {path}, or choose another" if "config.json" in names else "choose another"
-    raise ValueError(f"out: expected a new or empty folder, got {path}, which holds something; {hint}")
+    raise ValueError(f"out: expected a new or empty folder, got {path}, which is not empty; {hint}")
 
 
 def _metrics(line: bytes, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any] | None:

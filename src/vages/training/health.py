@@ -159,7 +159,7 @@ def look_at_samples(samples: np.ndarray, data: np.ndarray, noise: float = 0.0) -
         return warn(f"samples are unlike the data: {told}; train for longer, or with a lower rate")
     off = float(np.sqrt(np.mean((samples.mean(axis=0) - data.mean(axis=0)) ** 2))) / noisy
     if off > 1 + _SURE / math.sqrt(len(samples)):
-        return warn(f"samples are beside the data: their mean is {off:.2g} standard deviations from that of the data")
+        return warn(f"samples are far from the data: their mean is {off:.2g} standard deviations from that of the data")
     sets = [data] if len(usual) == len(data) else [data, usual]  # a few outliers may cause or hide a dependence
     found = [lost_dependence(samples, rows, noise=noise, each=table) for rows in sets]
     if any(strength < _STRONG or lost < _LOST + _SURE * error for lost, error, strength in found):

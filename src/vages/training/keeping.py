@@ -254,7 +254,7 @@ class Keeper:
             differing.append("data")
         if differing:
             told = "; ".join(f"{name} {self._about[name]} in place of {before.get(name)}" for name in differing)
-            raise ValueError(f"resume: expected the run as it was, got another {told[:500]}; start a new run")
+            raise ValueError(f"resume: expected the run's own settings, got another {told[:500]}; start a new run")
         if before is not found.about:
             self.tell("other noise", step=found.step, why="the first edition of vages drew it in another way")
         was, now = found.about.get("versions"), environment()

@@ -138,7 +138,7 @@ class Learner:
         check_numbers("batch.v", batch.v)
         if not batch.v.shape or not len(batch.v):
             raise ValueError(
-                f"batch.v: expected at least one example, a row each, got shape {batch.v.shape}; leave the step out"
+                f"batch.v: expected at least one example, one per row, got shape {batch.v.shape}; leave the step out"
             )
         check_context(batch.context, len(batch.v))
         own, batch = self._own, _widened(batch, dtype_of(state.model))

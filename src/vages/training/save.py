@@ -184,7 +184,7 @@ def _restored(path: Path, name: str, array: np.ndarray, kind: str, dtype: str) -
         array = array.view(ml_dtypes.bfloat16)
     if kind not in ("jax", "numpy", "scalar") or array.dtype.name != dtype or (kind == "scalar" and array.ndim):
         raise Unexpected(
-            f"{array.dtype}{list(array.shape)} for {name[:80]!r}, which it calls {kind[:20]!r} {dtype[:20]!r}"
+            f"{array.dtype}{list(array.shape)} for {name[:80]!r}, described as {kind[:20]!r} {dtype[:20]!r}"
         )
     if dtype == "bool" and array.view(np.uint8).max(initial=0) > 1:
         raise Unexpected(f"bytes that are neither 0 nor 1 for the booleans {name[:80]!r}")

@@ -21,7 +21,7 @@ class Selection(NamedTuple):
     def of(cls, maximize: str | None, minimize: str | None) -> "Selection | None":
         """Return the requested selection, or None."""
         if maximize is not None and minimize is not None:
-            raise ValueError(f"minimize: expected none beside maximize={maximize!r}, got {minimize!r}; choose one")
+            raise ValueError(f"minimize: expected none with maximize={maximize!r}, got {minimize!r}; choose one")
         name = minimize if maximize is None else maximize
         return None if name is None else cls(name, maximize is None)
 

@@ -92,7 +92,7 @@ def source_of(data: Any, batch: int | None, seeds: Sequence[int], many: bool, mo
     check_numbers("data", rows.v)
     own_rows = many and rows.v.ndim == len(v_shape) + 2
     if own_rows and len(rows.v) != len(seeds):
-        raise ValueError(f"data: expected one set of rows a seed, {len(seeds)}, got {len(rows.v)}")
+        raise ValueError(f"data: expected one set of rows per seed, {len(seeds)}, got {len(rows.v)}")
     if (found := tuple(rows.v.shape[1 + own_rows :])) != v_shape:
         raise ValueError(f"data: expected rows of the model's shape {v_shape}, got {found}; reshape them")
     size = rows.v.shape[int(own_rows)]
@@ -183,7 +183,7 @@ class _Stream(Source):
         if tuple(first.v.shape[1:]) != v_shape:
             raise ValueError(f"data: expected batches (n, *{v_shape}), as the model's v, got {first.v.shape}; reshape")
         if batch not in (None, self.batch):
-            raise ValueError(f"batch: expected {self.batch}, which the data's batches hold, got {batch}; leave it out")
+            raise ValueError(f"batch: expected {self.batch}, the size of the data's batches, got {batch}; leave it out")
         self._one, self._first = jax.tree.map(struct_of, first), (_shapes(first), _told(first))
         self._fingerprint = with_context(fingerprint(first.v), first.context, fingerprint)
         self.most, self.examples = _most(self._one, 1), first.v
@@ -223,7 +223,7 @@ class _Stream(Source):
         check_context(rows.context, len(rows.v))
         if step and _shapes(rows) != self._first[0]:
             raise ValueError(
-                f"data: expected every batch to be as the first, {self._first[1]}, got {_told(rows)} at step {step}; "
+                f"data: expected every batch to be like the first, {self._first[1]}, got {_told(rows)} at step {step}; "
                 "make them alike, and leave a smaller last batch out"
             )
         check_own_context(self._model, rows.context)

@@ -181,7 +181,7 @@ def _loaded(path: Path, measure: Measure, data: str | None, raw: bool, own: Own)
     run = load_run(path, own.recipe, changed=own.changed, raw=raw)
     if measure == "images" and not run.recipe.draws_images:
         raise ValueError(
-            f"run: expected the run of a deep model, got {path}, that of {run.recipe.kind}; use --measure model"
+            f"run: expected the run of a deep model, got {path}, of {run.recipe.kind}; use --measure model"
         )
     return run if data is None else run.on(data)
 

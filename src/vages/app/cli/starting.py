@@ -95,6 +95,6 @@ def new(file: File, /) -> int:
         with file.open("x", encoding="utf-8") as written:
             written.write(TEMPLATE.format(name=file.name))
     except FileExistsError:
-        raise ValueError(f"file: expected a new file, got {file}, which is there already; choose another") from None
+        raise ValueError(f"file: expected a new file, got {file}, which exists already; choose another") from None
     say(f"{file} was written; train it with 'vages train {file}'")
     return 0

@@ -60,9 +60,7 @@ def supervise(arguments: list[str], timeout: int) -> int:
     by_jax = any(word in attended.printed for word in (b"distributed service", b"oordination"))
     if code != -signal.SIGABRT or not by_jax:
         name = signal.Signals(-code).name
-        raise ClusterFailed(
-            f"cluster: expected this process to run to its end, got {name}; --debug shows what JAX printed"
-        )
+        raise ClusterFailed(f"cluster: expected this process to finish, got {name}; --debug shows what JAX printed")
     if not attended.joined:
         raise ClusterFailed(
             f"cluster: expected all processes to join within {timeout} s, got fewer; check that all were started, "

@@ -113,7 +113,7 @@ def parse_train(words: list[str], **texts: Any) -> tuple[tuple[str | None], dict
     how = OwnHow if own else How
     _check_kind(words, first, how)
     if taken := {one.name for one in fields(first)} & {one.name for one in fields(how)}:
-        raise ValueError(f"settings: expected other names than those of options, got {sorted(taken)[0]}; rename it")
+        raise ValueError(f"settings: expected names that are not those of options, got {sorted(taken)[0]}; rename it")
 
     kinds = {"start": (Start, None), "settings": (type(first), first), "how": (how, how())}
     shape = [(name, kind, field(default_factory=lambda value=value: value)) for name, (kind, value) in kinds.items()]
@@ -139,7 +139,7 @@ def _about(about: str, file: str) -> str:
 def _check_out(resume: Any, out: Any) -> None:
     """Raise ValueError if --out is given with --resume."""
     if resume is not None and out is not None:
-        raise ValueError(f"out: expected nothing beside --resume, which continues in {resume}, got {out}; leave it out")
+        raise ValueError(f"out: expected none with --resume, which continues in {resume}, got {out}; leave it out")
 
 
 def _check_kind(words: list[str], first: Any, how: type[How]) -> None:
@@ -217,7 +217,7 @@ def _recipe(start: str | None, resume: Path | None, *, changed: bool) -> "Recipe
     if resume is None:
         return preset(start or START) if own is None else own
     if start is not None and own is None:
-        raise ValueError(f"preset: expected none beside --resume, whose settings are the run's, got {start}; drop it")
+        raise ValueError(f"preset: expected none with --resume, whose settings are used, got {start}; leave it out")
     return recipe_of(resume, own, changed=changed)
 
 
@@ -247,7 +247,7 @@ def _train(start: str | None, first: "Recipe", settings: dict[str, Any], run: Ho
         from vages.app.runs import load_run
 
         if resume is not None:
-            raise ValueError(f"from: expected nothing beside --resume, got {run.from_}; leave it out")
+            raise ValueError(f"from: expected none with --resume, got {run.from_}; leave it out")
         begin = load_run(run.from_, recipe if recipe.parts is None else None, changed=True)
     how: dict[str, Any] = {
         "begin": begin,

@@ -41,7 +41,7 @@ def _kept_run(recipe: DeepSettings, path: Path, say: Say) -> Run:
     there = is_run(path)
     own = recipe_of(path) if there else as_recipe(recipe)
     if own.annealed is None:
-        raise ValueError(f"runs: expected the run of a deep model in {path}, got that of {own.kind}; move it away")
+        raise ValueError(f"runs: expected the run of a deep model in {path}, got a run of {own.kind}; move it away")
     if not there or load_run(path).step < own.settings.steps:
         fitted = run_recipe(own, path, resume=there).fitted.uninterrupted()
         say(f"{own.place}: {fitted.step:,} iterations in {fitted.seconds:.0f} s, in {path}")

@@ -39,7 +39,9 @@ def find_recipe(text: str) -> Recipe:
         raise BadRecipe(f"recipe: expected a file, got {path}, which does not exist; check the path")
     content = path.read_bytes()
     if len(content) > _LARGEST:
-        raise BadRecipe(f"recipe: expected a program, got {path} of {len(content):,} bytes; check the path")
+        raise BadRecipe(
+            f"recipe: expected a Python file of at most {_LARGEST:,} bytes, got {path} of {len(content):,}; check the path"
+        )
     digest = hashlib.sha256(content).hexdigest()
     if (known := _FOUND.get((path.resolve(), name, digest))) is not None:  # a command asks twice, the file runs once
         return known

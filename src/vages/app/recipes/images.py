@@ -83,8 +83,8 @@ def settle(settings: ImageSettings, data: Examples) -> ImageSettings:
     counted = 0 if not settings.labels or labels is None else int(max(part.max(initial=-1) for part in labels)) + 1
     if settings.classes is not None and settings.classes < counted:
         raise ValueError(
-            f"classes: expected {counted} or more, as labels go to {counted - 1}, got {settings.classes}; leave "
-            "--classes out"
+            f"classes: expected {counted} or more, as the highest label is {counted - 1}, got {settings.classes}; "
+            "leave --classes out"
         )
     return replace(
         settings,

@@ -135,7 +135,7 @@ class Recipe:
         """The same recipe with other settings."""
         known = [one.name for one in fields(self.settings)]
         if unknown := [name for name in settings if name not in known]:
-            raise ValueError(f"{unknown[0]}: expected a setting, one of {', '.join(known)}, got another; check it")
+            raise ValueError(f"{unknown[0]}: expected one of the settings {', '.join(known)}, got another; check it")
         other = replace(self.settings, **settings)
         if self.parts is None:
             return replace(self, settings=other)

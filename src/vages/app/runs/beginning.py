@@ -22,7 +22,7 @@ def begin_again(path: Path, recipe: Recipe) -> Run | None:
     run = load_run(Path(str(about.get("run"))), recipe if recipe.parts is None else None, changed=True)
     if digest((run.model, run.posterior)) != about.get("sha256"):
         raise ValueError(
-            f"from: expected what {path} began with, step {about.get('step')} of {run.path}, got its step {run.step}; "
-            "start a new run"
+            f"from: expected the model that {path} started from, step {about.get('step')} of {run.path}, got its step "
+            f"{run.step}; start a new run"
         )
     return run

@@ -47,7 +47,7 @@ def chosen_examples(run: Run, file: str | Path | None, count: int | None, seed: 
 
 def _check_count(count: int | None, there: int, what: str) -> None:
     if count is not None and count > there:
-        raise ValueError(f"count: expected at most the {there} of {what}, got {count}; ask for fewer")
+        raise ValueError(f"count: expected at most {there}, the number of {what}, got {count}; ask for fewer")
 
 
 def hidden_part(run: Run, mask: str) -> Bool[np.ndarray, "..."]:

@@ -90,7 +90,7 @@ def recipe_in(
         if kind is None:
             raise strange
         if own is not None:
-            raise ValueError(f"recipe: expected none, as {name} is that of a preset, got one; leave it out")
+            raise ValueError(f"recipe: expected none, as {name} is of a preset, got one; leave it out")
         start = as_recipe(kind())
     known = asdict(start.settings)
     if not settings or not set(settings) <= set(known):  # a setting may be newer than a run
@@ -112,7 +112,7 @@ def _checked_own(config: dict[str, Any], name: str, own: Recipe | None, *, chang
     file, _, wanted = said.rpartition(":")
     if own is None:
         raise ValueError(
-            f"recipe: expected that of the run, {said}, got none; give it with --recipe {file}, and to train as "
+            f"recipe: expected that of the run, {said}, got none; give it with --recipe {file}; to train, run "
             f"'vages train {file} --resume RUN'"
         )
     if own.parts is not None:

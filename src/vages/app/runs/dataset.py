@@ -81,13 +81,13 @@ def own_data(run: Path, recipe: Recipe, about: dict[str, Any], where: str | None
     for place in places(run, recipe, about) if where is None else [where]:
         here, said = recipe if place is None else recipe.at(place), told_place(place, recipe)
         if place is not None and not here.is_named and not os.path.exists(place):
-            raise ValueError(f"{place}: expected the data that {run} was trained on, got nothing there; {moved}")
+            raise ValueError(f"{place}: expected the data that {run} was trained on, got nothing at that path; {moved}")
         try:
             value, got = read(here, check=False)
         except (ValueError, OSError) as error:
             reason = str(error).split("; ")[0]
             problem = problem or (
-                f"{said}: expected the data that {run} was trained on, got others or damaged ones ({reason}); {advice}"
+                f"{said}: expected the data that {run} was trained on, got other or damaged data ({reason}); {advice}"
             )
             continue
         wrong = [name for name, one in expected.items() if not _same(got[name], one)]

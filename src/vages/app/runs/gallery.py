@@ -156,7 +156,7 @@ def _segment(
     """Return the line from the posterior mean of one image to that of another."""
     for name, value in (("image", image), ("ratio", ratio)):
         if value is not None:
-            raise ValueError(f"{name}: expected nothing beside between, got {value}; leave either out")
+            raise ValueError(f"{name}: expected none with between, got {value}; leave one of them out")
     images, about = ends_of(run, between)
     along = np.linspace(0, 1, rows, dtype=np.float32)
     first, second = about["between"]
@@ -209,8 +209,7 @@ def check_images(run: Run) -> None:
     """Raise ValueError unless the run uses the paper's sampler."""
     if run.recipe.annealed is None:
         raise ValueError(
-            f"run: expected the run of a deep model, got {run.path}, that of {run.recipe.kind}; 'vages sample' draws "
-            "from it"
+            f"run: expected the run of a deep model, got {run.path}, of {run.recipe.kind}; 'vages sample' draws from it"
         )
 
 

@@ -167,7 +167,7 @@ def count_of(images: ImageSet | Statistics, count: int | None) -> int:
     n = images.count if count is None else count
     check_count(n)
     if n > images.count:
-        raise ValueError(f"count: expected {images.count}, those of {images.name}, or fewer, got {n}; leave it out")
+        raise ValueError(f"count: expected at most {images.count}, the images of {images.name}, got {n}; leave it out")
     return n
 
 

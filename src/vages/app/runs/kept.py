@@ -28,7 +28,7 @@ def new_folder(run: Run, name: str, out: Path | None) -> Iterator[Directory]:
     else:
         folder = Directory(out)
         if folder.names() or (out.exists() and not out.is_dir()):
-            raise ValueError(f"out: expected a new or empty folder, got {out}, which holds something; choose another")
+            raise ValueError(f"out: expected a new or empty folder, got {out}, which is not empty; choose another")
         folder.create()
     try:
         yield folder

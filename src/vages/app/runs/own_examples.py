@@ -122,7 +122,7 @@ def _shape_of_images(run: Run, path: Path) -> Shape:
     if shape is None:
         raise ValueError(
             f"{printable(path)}: expected a .npy, .npz or .csv file with {run.model.v.size} numbers in each row, as "
-            f"the examples of {run.path} are no images, got an image; give rows"
+            f"the examples of {run.path} are not images, got an image; give rows"
         )
     if run.recipe.parts is None:  # a custom recipe may have pixels of any range
         some = np.asarray(run.data.splits.train[:_LOOKED_AT])
@@ -146,7 +146,7 @@ def _rows(run: Run, path: Path) -> Float32[np.ndarray, "n ..."]:
         v = as_examples(str(path), array, np.float32 if run.units is None else np.float64)
     if v.shape[1:] not in (domain.shape, run.image_shape or domain.shape, (domain.size,)):
         raise BadFile(
-            f"{path}: expected examples of the shape {domain.shape}, as the model of {run.path} knows them, got "
+            f"{path}: expected examples of the shape {domain.shape}, that of the model of {run.path}, got "
             f"{v.shape[1:]}; choose others"
         )
     v = run.standardized(v.reshape(-1, *domain.shape))

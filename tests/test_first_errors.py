@@ -154,7 +154,7 @@ def test_domains_that_are_none():
     refused(TypeError, r"^h: .*got tuple; .*Real\(2\)", lambda: own(h=(1,)))
     refused(TypeError, r"^v: .*got list", lambda: begin(Listed([2]), gaussian()))
     removed: Any = {"v_shape": (2,)}
-    refused(TypeError, r"^v_shape: .*got .*now v", lambda: EnergyModel(energy, None, **removed))
+    refused(TypeError, r"^v_shape: .*got .*former name of v", lambda: EnergyModel(energy, None, **removed))
     typo: Any = {"hh": Real(3)}
     refused(TypeError, r"^hh: .*got an unexpected argument", lambda: EnergyModel(energy, None, v=Real(2), **typo))
     refused(TypeError, r"^v: .*got NoneType", lambda: EnergyModel(energy, None))

@@ -59,7 +59,7 @@ class EnergyModel(EBLVM):
                 )
             new = name.removesuffix("_shape")
             advice = f"give {new}=Real(2), Binary(2) or Categorical(2, 3), say"
-            raise TypeError(f"{name}: expected no such argument, got one replaced by {new}, a domain; {advice}")
+            raise TypeError(f"{name}: expected no such argument, got the former name of {new}, a domain; {advice}")
         for name, domain in (("v", v), ("h", as_domain(h))):
             check_kind(name, domain, Domain, "a domain", "write Real(2) for a vector of two real numbers")
         for name, function in (("energy", energy), ("features", features), ("conditional", conditional)):

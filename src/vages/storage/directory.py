@@ -175,7 +175,7 @@ class Directory:
         where, handle = self._at(name)
         if appended and os.stat(where, dir_fd=handle, follow_symlinks=False).st_nlink > 1:
             raise UnsafeFile(
-                f"{self.path / name}: expected a file without other hard links, got one with several, so that another "
+                f"{self.path / name}: expected a file without hard links, got a hard link, so that another "
                 "file would change too; put a copy there"
             )
         return True

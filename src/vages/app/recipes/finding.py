@@ -40,7 +40,7 @@ def find_recipe(text: str) -> Recipe:
     content = path.read_bytes()
     if len(content) > _LARGEST:
         raise BadRecipe(
-            f"recipe: expected a Python file of at most {_LARGEST:,} bytes, got {path} of {len(content):,}; check the path"
+            f"recipe: expected a file of at most {_LARGEST:,} bytes, got {path} of {len(content):,}; check the path"
         )
     digest = hashlib.sha256(content).hexdigest()
     if (known := _FOUND.get((path.resolve(), name, digest))) is not None:  # a command asks twice, the file runs once

@@ -101,7 +101,7 @@ def test_bytes_within_a_limit(tmp_path, monkeypatch):
         with pytest.raises(FileNotFoundError, match=f"{path}: .*got {found}"):
             read_bytes(path, 5)
     monkeypatch.setattr(errors.os, "fstat", lambda handle: SimpleNamespace(st_size=4))
-    refused("got another number", read_bytes, tmp_path / "x", 4)
+    refused("got a different number", read_bytes, tmp_path / "x", 4)
 
 
 @pytest.mark.parametrize("compress", [zlib.compress, gzip.compress])

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 from PIL import Image
 
-from vages.checks import check_some
 from vages.data.celeba import celeba_bounds, celeba_files, read_face
 from vages.data.decoding import decode_all
 from vages.data.image_sets import IMAGE_SETS, load_images
@@ -66,7 +65,8 @@ def load_converted_images(name: str, shape: Shape, count: int, seed: int = 0) ->
 
 def convert_images(images: Float32[np.ndarray, "n _ _ _"], shape: Shape) -> Converted:
     """Convert images in [0, 1] to this shape."""
-    check_some("images", images)
+    if not len(images):
+        raise ValueError(f"images: expected at least one example, got shape {images.shape}; give more")
     if images.shape[1:] == shape:
         return images
     pixels = np.rint(255 * images).astype(np.uint8)

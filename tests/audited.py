@@ -1,4 +1,4 @@
-"""What a process opens, makes, renames and removes below a folder, by Python's own audit events."""
+"""The files that a process opens, makes, renames and removes below a folder, from Python's audit events."""
 
 import os
 import sys

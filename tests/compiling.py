@@ -1,4 +1,4 @@
-"""How the tests' programs are compiled: in haste where each runs once, and as for users where bits or speed count."""
+"""How the tests' programs are compiled: without optimization if each runs once, as for users if bits or speed count."""
 
 import os
 import threading
@@ -32,7 +32,7 @@ _of_thread = threading.local()
 
 @cache
 def known() -> dict[str, Any]:
-    """These options, if the compiler at hand knows them."""
+    """Return these options, if the installed compiler has them."""
     try:
         jax.jit(lambda: 0).lower().compile(HASTE)
     except jax.errors.JaxRuntimeError:
@@ -48,7 +48,7 @@ def _options_in_haste(*args, env_options_overrides=None, **how):
 
 def _shared_context(*args, **how):
     """One context for all programs of a thread. JAX makes one for each program, and loads every dialect into it."""
-    if args or how:  # not as it was called in the version of JAX that this was written for
+    if args or how:  # renamed in this version of JAX
         return _make_context(*args, **how)
     if not hasattr(_of_thread, "context"):
         _of_thread.context = _make_context()
@@ -56,7 +56,7 @@ def _shared_context(*args, **how):
 
 
 def compile_in_haste(yes: bool = True, *, long_runs: bool = False):
-    """What is compiled from now on is so, or as for users. What was compiled before is forgotten."""
+    """Switch how later programs are compiled, and clear the cache of compiled programs."""
     global _hasty, _long_runs
     _hasty, _long_runs = yes, long_runs
     if compiler is not None and mlir is not None:
@@ -67,7 +67,7 @@ def compile_in_haste(yes: bool = True, *, long_runs: bool = False):
 
 
 def environment(*flags: str) -> dict[str, str]:
-    """The environment of a command that compiles in haste, with more of the compiler's flags."""
+    """Return the environment of a command that compiles without optimization, with more of the compiler's flags."""
     haste = (f"--{name}={str(value).lower()}" for name, value in known().items() if name != "xla_disable_hlo_passes")
     own = os.environ.get("XLA_FLAGS", "")
     return {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": " ".join((own, *haste, *flags))}

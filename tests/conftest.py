@@ -8,14 +8,14 @@ import tempfile
 from functools import partial
 from importlib import import_module
 
-gc.disable()  # nothing of what is imported goes again: until all tests are collected, garbage is not looked for
+gc.disable()  # imported modules stay in memory, so garbage is not collected until all tests are collected
 
 # A shell's job in the background ignores Ctrl-C, as do all processes that it starts: tests that send one would wait.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What one worker or process has compiled, the others need not: one cache for the session, from its first process on.
-# A folder that is given is kept, and the next session compiles next to nothing.
+# Workers and processes share one compilation cache for the session.
+# A folder given by the user is kept, so that the next session compiles almost nothing.
 _CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="vages-tests-")
 if _CACHE is not None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE
@@ -56,12 +56,12 @@ def pytest_configure(config):
 
 
 def _compiled_how(item):
-    """Whether as for users, and whether for long runs."""
+    """Return whether a test is compiled as for users, and whether for long runs."""
     return tuple(item.get_closest_marker(name) is not None for name in ("optimised", "long_runs"))
 
 
 def pytest_collection_modifyitems(items):
-    """pytest-randomly has shuffled the files, and the tests of each. Those that are compiled alike stay together."""
+    """Keep tests that are compiled alike together, after pytest-randomly has shuffled files and tests."""
     places = {path: place for place, path in enumerate(dict.fromkeys(item.path for item in items))}
     line = lambda item: item.location[1] if item.get_closest_marker("in_order") else 0
     items.sort(key=lambda item: (places[item.path], _compiled_how(item), line(item)))

@@ -1,4 +1,4 @@
-"""Errors are matched by type, argument and value, not by sentence: a message can be reworded without a test."""
+"""Errors are matched by type, argument and value, not by sentence: messages can be reworded without changing tests."""
 
 import re
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ import pytest
 
 
 def without_progress(err: str) -> str:
-    """What stands on standard error beside the lines of progress, `20/100  …`."""
+    """Standard error without the lines of progress, `20/100  …`."""
     return "".join(line for line in err.splitlines(keepends=True) if not re.match(r"\d+/\d+  ", line))
 
 

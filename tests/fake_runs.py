@@ -1,4 +1,4 @@
-"""Folders as runs and experiments leave them, written without training."""
+"""Folders like those of runs and experiments, written without training."""
 
 import json
 import math
@@ -102,7 +102,7 @@ def deep_run(folder: Path, **settings) -> Path:
 
 
 def walk(folder: Path, about: dict, moments: int = 6, chains: int = 4, side: int = 8) -> Path:
-    """An interpolation, every image of which is of its own grey."""
+    """An interpolation in which every image has a different gray level."""
     greys = np.linspace(0, 1, moments * chains).reshape(moments, chains, 1, 1, 1)
     trajectory = np.broadcast_to(greys, (moments, chains, 1, side, side)).astype(np.float32)
     folder.mkdir(parents=True, exist_ok=True)

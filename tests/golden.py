@@ -42,7 +42,7 @@ DIFFERENCES: dict[str, Declared] = dict.fromkeys(
 
 
 class Result(NamedTuple):
-    """What is said of a case, and how large the difference is: None where all bits are equal."""
+    """Return the report on a case, and the size of the difference: None if all bits are equal."""
 
     text: str
     relative: float | None

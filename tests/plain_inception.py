@@ -1,4 +1,4 @@
-"""The FID network once more, by other means: NumPy and float64, layer after layer, nothing folded."""
+"""An independent implementation of the FID network in NumPy and float64, layer by layer, without folding."""
 
 import numpy as np
 

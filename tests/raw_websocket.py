@@ -1,4 +1,4 @@
-"""A web socket's client end on a plain socket, which sends whatever it is told to."""
+"""A WebSocket client on a plain socket, which sends any bytes."""
 
 import base64
 import os

@@ -135,7 +135,7 @@ def health_after(made, folder):
 
 
 def main(kind, *seeds):
-    """Print a line a run."""
+    """Print one line per run."""
     wanted = {"sick": SICK, "healthy": {name: ("", make) for name, make in HEALTHY.items()}}[kind]
     only = [word for word in seeds if not word.isdecimal()]
     for name, (expected, make) in wanted.items():

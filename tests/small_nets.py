@@ -1,4 +1,4 @@
-"""Small networks made and run without waiting for the compiler, which would take most of the time."""
+"""Small networks that are made and run with little compilation, which would take most of the time."""
 
 import math
 

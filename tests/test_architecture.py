@@ -1,4 +1,4 @@
-"""docs/architecture.md is true to the code, and the public surface is what its list says."""
+"""docs/architecture.md agrees with the code, and the public names are those listed."""
 
 import ast
 import re

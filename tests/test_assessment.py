@@ -1,4 +1,4 @@
-"""The posterior's gap against closed forms and enumeration; everything that is said of a small run."""
+"""The posterior gap against closed forms and enumeration; the full assessment of a small run."""
 
 import contextlib
 import errno
@@ -263,7 +263,7 @@ def noted(function, threads):
 
 
 def test_a_critic_ends_where_the_likelihood_fails(monkeypatch):
-    """By the progress of its training, whose errors it does not heed."""
+    """Stopped from the progress callback, whose errors are ignored."""
     began, told = threading.Event(), []
 
     def likelihood_rows(*_):
@@ -351,7 +351,7 @@ def test_sizes_are_checked():
 
 
 def test_command(grbm, monkeypatch, capsys):
-    """What is said of the run is made up; that it is said, and kept, is not."""
+    """The results are made up; the test is that they are printed and stored."""
 
     def assess(run, *, sizes, noise, seed, progress, stage):
         stage("a part")

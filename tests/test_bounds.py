@@ -1,4 +1,4 @@
-"""Numbers and texts that no command can use: one line and exit status 2, before anything is allocated or written."""
+"""Invalid numbers and texts: one line and exit status 2, before anything is allocated or written."""
 
 import inspect
 import math
@@ -40,7 +40,7 @@ REAL = (-math.inf, -1e308, -1.0, 0.0, 1e-320, 1e-30, 1.0, 1e30, 1e308, math.inf,
 TEXTS = ("x" * 5000, "a/" * 3000, "\x1b]0;title\x07\x1b[2J", "no\nsuch\rfile", "[red]name", "\udcff", "/dev/null")
 
 
-pytestmark = pytest.mark.usefixtures("as_users_have_it")  # whose type checks would speak first
+pytestmark = pytest.mark.usefixtures("as_users_have_it")  # whose type checks would raise first
 
 
 class Began(Exception):
@@ -63,7 +63,7 @@ def options(kind):
 
 @pytest.fixture(scope="module")
 def deep_run(tmp_path_factory):
-    """A run of a deep model that nobody has trained."""
+    """A run of an untrained deep model."""
     path = tmp_path_factory.mktemp("bounds") / "run"
     RunFolder(path, config_of(as_recipe(DIGITS))).close()
     recipe = as_recipe(DIGITS)

@@ -1,4 +1,4 @@
-"""Pictures of chains: what is drawn is what is there."""
+"""Figures of chains show the right data."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A checkpoint is whole or not there; what is damaged is refused by name, and the one before it is used."""
+"""A checkpoint is complete or absent; a damaged one is refused by name, and the previous one is used."""
 
 import json
 import os
@@ -93,7 +93,7 @@ def test_what_is_damaged_is_refused_and_the_one_before_is_used(tmp_path, name, h
     save(tmp_path, 1)
     damage(save(tmp_path, 2) / name, how)
     found, refused = newest(tmp_path)
-    if name == MANIFEST and how == "longer":  # a blank after the end changes nothing that is read
+    if name == MANIFEST and how == "longer":  # whitespace after the end changes nothing
         assert found.step == 2
         return
     assert found.step == 1
@@ -179,7 +179,7 @@ def test_a_process_killed_while_writing_leaves_a_good_checkpoint(tmp_path):
     assert done.returncode == 0, done.stderr
     newest_step, torn = map(int, done.stdout.split())
     assert newest_step > 20
-    assert torn > 20  # kills did hit the inside of a write
+    assert torn > 20  # some kills happened during a write
 
 
 def test_a_disk_that_fills_while_writing_loses_nothing(tmp_path):

@@ -1,4 +1,4 @@
-"""Bad input is refused before anything is computed: the argument, what was expected, what came."""
+"""Bad input is refused before anything is computed: the argument, what was expected, what was given."""
 
 from typing import Any
 

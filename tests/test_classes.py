@@ -203,7 +203,7 @@ def test_labels_may_be_plain_splits_and_far_apart():
 
 
 def test_runs_go_on_with_data_that_a_new_run_would_be_refused(tmp_path, monkeypatch):
-    """They were started when the check was not there yet."""
+    """They were started before the check existed."""
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (20, 12, 4), np.uint8))
     run = tmp_path / "run"
     start = ("train", "--data", tmp_path / "x.npy", *TINY, "--out", run)

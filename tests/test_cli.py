@@ -1,4 +1,4 @@
-"""The command line, as a user meets it."""
+"""The command line, as users call it."""
 
 import ast
 import inspect

@@ -331,7 +331,7 @@ def test_what_cannot_work_says_so():
         fit_state(learner, state, Batch(data, {"label": jnp.zeros(5, int)}), steps=2, batch=4)
     with refused("context", kind=TypeError):
         fit_state(learner, state, Batch(data, jnp.zeros(20)), steps=2, batch=4)
-    with refused("features", got="TypeError"):  # a model that knows of no context
+    with refused("features", got="TypeError"):  # a model without a context
         fit_state(learner, state, Batch(data, {"label": jnp.zeros(20, int)}), steps=2, batch=4)
     with refused("objective", kind=TypeError, got="float"):
         Learner(0.3, learning_rate=1e-2)

@@ -1,4 +1,4 @@
-"""The edges of the contract: what is unusual works, or is refused in one line."""
+"""Edge cases of the contract: unusual input works, or is refused in one line."""
 
 from typing import Any, NamedTuple
 
@@ -148,7 +148,7 @@ def test_a_context_that_is_none_is_refused_at_the_start(context, name, kind):
 
 
 def test_data_of_several_seeds_need_as_many_rows_of_context():
-    """Rows that are not there would be read as the last one."""
+    """Rows beyond the end would be read as the last one."""
     model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
     posterior = GaussianPosterior.linear(KEY, 3, 2, context={"shift": 1})
     keys = jax.random.split(KEY)
@@ -538,7 +538,7 @@ class Weighted(NamedTuple):
 
 
 def test_a_metric_has_a_name_of_its_own(as_users_have_it):
-    """One that was called "divergence" was replaced by the posterior's, and the log had no word of it."""
+    """A metric called "divergence" was replaced by the posterior's, without a message in the log."""
     named = lambda name: Own(lambda value, carry: (value, {name: jnp.ones(())}, None))
     with refused("metrics", got=1, kind=TypeError):
         one_step(named(1))

@@ -70,7 +70,7 @@ def test_chunks_in_a_row_shuffle_each_epoch_once(monkeypatch):
     monkeypatch.setattr(batches, "_permutation", lambda *args: (seen.append(args[-1]), permutation(*args))[1])
     order = Batches(600, 100, 0)
     for step in range(0, 60, 5):
-        order.indices(step, 5)[:] = 0  # what is given out is the caller's, and no cache
+        order.indices(step, 5)[:] = 0  # a returned array belongs to the caller, and is not a cache
         order.indices(step, 5)
     assert seen == list(range(10))
     np.testing.assert_array_equal(np.unique(order.indices(54, 6)), np.arange(600))

@@ -535,7 +535,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         content, sent = self.server.files[self.path]
         self.send_response(200)
-        if sent is None or sent >= 0:  # a negative number: all of it, and its length untold
+        if sent is None or sent >= 0:  # a negative number: all of it, without a length
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content if sent is None or sent < 0 else content[:sent])
@@ -684,7 +684,7 @@ def test_fetching(data, server, published, name):
     fetch(name)  # what is damaged is replaced
     assert tree(data / name) == published[name]
     server.files.clear()
-    fetch(name)  # what is there is not asked for again
+    fetch(name)  # existing files are not downloaded again
     victim.unlink()
     with pytest.raises(ConnectionError, match=f"^{name}: .*Not Found") as error:
         fetch(name)

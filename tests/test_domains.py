@@ -1,4 +1,4 @@
-"""Domains, and what follows from them: exact scores, gradients and posteriors by enumeration for any energy."""
+"""Domains, and exact scores, gradients and posteriors by enumeration for any energy."""
 
 import itertools
 from typing import Any

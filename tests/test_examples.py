@@ -1,4 +1,4 @@
-"""The examples run from top to bottom, at a reduced size, and leave what they say they leave."""
+"""The examples run completely, at a reduced size, and write the files that they announce."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Playing with a deep run: images and their latents, chains that are watched, their turns, and who may ask for them."""
+"""Exploring a deep run: images and their latents, live chains, their scheduling, and access control."""
 
 import asyncio
 import io

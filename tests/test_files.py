@@ -1,4 +1,4 @@
-"""Every reader against the library that wrote the file, and against files that are not what they should be."""
+"""Every reader against the library that wrote the file, and against invalid files."""
 
 import gzip
 import io
@@ -555,7 +555,7 @@ def test_extended_headers(fields, message):
 
 
 def test_a_header_that_the_library_refuses_is_not_the_end(monkeypatch):
-    """Newer Pythons refuse a negative size in a header; the archive would then end there, without a word."""
+    """Newer Pythons refuse a negative size in a header; the archive would then end there without an error."""
     block = tarfile.TarInfo._block  # pyright: ignore[reportAttributeAccessIssue]
 
     def refusing(self, count):

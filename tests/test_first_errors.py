@@ -1,4 +1,4 @@
-"""What a newcomer gets wrong is said in one line, by the first call that can know it, before anything is computed."""
+"""Common mistakes are reported in one line, by the first call that can detect them, before anything is computed."""
 
 import json
 from collections.abc import Callable
@@ -60,7 +60,7 @@ IMAGE = (1, 8, 8)
 V_DSM = DSM(0.1, Variational(2))
 
 
-pytestmark = pytest.mark.usefixtures("as_users_have_it")  # whose type checks would speak first
+pytestmark = pytest.mark.usefixtures("as_users_have_it")  # whose type checks would raise first
 
 
 def refused(error, says, go):
@@ -420,7 +420,7 @@ def test_what_is_right_passes_under_vmap_too(parts, objective, options, dtype):
 
 @pytest.mark.parametrize("rate", ["1e-3", -1e-3, np.float32(np.nan), np.inf, (1e-3,)])
 def test_a_rate_that_nothing_descends_by(rate):
-    """A negative one would climb without a word, and a string fail deep inside the first iteration."""
+    """A negative rate would ascend without an error, and a string would fail deep inside the first iteration."""
     refused(ValueError, r"^learning_rate: expected .*, got .*", lambda: Learner(V_DSM, learning_rate=rate))
 
 

@@ -1,4 +1,4 @@
-"""What is made of a deep run: samples, interpolations, completed images, embeddings; and `vages data`."""
+"""Results made from a deep run: samples, interpolations, completed images, embeddings; and `vages data`."""
 
 import json
 import shutil
@@ -279,7 +279,7 @@ def test_results_are_never_overwritten(copied):
         sample_images(run, first.folder, count=COUNT)
     with pytest.raises(RuntimeError, match="stop"):
         embed(run, progress=stopped)
-    assert not list(copied.glob("embedding-*"))  # nothing came to lie in it
+    assert not list(copied.glob("embedding-*"))  # nothing was written to it
     assert load_run(copied).step == 4
 
 
@@ -478,7 +478,7 @@ def test_a_probe_learns_from_training_examples_alone():
     rng = np.random.default_rng(0)
     draw = lambda n, shift: (labels := rng.integers(3, size=n), rng.normal(size=(n, 5)) + np.eye(3, 5)[labels] + shift)
     (train_labels, train), (test_labels, test) = draw(300, 0.0), draw(200, 1.0)
-    train[:, 4] = test[:, 4] = 7.0  # a feature that says nothing
+    train[:, 4] = test[:, 4] = 7.0  # a feature without information
     probe = linear_probe(train, train_labels, test, test_labels)
     halves = [linear_probe(train, train_labels, test[rows], test_labels[rows]) for rows in np.split(np.arange(200), 2)]
     assert probe.accuracy == pytest.approx(np.mean([half.accuracy for half in halves]), abs=1e-12)

@@ -1,4 +1,4 @@
-"""The guard sees what is not finite and what explodes, stops or recovers, and hides nothing."""
+"""The guard detects non-finite and exploding values, stops or recovers, and reports it."""
 
 import json
 from dataclasses import replace

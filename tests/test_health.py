@@ -1,4 +1,4 @@
-"""What is said of a run's health: curves, samples and latents that are well or sick by construction; a run's page."""
+"""Findings on a run's health, for curves, samples and latents that are healthy or not by construction; a run's page."""
 
 import math
 from dataclasses import replace
@@ -469,7 +469,7 @@ def test_the_latents_of_a_noise_conditional_model_are_those_of_noisy_examples(no
         return np.zeros((2, group, group)), np.zeros(100), np.zeros(100)
 
     monkeypatch.setattr(runs_health, "_joints", joints)
-    fitted: Any = None  # nothing of it is looked at
+    fitted: Any = None  # none of it is examined
     trained = Trained(replace(sick(1e-2), noise=noise), examples, model, posterior, {}, fitted)
     runs_health._of_model(trained)
     ((level, v),) = seen

@@ -273,7 +273,7 @@ def test_the_sizes_of_models(name, shape, network, parameters):
 
 
 def test_the_preset_of_digits(tmp_path):
-    """A run says all that was left open; its model is the same when it is loaded, and draws."""
+    """A run records all settings that were left open; the loaded model is the same, and can be sampled."""
     run = tmp_path / "run"
     assert run_command("train", "digits", *TINY, "--labels", "--out", run) == 0
     settings = json.loads((run / "config.json").read_text())["settings"]

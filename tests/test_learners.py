@@ -1,4 +1,4 @@
-"""All learners keep one contract: the same table of methods goes through the same tests."""
+"""All learners have the same contract: one table of methods for the same tests."""
 
 from dataclasses import replace
 from functools import cache

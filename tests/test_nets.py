@@ -1,4 +1,4 @@
-"""Networks against what they stand for, written out in numpy: convolutions as sums over windows."""
+"""Networks against NumPy implementations of their formulas: convolutions as sums over windows."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Every objective's gradient against plain autodiff of what it stands for, or a finite enumeration."""
+"""Every objective's gradient against plain autodiff of its definition, or a finite enumeration."""
 
 import equinox as eqx
 import jax

@@ -1,4 +1,4 @@
-"""What a learner can be asked for beside its objective: changing rates, clipped gradients, averages, narrow numbers."""
+"""Options of a learner besides its objective: schedules, gradient clipping, averages, narrow dtypes."""
 
 import inspect
 import math

@@ -184,7 +184,7 @@ def deep_run():
 
 
 def test_a_deep_run_against_other_images(deep_run, monkeypatch):
-    """In blocks or at once, all is one; samples of q are told."""
+    """Blocks do not change the result; the number of samples of q is reported."""
     monkeypatch.setattr(of_runs, "_SAMPLES", 16)
     others = load_others(deep_run, ("digits", "constant"), 30)
     got = assess_ood(deep_run, others, examples=30)

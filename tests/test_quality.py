@@ -231,7 +231,7 @@ def test_bad_streams(network):
             feature_moments(network, iter([bad]), 20)
 
 
-# Images at the door
+# Images as input
 
 
 def test_pixels():
@@ -330,7 +330,7 @@ def test_samples_are_clipped_only_where_they_overshoot(tmp_path):
         opened(pixels.astype(np.int64))
 
 
-# Statistics on the disk
+# Statistics on disk
 
 
 def test_statistics_come_back(tmp_path):
@@ -852,7 +852,7 @@ def test_options_without_effect_are_refused(at_hand, options, message):
 
 
 def test_images_are_judged_where_they_can_be(at_hand, monkeypatch, capsys):
-    """Of grey images the model alone is assessed, and that is said."""
+    """For gray images only the model is assessed, and the reason is printed."""
     monkeypatch.setattr(cli, "_assessed", lambda *_, json: cli.Section({"assessed": True}, [("model", "assessed")]))
     assert cli.evaluate(at_hand["RUN"], json=True) == 0
     told = json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""The README's code runs and ends where it says, its numbers are those of the results, its links lead somewhere."""
+"""The README's code runs and gives the results it states, its numbers are those of the results, its links exist."""
 
 import re
 from pathlib import Path

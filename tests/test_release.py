@@ -1,4 +1,4 @@
-"""What a release needs: one version, notes, a citation, a licence, dependencies that are declared and bounded."""
+"""Requirements of a release: one version, notes, a citation, a license, dependencies declared with bounds."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""`vages report`: the page says what the files say, whatever they say, and needs nothing but itself."""
+"""`vages report`: the page shows the contents of the files, for any contents, and loads nothing else."""
 
 import base64
 import io
@@ -200,7 +200,7 @@ def test_what_is_no_run_is_refused(tmp_path):
             write_report(folder, out)
 
 
-# runs that did not come to their end
+# runs that did not finish
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_page_of_a_diverged_run(tmp_path):
     assert "recoveries" in page.text
 
 
-# files that nobody vouches for
+# untrusted files
 
 
 def test_nothing_in_the_files_becomes_part_of_the_page(tmp_path):
@@ -666,7 +666,7 @@ def reloads(page):
 
 
 def test_watching_writes_the_page_again_until_the_run_ends(tmp_path, monkeypatch):
-    """The run moves on while nobody looks; its page reloads by itself until the run has ended."""
+    """The page of a training run reloads by itself until the run has ended."""
     run, pages, looks = tmp_path / "run", [], []
     folder = RunFolder(run, with_settings(config_of(as_recipe(CHECKERBOARD)), steps=300, seeds=1))
     logged = metric_rows(3, 1)

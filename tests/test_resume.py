@@ -1,4 +1,4 @@
-"""A run that is killed and resumed is the run that was never killed, to the bit: for every method and many seeds."""
+"""A run that is killed and resumed is bit-identical to one that was not, for every method and many seeds."""
 
 import json
 import multiprocessing

@@ -1,4 +1,4 @@
-"""A run folder is data: nothing in it leads out, what is refused changes nothing, what cannot be read is kept."""
+"""A run folder is data: links out of it are refused, refusals change nothing, and unreadable files are kept."""
 
 import ast
 import hashlib
@@ -66,7 +66,7 @@ def run(trained, tmp_path):
 
 @pytest.fixture(autouse=True)
 def in_time():
-    """What blocks fails: on a pipe that nobody writes to, a process waits for ever."""
+    """Fail if a call blocks: opening a pipe without a writer waits for ever."""
 
     def too_late(number, frame):
         raise TimeoutError("blocked")

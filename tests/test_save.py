@@ -1,4 +1,4 @@
-"""What `save` writes, `load` restores to the bit; what is not whole, not ours or not like it is refused in one line."""
+"""`load` restores every bit that `save` wrote; damaged, foreign or mismatched files are refused in one line."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""An edited config.json is refused by every command; what a resume may change goes through options."""
+"""An edited config.json is refused by every command; changes at a resume are made by options."""
 
 import json
 import os

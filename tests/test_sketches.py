@@ -1,4 +1,4 @@
-"""Pictures of a model while it trains: at a few steps of a long run, without a change to what is learnt."""
+"""Pictures of a model during training, at a few steps of a long run, without changing the result."""
 
 from dataclasses import replace
 

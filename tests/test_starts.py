@@ -1,4 +1,4 @@
-"""Folders made at the same time, and starts that fail: each has a folder of its own, or leaves none."""
+"""Simultaneous starts, and starts that fail: each has a folder of its own, or leaves none."""
 
 import json
 import resource

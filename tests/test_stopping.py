@@ -1,4 +1,4 @@
-"""Runs that a signal or a full disk stops: what is saved, what is said, and the exit status."""
+"""Runs stopped by a signal or a full disk: what is saved, what is printed, and the exit status."""
 
 import errno
 import json
@@ -115,7 +115,7 @@ def test_the_command_says_which_signal_and_how_to_go_on(server, tmp_path, number
     for fact in (f" iteration {step} of 1000000000 (", f" {newest});", f" vages train --resume '{path}'\n"):
         assert fact in line
     assert test_resume.rows(path)[-1]["step"] == step
-    assert not (path / "density.png").exists()  # whoever sends these will not wait
+    assert not (path / "density.png").exists()  # the sender of these does not wait
 
 
 LOST = """
@@ -156,7 +156,7 @@ with StopSignals():
 
 @pytest.mark.parametrize(("first", "second"), [("SIGINT", "SIGINT"), ("SIGTERM", "SIGINT"), ("SIGINT", "SIGTERM")])
 def test_a_second_signal_ends_a_chunk_that_does_not_end(first, second):
-    """Python hears neither, as its main thread waits for the compiled program."""
+    """Python handles neither signal, as its main thread waits for the compiled program."""
     with subprocess.Popen([sys.executable, "-c", BLOCKED], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"computes\n"

@@ -1,4 +1,4 @@
-"""Foreign text on its way to a terminal: names, settings and messages with control characters do nothing there."""
+"""Untrusted text on a terminal: control characters in names, settings and messages have no effect."""
 
 import hashlib
 import io
@@ -28,7 +28,7 @@ HARMLESS = r"a\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2066\u200b\u2028[red]b"
 
 
 def clean(text):
-    """Whether no character of the text, but for the newlines that end its lines, could do anything."""
+    """Whether the text has no control characters other than newlines at the ends of lines."""
     return all(char.isprintable() or char == "\n" for char in text)
 
 

@@ -1,4 +1,4 @@
-"""`fit` and the run folder, as a user meets them."""
+"""`fit` and the run folder, as users call them."""
 
 import json
 import os
@@ -262,7 +262,7 @@ def test_a_folder_that_holds_something_is_refused(tmp_path):
     with numbered_folder(tmp_path, "run") as path:
         assert path == tmp_path / "run-2"
         assert path.is_dir()
-    assert not path.exists()  # nothing came to lie in it
+    assert not path.exists()  # nothing was written to it
 
 
 def test_blocks_of_noise_add_up_and_none_is_of_one():

@@ -1,4 +1,4 @@
-"""Data of any scale: what float32 cannot hold is told, and standardized training gives results in the data's units."""
+"""Data of any scale: a warning if float32 is too coarse, and standardized training with results in the data's units."""
 
 import itertools
 import json

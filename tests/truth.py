@@ -1,4 +1,4 @@
-"""Closed forms and enumerations, written independently of the library: what its results are held against."""
+"""Closed forms and enumerations, written independently of the library, as references for its results."""
 
 from typing import Any, NamedTuple
 

@@ -28,7 +28,7 @@ from vages import (
     interpolate,
     sample,
 )
-from vages.domains import Product
+from vages.domains import Domain, Product
 from vages.samplers.flow import Flow
 from vages.samplers.interpolation import slerp
 
@@ -37,10 +37,10 @@ TAIL = 1e-6  # of false alarms of each test
 
 
 class Levels(EBLVM):
-    """A density that is known at every level; no latents, as there is nothing to hide."""
+    """A density that is known at every level, without latents."""
 
     @property
-    def h(self):
+    def h(self) -> Domain:
         return Empty()
 
     @property

@@ -577,9 +577,12 @@ def test_rows_of_examples_that_are_inverted_are_checked():
     with refused("key", kind=TypeError):
         jax.jit(lambda key: heun.invert(key, labelled, v))(key)
     two = v[:2]
-    for call in (heun.invert, lambda *x, **y: interpolate(*x, 3, sampler=heun, **y)):
+    for call in (
+        lambda x: heun.invert(key, labelled, two, context={"label": x}),
+        lambda x: interpolate(key, labelled, two, 3, sampler=heun, context={"label": x}).v,
+    ):
         with refused("context", "a traced one", kind=TypeError):
-            jax.jit(lambda x, call=call: call(key, labelled, two, context={"label": x}))(1)
+            jax.jit(call)(1)
     with refused("v", "a traced one", kind=TypeError):
         jax.jit(lambda v: flow_likelihood(key, labelled, None, v).value)(v)
 

@@ -249,7 +249,7 @@ def test_pixels():
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((2, 1, 4, 4)), "got grey.*--grey replicate"),
+        (np.zeros((2, 1, 4, 4)), "got gray.*--grey replicate"),
         (np.full((2, 3, 4, 4), 1.5), "got 1.5 to 1.5"),
         (np.full((2, 3, 4, 4), -0.1), "got -0.1 to -0.1"),
         (np.stack([np.zeros((3, 4, 4)), np.full((3, 4, 4), np.nan)]), "finite .*image 1"),
@@ -515,7 +515,7 @@ def test_quality_of_a_run(run, reference, network, tmp_path):
     assert other.as_json()["sampling"]["data"]["own"] is False
     assert dict(other.rows())["data"] == f"evaluated on {tmp_path / 'other.npy'}, not on the run's own data"
     assert other.fid != paper.fid  # h are those of other images
-    with refused("samples", got="grey"):
+    with refused("samples", got="gray"):
         evaluate_run(run, network=network)
 
 

@@ -240,7 +240,7 @@ def test_examples_without_a_posterior_are_refused():
     nan = EnergyModel(lambda p, v, h: jnp.where(h[0] > 0, jnp.nan, v[0]), jnp.zeros(1), v=Real(1), h=Binary(1))
     half = EnergyModel(lambda p, v, h: jnp.where(v[0] > 0, h[0], jnp.inf), jnp.zeros(1), v=Real(1), h=Binary(1))
     for model in (nan, half):
-        with refused("v", "other ones in row"):
+        with refused("v", "others in row"):
             vages.sample_posterior(KEY, model, jnp.asarray([[1.0], [-1.0]]), 5)
 
 

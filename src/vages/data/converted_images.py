@@ -53,7 +53,7 @@ def load_converted_images(name: str, shape: Shape, count: int, seed: int = 0) ->
     if not path.exists():
         raise ValueError(
             f"{name}: expected a set ({', '.join(IMAGE_SETS)}), a folder, an archive or a file of images, got nothing "
-            "at that path; check it"
+            "at this path; check the path"
         )
     if name.lower().endswith(ARCHIVES):
         members = archive_members(path, MAX_ARCHIVE_BYTES, MAX_MEMBERS, is_image_name, MAX_IMAGE_BYTES)

@@ -516,7 +516,7 @@ def test_rows_of_a_normalized_likelihood(monkeypatch):
     assert [row.name for row in rows] == [*names, "log Z at noise of 9"]
     assert [row.value for row in rows] == pytest.approx([1.0, 1.5, -0.5, 0.3, -2.0])
     assert rows[0].means.endswith("; too high by 0.3 nats, log Z of this level")
-    assert rows[1].means.endswith("in one pass 0.25")  # in the data's units
+    assert rows[1].means.endswith("in one pass 0.25 nats")  # in the data's units
     assert rows[2].means.endswith("rank correlation 0.500")
 
 

@@ -177,7 +177,7 @@ def test_an_evaluation_checks_the_normalization(run, monkeypatch):
     assert by_ode.standard_error is not None
     assert less.standard_error is not None
     assert rows["log-likelihood"].value == pytest.approx((by_ode.value or 0.0) + (less.value or 0.0), abs=1e-4)
-    assert by_ode.means.endswith(f"in one pass {(rows['log-likelihood'].value or 0.0) - 1:.4g}")
+    assert by_ode.means.endswith(f"in one pass {(rows['log-likelihood'].value or 0.0) - 1:.4g} nats")
     assert list(rows).index("log-likelihood by the ODE") + 1 == list(rows).index("one pass less ODE, nats")
 
 

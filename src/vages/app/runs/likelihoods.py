@@ -226,7 +226,7 @@ def _level_row(level: LevelNormalizer) -> Row:
     how += "" if level.share >= 0.5 else f", too low, as only {100 * level.share:.2g} % of q's samples count"
     if math.isinf(level.error) or level.ess < _FEW:
         return Row(name, None, None, f"{how}, too few {'draws' if math.isfinite(level.error) else 'examples'} to tell")
-    return Row(name, level.value, level.error or None, f"in nats, {how}: 0 if the model is normalized")
+    return Row(name, level.value, level.error or None, f"{how}: 0 nats if the model is normalized")
 
 
 def _share(ess: Array) -> float:

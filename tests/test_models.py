@@ -156,7 +156,7 @@ class HoldingModule(eqx.Module):
 
 
 def test_arrays_that_an_energy_holds_are_refused():
-    """They would be neither trained nor saved. An array in a closure is a constant."""
+    """They would be neither trained nor saved. NumPy arrays, and arrays in closures, are constants."""
     module, w = HoldingModule(jnp.ones(2)), jnp.ones(2)
     partly = functools.partial(lambda w, params, v, h: params * jnp.sum((v - w) ** 2), w)
     for held in (module, module.__call__, jax.jit(module), partly, Holder(), Holder().energy):
@@ -164,5 +164,6 @@ def test_arrays_that_an_energy_holds_are_refused():
             EnergyModel(held, jnp.ones(()), v=Real(2))
         with refused("features", kind=TypeError):
             EnergyModel(lambda params, f, h: f, jnp.ones(()), v=Real(2), features=held)
-    model = EnergyModel(lambda params, v, h: params * jnp.sum((v - w) ** 2), jnp.ones(()), v=Real(2))
-    assert float(model.log_joint(jnp.zeros(2), jnp.zeros(0))) == -2
+    for constant in (lambda params, v, h: params * jnp.sum((v - w) ** 2), functools.partial(partly.func, np.ones(2))):
+        model = EnergyModel(constant, jnp.ones(()), v=Real(2))
+        assert float(model.log_joint(jnp.zeros(2), jnp.zeros(0))) == -2

@@ -22,8 +22,8 @@ class EnergyModel(EBLVM):
 
     `params` is any pytree, such as a dict of arrays or an `equinox.Module`. Its floating-point arrays are trained;
     Python numbers and integers are constants. The functions may not be modules, partials or methods that hold
-    floating-point arrays, which would be neither trained nor saved. Without `h` the model has no latents, and `energy`
-    is passed an empty h.
+    floating-point JAX arrays, which would be neither trained nor saved; NumPy arrays are constants. Without `h` the
+    model has no latents, and `energy` is passed an empty h.
 
     Mixed latents are a dict of domains, `h={"z": Real(4), "y": Binary(2)}`; `energy` is passed a dict of arrays.
 
@@ -87,11 +87,12 @@ class EnergyModel(EBLVM):
 
 
 def _check_function(name: str, function: Any) -> None:
-    """Raise TypeError if the function holds floating-point arrays of its own. Those in closures are constants."""
-    if any(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(_own_values(function))):
+    """Raise TypeError if the function holds floating-point JAX arrays. NumPy arrays and closures are constants."""
+    held = jax.tree.leaves(_own_values(function))
+    if any(isinstance(leaf, Array) and eqx.is_inexact_array(leaf) for leaf in held):
         raise TypeError(
-            f"{name}: expected a function without arrays of its own, got {type(function).__name__} with some, which "
-            "would not be trained or saved; pass them as params"
+            f"{name}: expected a function without JAX arrays of its own, got {type(function).__name__} with some, "
+            "which would not be trained or saved; pass them as params, or make constants NumPy arrays"
         )
 
 

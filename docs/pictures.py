@@ -14,9 +14,9 @@ from matplotlib.patches import FancyBboxPatch
 
 import vages
 from vages.app.recipes import model_density
-from vages.app.report import COLOURS, grid_points
+from vages.app.report import COLORS, grid_points
 
-BLUE, ORANGE, GREEN = COLOURS[:3]
+BLUE, ORANGE, GREEN = COLORS[:3]
 
 
 def split_figure() -> Figure:
@@ -26,8 +26,8 @@ def split_figure() -> Figure:
     axes.set(xlim=(0, 16), ylim=(0, 5))
     axes.set_axis_off()
 
-    def box(x: float, y: float, width: float, height: float, text: str, colour: str) -> None:
-        style = {"boxstyle": "round,pad=0.1", "facecolor": colour + "22", "edgecolor": colour, "lw": 1.5}
+    def box(x: float, y: float, width: float, height: float, text: str, color: str) -> None:
+        style = {"boxstyle": "round,pad=0.1", "facecolor": color + "22", "edgecolor": color, "lw": 1.5}
         axes.add_patch(FancyBboxPatch((x, y), width, height, **style))
         axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=11)
 
@@ -128,9 +128,9 @@ def cost_figure() -> Figure:
     one = operations(plain, jnp.ones((32, 4, 0)))
     figure = Figure(figsize=(4.8, 3.4), layout="constrained")
     axes = figure.subplots()
-    for name, which, colour in (("h enters at the bottom", bottom, ORANGE), ("h meets the head alone", model, BLUE)):
+    for name, which, color in (("h enters at the bottom", bottom, ORANGE), ("h meets the head alone", model, BLUE)):
         values = lines(which)
-        axes.plot(counts, values, "o-", color=colour, label=name)
+        axes.plot(counts, values, "o-", color=color, label=name)
         print(name, [round(value, 2) for value in values])
     axes.axhline(1, color="0.6", lw=1)
     axes.annotate("a plain EBM", (20, 1), xytext=(0, 6), textcoords="offset points", ha="right", fontsize=9)

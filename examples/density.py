@@ -39,8 +39,8 @@ fitted = vages.fit(for_start, model, posterior, jnp.asarray(data.train), learner
 # %%
 noise = np.random.default_rng(1).normal(size=data.test.shape).astype(np.float32)
 test = data.test + 0.1 * noise
-centres = np.stack([np.cos(np.arange(8) * np.pi / 4), np.sin(np.arange(8) * np.pi / 4)], axis=1)
-square = ((test[:, None] - centres[None]) ** 2).sum(2)
+centers = np.stack([np.cos(np.arange(8) * np.pi / 4), np.sin(np.arange(8) * np.pi / 4)], axis=1)
+square = ((test[:, None] - centers[None]) ** 2).sum(2)
 own = float(np.log(np.mean(np.exp(-square / (2 * 0.02)), axis=1) / (2 * np.pi * 0.02)).mean())
 learnt = vages.log_likelihood(jax.random.key(2), fitted.model, None, jnp.asarray(test))
 print(f"test log-likelihood {learnt.mean:.3f} ± {learnt.error:.3f}; of the density itself {own:.3f}")

@@ -29,8 +29,8 @@ def conditional(p, h):
     return vages.Gaussian(p * (2 * h - 1), jnp.zeros(2))
 
 
-centre = jnp.asarray([1.5, 0.5])
-model = vages.EnergyModel(energy, centre, v=vages.Real(2), h=vages.Binary(1), conditional=conditional)
+center = jnp.asarray([1.5, 0.5])
+model = vages.EnergyModel(energy, center, v=vages.Real(2), h=vages.Binary(1), conditional=conditional)
 log_density = lambda v: vages.log_density(None, model, None, v).value
 score = vages.score(model)
 keys = jax.random.split(jax.random.key(0), 4)

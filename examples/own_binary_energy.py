@@ -48,7 +48,7 @@ def data(settings):
 
 def energy(params, v, h):
     """E(v, h) of one example: v has shape (10,), h is six zeros and ones."""
-    error = v - params["centre"] - params["patterns"] @ h
+    error = v - params["center"] - params["patterns"] @ h
     return jnp.sum(error**2) * jnp.exp(-2 * params["log_std"]) / 2 - params["bias"] @ h
 
 
@@ -60,7 +60,7 @@ def build(key, settings, data):
     for_model, for_posterior = jax.random.split(key)
     params = {
         "patterns": jax.random.normal(for_model, (SIZE, SWITCHES)),
-        "centre": jnp.zeros(SIZE),
+        "center": jnp.zeros(SIZE),
         "bias": jnp.zeros(SWITCHES),
         "log_std": jnp.zeros(()),
     }

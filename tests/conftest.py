@@ -50,14 +50,14 @@ _compiled_for = None
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "optimised: compiled as for users, which tests of bits and of speed need")
+    config.addinivalue_line("markers", "optimized: compiled as for users, which tests of bits and of speed need")
     config.addinivalue_line("markers", "long_runs: programs that run for seconds, longer than they are compiled")
     config.addinivalue_line("markers", "in_order: tests of one server, which remembers those before; as in the file")
 
 
 def _compiled_how(item):
     """Return whether a test is compiled as for users, and whether for long runs."""
-    return tuple(item.get_closest_marker(name) is not None for name in ("optimised", "long_runs"))
+    return tuple(item.get_closest_marker(name) is not None for name in ("optimized", "long_runs"))
 
 
 def pytest_collection_modifyitems(items):
@@ -74,10 +74,10 @@ def pytest_runtest_setup(item):
     What was compiled otherwise is forgotten; so is what other files needed, or a process would hold thousands.
     """
     global _compiled_for
-    optimised, long_runs = _compiled_how(item)
-    if (item.path, optimised, long_runs) != _compiled_for:
-        _compiled_for = item.path, optimised, long_runs
-        compile_in_haste(not optimised, long_runs=long_runs)
+    optimized, long_runs = _compiled_how(item)
+    if (item.path, optimized, long_runs) != _compiled_for:
+        _compiled_for = item.path, optimized, long_runs
+        compile_in_haste(not optimized, long_runs=long_runs)
 
 
 def pytest_collection_finish():

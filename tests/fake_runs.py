@@ -103,8 +103,8 @@ def deep_run(folder: Path, **settings) -> Path:
 
 def walk(folder: Path, about: dict, moments: int = 6, chains: int = 4, side: int = 8) -> Path:
     """An interpolation in which every image has a different gray level."""
-    greys = np.linspace(0, 1, moments * chains).reshape(moments, chains, 1, 1, 1)
-    trajectory = np.broadcast_to(greys, (moments, chains, 1, side, side)).astype(np.float32)
+    grays = np.linspace(0, 1, moments * chains).reshape(moments, chains, 1, 1, 1)
+    trajectory = np.broadcast_to(grays, (moments, chains, 1, side, side)).astype(np.float32)
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "interpolation.npz", trajectory=trajectory, factors=np.linspace(1, -1, chains, dtype=np.float32))
     steps = [450 * (i + 1) for i in range(moments)]

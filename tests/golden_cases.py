@@ -165,7 +165,7 @@ def deep() -> tuple[DeepEBLVM, Any]:
 
 
 def resnets() -> Arrays:
-    """Convolutional networks as they are initialised, and their outputs; training them takes a minute to compile."""
+    """Convolutional networks as they are initialized, and their outputs; training them takes a minute to compile."""
     images, shape = jnp.asarray(load_digits().splits.train[:4]), (1, 8, 8)
     model = DeepEBLVM.images(jax.random.key(0), shape, width=4, depth=1, latents=4)
     posterior = GaussianPosterior.convolutional(jax.random.key(1), shape, 4, width=4)

@@ -30,7 +30,7 @@ def normal(seed, *shape):
 
 
 def quick(function):
-    """`function` of arrays and modules, compiled without optimisation: each is run once, and compiling is the cost."""
+    """`function` of arrays and modules, compiled without optimization: each is run once, and compiling is the cost."""
 
     def call(*args):
         arrays, rest = eqx.partition(args, eqx.is_array)

@@ -388,8 +388,8 @@ def test_whole_blocks_of_states_may_be_forbidden(float64):
     assert not gradient[12:].any()
 
 
-@pytest.mark.parametrize("labelled", [False, True])
-def test_the_gap_of_a_posterior_over_few_states(float64, labelled):
+@pytest.mark.parametrize("labeled", [False, True])
+def test_the_gap_of_a_posterior_over_few_states(float64, labeled):
     """KL and the squared bias of VaES over all 8 × 3 states, against sums by hand; of each v with its own context."""
 
     def energy(params, v, h, context={"label": 0}):  # noqa: B006
@@ -398,7 +398,7 @@ def test_the_gap_of_a_posterior_over_few_states(float64, labelled):
 
     params = {"w": normal(1, 2, 3), "u": normal(2, 2, 3), "shift": normal(3, 2, 2)}
     model = EnergyModel(energy, params, v=Real(2), h={"a": Binary(3), "y": Categorical(1, 3)})
-    context, sizes = ({"label": jnp.arange(5) % 2}, {"label": 2}) if labelled else (None, None)
+    context, sizes = ({"label": jnp.arange(5) % 2}, {"label": 2}) if labeled else (None, None)
     parts = {
         "a": BernoulliPosterior.linear(KEY, 2, 3, context=sizes),
         "y": CategoricalPosterior.linear(KEY, 2, 1, 3, context=sizes),

@@ -156,7 +156,7 @@ def chi_square_p(points, density, bounds, cells, sub, least=25.0):
 
 
 def midpoints(bounds, n):
-    """The centres of n² cells, x slowest, and the area of a cell."""
+    """The centers of n² cells, x slowest, and the area of a cell."""
     x, y = (low + (high - low) * (np.arange(n) + 0.5) / n for low, high in (bounds[:2], bounds[2:]))
     area = (bounds[1] - bounds[0]) * (bounds[3] - bounds[2]) / n**2
     return np.stack(np.meshgrid(x, y, indexing="ij"), -1).reshape(-1, 2), area

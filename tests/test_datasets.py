@@ -289,11 +289,11 @@ def test_classes_are_folders_in_the_order_of_their_names(tmp_path):
     assert classes(*(f"a/{i}" for i in range(10))) is None
 
 
-def test_grey_and_coloured_images(tmp_path):
+def test_gray_and_colored_images(tmp_path):
     for i in range(10):
-        write(tmp_path / "grey" / f"{i}.png", png(picture(i, "L")))
+        write(tmp_path / "gray" / f"{i}.png", png(picture(i, "L")))
         write(tmp_path / "mixed" / f"{i}.png", png(picture(i, "L" if i else "RGB")))
-    assert load_images(str(tmp_path / "grey")).splits.train.shape == (8, 1, 8, 6)
+    assert load_images(str(tmp_path / "gray")).splits.train.shape == (8, 1, 8, 6)
     mixed = np.concatenate(load_images(str(tmp_path / "mixed")).splits)
     assert mixed.shape == (10, 3, 8, 6)
     np.testing.assert_array_equal(mixed[:, 0], mixed[:, 2])
@@ -350,8 +350,8 @@ def test_arrays_of_images(tmp_path, ending):
         assert [part.shape for part in results[-1]] == [(8, 3, 6, 5), (1, 3, 6, 5), (1, 3, 6, 5)]
         np.testing.assert_allclose(results[-1].train, results[0].train, rtol=1e-6)
     np.testing.assert_array_equal(np.sort(np.concatenate(results[0]).ravel() * 255), np.sort(pixels.ravel()))
-    for grey in (pixels[:, 0] > 99, pixels[:, :1]):
-        np.save(path, grey) if ending == ".npy" else np.savez(path, images=grey)
+    for gray in (pixels[:, 0] > 99, pixels[:, :1]):
+        np.save(path, gray) if ending == ".npy" else np.savez(path, images=gray)
         assert load_images(str(path)).splits.train.shape == (8, 1, 6, 5)
 
 

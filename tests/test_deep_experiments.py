@@ -105,8 +105,8 @@ def test_a_run_that_is_there_is_taken_as_it_is_and_gone_on_with_to_its_end(tmp_p
 def test_good_samples_are_told_from_bad_ones():
     rng = np.random.default_rng(0)
     labels = rng.integers(10, size=600)
-    centres = rng.uniform(size=(10, 1, 4, 4))
-    draw = lambda labels: (centres[labels] + 0.1 * rng.normal(size=(len(labels), 1, 4, 4))).astype(np.float32)
+    centers = rng.uniform(size=(10, 1, 4, 4))
+    draw = lambda labels: (centers[labels] + 0.1 * rng.normal(size=(len(labels), 1, 4, 4))).astype(np.float32)
     images = draw(labels)
     splits = Splits(images[:400], images[400:400], images[400:])
     data = Examples(splits, Labels(labels[:400], labels[400:400], labels[400:]))

@@ -25,10 +25,10 @@ def exact_log_density(model, v):
     """By enumeration in float64, written out."""
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), model.params)
     states = np.asarray(vages.Binary(4).states(), np.float64)
-    centres = p["b"] + states @ p["W"].T
+    centers = p["b"] + states @ p["W"].T
     v = np.asarray(v, np.float64)
-    logs = states @ p["c"] - 0.5 * ((v[:, None] - centres[None]) ** 2).sum(2) / p["s"] ** 2
-    return np.logaddexp.reduce(logs, axis=1), states, centres, logs
+    logs = states @ p["c"] - 0.5 * ((v[:, None] - centers[None]) ** 2).sum(2) / p["s"] ** 2
+    return np.logaddexp.reduce(logs, axis=1), states, centers, logs
 
 
 def exact_log_z(model):
@@ -42,13 +42,13 @@ def test_log_density_and_score_of_few_states(dtype, tolerance):
     with jax.enable_x64(dtype == "float64"):
         model = mixture(jnp.dtype(dtype))
         v = jnp.asarray(RNG.normal(size=(5, 5)), dtype)
-        truth, _, centres, logs = exact_log_density(model, v)
+        truth, _, centers, logs = exact_log_density(model, v)
         density = vages.log_density(None, model, None, v)
         assert density.exact
         np.testing.assert_allclose(density.value, truth, rtol=tolerance)
         assert float(jnp.max(density.error)) == 0
         weights = np.exp(logs - truth[:, None])
-        force = (weights @ centres - np.asarray(v, np.float64)) / np.asarray(model.params["s"], np.float64) ** 2
+        force = (weights @ centers - np.asarray(v, np.float64)) / np.asarray(model.params["s"], np.float64) ** 2
         np.testing.assert_allclose(vages.score(model)(None, v), force, rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(vages.score(model)(None, v[0]), force[0], rtol=tolerance, atol=tolerance)
 
@@ -244,10 +244,10 @@ def test_a_missed_mode_shows_in_the_gap():
 
 def test_contexts():
     def energy(p, v, h, context):
-        return 0.5 * jnp.sum((v - context["centre"]) ** 2) * context["sharp"]
+        return 0.5 * jnp.sum((v - context["center"]) ** 2) * context["sharp"]
 
     model = EnergyModel(energy, jnp.zeros(1), v=Real(2))
-    context = {"centre": jnp.asarray([[3.0, -3.0]]), "sharp": jnp.asarray([4.0])}
+    context = {"center": jnp.asarray([[3.0, -3.0]]), "sharp": jnp.asarray([4.0])}
     found = vages.log_partition(KEY, model, context=context, chains=200, temperatures=50)
     assert abs(found.forward.value - np.log(2 * np.pi / 4)) < 5 * found.forward.error + 1e-3
     density = vages.log_density(None, model, None, jnp.zeros((1, 2)), context=context)

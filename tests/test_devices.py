@@ -127,7 +127,7 @@ def test_processes_that_differ_are_all_stopped_before_they_train(cluster):
         assert not (folder / what / "metrics.jsonl").exists()
 
 
-@pytest.mark.optimised
+@pytest.mark.optimized
 def test_a_mesh_of_one_device_is_the_same_to_the_bit(tmp_path):
     plain = cluster_member.train(tmp_path / "plain", 20, False, None)
     meshed = cluster_member.train(tmp_path / "meshed", 20, False, data_mesh())

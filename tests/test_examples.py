@@ -31,7 +31,7 @@ SIZES = {  # of each example: what is made smaller, the pictures it draws, and w
 }
 
 RECIPES = {"own_binary_energy", "own_curve"}  # for `vages train`: see test_own_recipes.py
-DATA = {"coloured_shapes"}  # to train on: see test_image_models.py
+DATA = {"colored_shapes"}  # to train on: see test_image_models.py
 
 
 def test_every_example_is_here():

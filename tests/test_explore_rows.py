@@ -81,9 +81,9 @@ def test_the_density_sums_the_states_of_h(plane):
     """The sum over the four states in float64, on the same grid from the bottom up."""
     side = len(plane.density.log)
     assert plane.density.exact
-    centres = (np.arange(side) + 0.5) / side
+    centers = (np.arange(side) + 0.5) / side
     low, high = plane.ranges.T
-    v = np.stack(np.meshgrid(*(low[i] + (high[i] - low[i]) * centres for i in range(2))), axis=-1)
+    v = np.stack(np.meshgrid(*(low[i] + (high[i] - low[i]) * centers for i in range(2))), axis=-1)
     states = np.asarray([[0, 0], [0, 1], [1, 0], [1, 1]])
     joints = [-2 * np.sum((v - PATTERN @ h) ** 2, axis=-1) + h[0] for h in states]
     np.testing.assert_allclose(plane.density.log, np.logaddexp.reduce(joints, axis=0), rtol=1e-4, atol=1e-3)

@@ -617,7 +617,7 @@ def image_bytes(array, form="PNG", mode=None, **options):
     return file.getvalue()
 
 
-GREY, COLOUR = RNG.integers(0, 256, (7, 5), np.uint8), RNG.integers(0, 256, (7, 5, 3), np.uint8)
+GRAY, COLOR = RNG.integers(0, 256, (7, 5), np.uint8), RNG.integers(0, 256, (7, 5, 3), np.uint8)
 
 
 def cut_images(content):
@@ -634,7 +634,7 @@ def cut_images(content):
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP"])
 def test_images(tmp_path, form):
-    for array, channels in ((GREY, 1), (COLOUR, 3)):
+    for array, channels in ((GRAY, 1), (COLOR, 3)):
         content = image_bytes(array, form)
         (tmp_path / "x").write_bytes(content)
         expected = np.asarray(Image.open(io.BytesIO(content)))
@@ -657,22 +657,22 @@ def test_progressive_jpegs_and_interlaced_pngs():
 
 
 def test_modes_of_images():
-    alpha = np.dstack([COLOUR, np.full((7, 5), 255, np.uint8)])
+    alpha = np.dstack([COLOR, np.full((7, 5), 255, np.uint8)])
     alpha[0, 0] = 9, 9, 9, 0
     got = parse_image(image_bytes(alpha), "")
     np.testing.assert_array_equal(got[:, 0, 0], 255)  # what is transparent lies over white
-    np.testing.assert_array_equal(got[:, 1:], COLOUR.transpose(2, 0, 1)[:, 1:])
-    grey_alpha = np.dstack([GREY, np.zeros((7, 5), np.uint8)])
-    np.testing.assert_array_equal(parse_image(image_bytes(grey_alpha), ""), np.full((1, 7, 5), 255))
-    assert parse_image(image_bytes(GREY, mode="1"), "").shape == (1, 7, 5)
-    assert parse_image(image_bytes(COLOUR, mode="P"), "").shape == (3, 7, 5)
-    assert parse_image(image_bytes(COLOUR, "JPEG", mode="CMYK"), "").shape == (3, 7, 5)
-    assert decode_image(image_bytes(GREY), "").mode == "L"
-    refused("8 bits.*got 16", parse_image, image_bytes(GREY.astype(np.uint16)), "FILE")
+    np.testing.assert_array_equal(got[:, 1:], COLOR.transpose(2, 0, 1)[:, 1:])
+    gray_alpha = np.dstack([GRAY, np.zeros((7, 5), np.uint8)])
+    np.testing.assert_array_equal(parse_image(image_bytes(gray_alpha), ""), np.full((1, 7, 5), 255))
+    assert parse_image(image_bytes(GRAY, mode="1"), "").shape == (1, 7, 5)
+    assert parse_image(image_bytes(COLOR, mode="P"), "").shape == (3, 7, 5)
+    assert parse_image(image_bytes(COLOR, "JPEG", mode="CMYK"), "").shape == (3, 7, 5)
+    assert decode_image(image_bytes(GRAY), "").mode == "L"
+    refused("8 bits.*got 16", parse_image, image_bytes(GRAY.astype(np.uint16)), "FILE")
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
-    content = image_bytes(GREY, exif=exif.tobytes())
-    np.testing.assert_array_equal(parse_image(content, "")[0], np.rot90(GREY, -1))
+    content = image_bytes(GRAY, exif=exif.tobytes())
+    np.testing.assert_array_equal(parse_image(content, "")[0], np.rot90(GRAY, -1))
 
 
 def png_chunks(*chunks):
@@ -682,13 +682,13 @@ def png_chunks(*chunks):
 
 
 IHDR = struct.pack(">IIBBBBB", 5, 7, 8, 0, 0, 0, 0)
-IDAT = zlib.compress(b"".join(b"\0" + row.tobytes() for row in GREY))
+IDAT = zlib.compress(b"".join(b"\0" + row.tobytes() for row in GRAY))
 WIDE = zlib.compress((b"\0" + bytes(6 * 5)) * 7)  # two bytes for each of three channels
 IEND = png_chunks((b"IEND", b""))[8:]
 
 
 def animation():
-    file, frames = io.BytesIO(), [Image.fromarray(GREY), Image.fromarray(255 - GREY)]
+    file, frames = io.BytesIO(), [Image.fromarray(GRAY), Image.fromarray(255 - GRAY)]
     frames[0].save(file, "PNG", save_all=True, append_images=frames[1:])
     return file.getvalue()
 
@@ -720,10 +720,10 @@ def animation():
             png_chunks((b"IHDR", IHDR[:8] + b"\x10\2" + IHDR[10:]), (b"IDAT", WIDE), (b"IEND", b"")),
             "8 bits.*got 16",
         ),
-        (image_bytes(GREY, "JPEG").replace(b"\xff\xc0", b"\xff\xc3"), "JPEG image"),
+        (image_bytes(GRAY, "JPEG").replace(b"\xff\xc0", b"\xff\xc3"), "JPEG image"),
         (b"\xff\xd8\xff\xd9", "JPEG image"),
-        (image_bytes(GREY, "BMP").replace(b"BM", b"BM\0"), "BMP image"),
-        (patched(image_bytes(GREY, "BMP"), 18, b"\xff\xff\xff\x7f"), "expected"),
+        (image_bytes(GRAY, "BMP").replace(b"BM", b"BM\0"), "BMP image"),
+        (patched(image_bytes(GRAY, "BMP"), 18, b"\xff\xff\xff\x7f"), "expected"),
         (animation(), "animation"),
     ],
 )
@@ -732,7 +732,7 @@ def test_what_is_no_image(content, message):
 
 
 def test_a_jpeg_of_too_many_scans():
-    content = image_bytes(GREY, "JPEG")
+    content = image_bytes(GRAY, "JPEG")
     scan = content[content.index(b"\xff\xda") : -2]
     refused("100 scans", parse_image, content[:-2] + 100 * scan + content[-2:], "FILE")
 
@@ -740,7 +740,7 @@ def test_a_jpeg_of_too_many_scans():
 def test_a_bomb_of_text_in_a_png():
     info = PngImagePlugin.PngInfo()
     info.add_text("x", "y" * 2**22, zip=True)
-    content = image_bytes(GREY, pnginfo=info)
+    content = image_bytes(GRAY, pnginfo=info)
     assert len(content) < 2**14
     refused(r"PNG image(.|\n)*too large", parse_image, content, "FILE")
 
@@ -772,7 +772,7 @@ def test_small_files_take_little_memory_and_libraries_print_nothing(tmp_path):
     exif = (
         b"Exif\0\0MM\0*\0\0\0\x08\0\x02\x01\x0f\0\x02\0\0\xff\xff\0\0\xff\xf0\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
     )
-    (tmp_path / "x.jpg").write_bytes(image_bytes(GREY, "JPEG", exif=exif))  # turned, and a text beyond the end
+    (tmp_path / "x.jpg").write_bytes(image_bytes(GRAY, "JPEG", exif=exif))  # turned, and a text beyond the end
     python2 = npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2L, 3L), }")
     (tmp_path / "old.npz").write_bytes(zip_bytes({"x.npy": python2}))
     paths = [tmp_path / name for name in ("zeros.npz", "old.npz", "good.npz", "x.png", "x.jpg")]
@@ -886,7 +886,7 @@ def test_no_reader_takes_another_format():
         "npy": npy_bytes(np.ones((2, 2))),
         "npz": npz_bytes(x=np.ones((2, 2))),
         "tar": TAR,
-        "image": image_bytes(GREY),
+        "image": image_bytes(GRAY),
         "json": b'{"a": 1}',
         "pickle": pickle.dumps({"a": 1}),
         "empty": b"",

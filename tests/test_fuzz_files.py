@@ -126,7 +126,7 @@ def png_rows(content: bytes) -> bytes:
 
 JSON = json.dumps({"a": [1, -2.5e3, True, None, "é\n"], "b": {"c": {}, "d": [[], [0]]}, "name": "x"}).encode()
 ZIP = zip_of(b"alpha" * 40)
-COLOUR = np.stack([PICTURE, PICTURE.T.reshape(24, 20), 255 - PICTURE], -1)
+COLOR = np.stack([PICTURE, PICTURE.T.reshape(24, 20), 255 - PICTURE], -1)
 
 WEIGHTS = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "a.bias": np.ones(2, np.float32)}
 
@@ -159,16 +159,16 @@ READERS: dict[str, Reader] = {
         lambda content: parse_image(content, "FILE", PIXELS),
         [
             (image("PNG"), same),
-            (image("PNG", COLOUR), chunked),
+            (image("PNG", COLOR), chunked),
             (image("PNG", PICTURE[..., None].repeat(2, -1)), chunked),
             (b"".join(b"\1" + row.tobytes() for row in PICTURE), png_rows),
         ],
     ),
     "jpeg": (
         lambda content: parse_image(content, "FILE", PIXELS),
-        [(image("JPEG"), same), (image("JPEG", COLOUR, progressive=True), same)],
+        [(image("JPEG"), same), (image("JPEG", COLOR, progressive=True), same)],
     ),
-    "bmp": (lambda content: parse_image(content, "FILE", PIXELS), [(image("BMP"), same), (image("BMP", COLOUR), same)]),
+    "bmp": (lambda content: parse_image(content, "FILE", PIXELS), [(image("BMP"), same), (image("BMP", COLOR), same)]),
     "json": (lambda content: parse_json(content, "FILE"), [(JSON, same)]),
     "torch": (
         lambda content: parse_torch(content, "FILE", LIMIT),

@@ -358,11 +358,11 @@ def test_training_images_are_completed_where_there_are_no_others(run, tmp_path):
 
 def test_masks(tmp_path):
     shape = (3, 8, 6)
-    lower, left, centre = (hidden_pixels(name, shape) for name in ("half", "left", "centre"))
+    lower, left, center = (hidden_pixels(name, shape) for name in ("half", "left", "center"))
     for mask, rows, columns in (
         (lower, range(4, 8), range(6)),
         (left, range(8), range(3)),
-        (centre, range(2, 6), range(1, 5)),
+        (center, range(2, 6), range(1, 5)),
     ):
         expected = np.zeros(shape, bool)
         expected[np.ix_(range(3), rows, columns)] = True
@@ -443,8 +443,8 @@ def test_embedding(run, tmp_path):
     assert probe["pixels"]["converged"]
     assert probe["pixels"]["accuracy"] > 0.9 > probe["means"]["accuracy"]
     assert probe["most frequent class"] < 0.15
-    unlabelled = with_images(run, replace(run.data, labels=None))
-    kept = embed(unlabelled, tmp_path / "b")
+    unlabeled = with_images(run, replace(run.data, labels=None))
+    kept = embed(unlabeled, tmp_path / "b")
     assert "linear probe" not in kept.result
     assert set(arrays_of(kept)) == set(Splits._fields)
 
@@ -499,7 +499,7 @@ def test_the_commands(monkeypatch, capsys, run, tmp_path):
     for args, name, words in (
         (("sample", "--count", COUNT, "--raw"), "samples", "raw, checkpoint of step 4"),
         (("interpolate", "--rows", COUNT, "--columns", 4), "interpolation", "the same noise for all"),
-        (("inpaint", "--count", 3, "--tries", 2, "--mask", "centre"), "inpainting", "given the known pixels"),
+        (("inpaint", "--count", 3, "--tries", 2, "--mask", "center"), "inpainting", "given the known pixels"),
         (("embed",), "embedding", "linear probe on means: 0."),
     ):
         out = tmp_path / name

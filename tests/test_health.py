@@ -381,7 +381,7 @@ def test_what_lost_dependence_does_not_depend_on():
 
 
 def smooth(rows, side=64):
-    """Images whose pixels are nearly determined by their neighbours."""
+    """Images whose pixels are nearly determined by their neighbors."""
     x = np.linspace(0, 1, side)
     waves = np.stack([np.cos(math.pi * i * x)[:, None] * np.cos(math.pi * j * x) for i in range(3) for j in range(3)])
     return np.einsum("ncw,whv->nchv", RNG.normal(size=(rows, 3, 9)), waves)

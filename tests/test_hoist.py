@@ -103,7 +103,7 @@ def test_so_have_methods_of_deep_models(method):
     assert sum(np.prod(shape) for shape, _ in shapes(draw)) == BATCH * floats
 
 
-@pytest.mark.optimised
+@pytest.mark.optimized
 def test_seeds_under_vmap():
     def step(key, x):
         return x + jax.random.normal(key, x.shape) * jnp.sum(x)
@@ -240,7 +240,7 @@ def test_values_that_are_drawn_and_not_used_are_not_kept():
     assert primitives(draw, KEY).count("erf_inv") == 1
 
 
-@pytest.mark.optimised
+@pytest.mark.optimized
 def test_sums_and_products_stay():
     """Their last bits may depend on how many iterations are drawn together."""
     matrix = jax.random.normal(KEY, (50, 50))

@@ -1,4 +1,4 @@
-"""Noise-conditional models of images: their quick network, their centre, one level of them, and `vages train`."""
+"""Noise-conditional models of images: their quick network, their center, one level of them, and `vages train`."""
 
 import json
 import math
@@ -91,13 +91,13 @@ def test_images_that_are_smaller_than_a_patch_are_refused():
 
 
 @pytest.mark.parametrize(("h", "normalized"), [(Real(3), False), (Real(3), True), (Empty(), False)])
-def test_a_centre_moves_the_model_and_nothing_else(float64, h, normalized):
+def test_a_center_moves_the_model_and_nothing_else(float64, h, normalized):
     plain, moved = (mixer_model(h=h, normalized=normalized, center=center) for center in (0.0, 0.5))
     v, states = normal(1, *SHAPE), normal(2, 2, *h.shape)
 
     @quick
     def of(model):
-        """log p̃, the denoiser and the denoiser by the score, at v beside the centre."""
+        """log p̃, the denoiser and the denoiser by the score, at v beside the center."""
         at, context = v + model.center, {"sigma": jnp.asarray(0.2)}
         log_joint = lambda x, h: model.log_joint(model.features(x, context), h)
         slope = jax.grad(lambda x: jnp.mean(jax.vmap(lambda h: log_joint(x, h))(states)))(at)
@@ -166,7 +166,7 @@ def test_a_likelihood_by_the_ode_that_is_not_to_be_had_is_told(h, side, why):
     assert (row.value, why in row.means) == (None, True)
 
 
-def test_draws_move_with_the_centre():
+def test_draws_move_with_the_center():
     posterior = FeaturePosterior.init(KEY, mixer_model(), width=4)
     one, other = (
         sample(KEY, mixer_model(center=center), 2, sampler=Heun(posterior, steps=3)).v for center in (0.0, 0.5)
@@ -174,7 +174,7 @@ def test_draws_move_with_the_centre():
     np.testing.assert_allclose(other - one, 0.5, atol=1e-3)  # the largest level is 48
 
 
-def test_the_likelihood_by_the_ode_moves_with_the_centre(float64):
+def test_the_likelihood_by_the_ode_moves_with_the_center(float64):
     v = normal(1, 1, *SHAPE)
     one, other = (
         flow_likelihood(KEY, mixer_model(h=Empty(), center=center), None, v + center, steps=2, probes=1).mean
@@ -183,12 +183,12 @@ def test_the_likelihood_by_the_ode_moves_with_the_centre(float64):
     assert relative_error(other, one) < 1e-10
 
 
-def test_a_centre_must_be_finite():
+def test_a_center_must_be_finite():
     with refused("center", "nan"):
         mixer_model(center=float("nan"))
 
 
-def test_the_scale_of_data_is_measured_about_the_centre():
+def test_the_scale_of_data_is_measured_about_the_center():
     assert measure_sigma_data(np.array([0.25, 0.75]), 0.5) == 0.25
 
 
@@ -351,13 +351,13 @@ def arrays_of(path):
 
 
 def shapes(folder, count):
-    """Coloured shapes, 16 × 16, as PNG files."""
-    runpy.run_path(str(EXAMPLES / "coloured_shapes.py"))["main"](folder, count)
+    """Colored shapes, 16 × 16, as PNG files."""
+    runpy.run_path(str(EXAMPLES / "colored_shapes.py"))["main"](folder, count)
 
 
 @pytest.mark.parametrize(("network", "expected"), [("mixer", (0.3, 1.4)), ("unet", (-0.5068528194400547, 1.2))])
 def test_a_mixer_of_own_images_is_trained_at_higher_levels(network, expected, tmp_path):
-    """Own images alone: 500 coloured shapes have their covariance within 17 % then, and 22 % at EDM's levels."""
+    """Own images alone: 500 colored shapes have their covariance within 17 % then, and 22 % at EDM's levels."""
     np.save(tmp_path / "images.npy", np.random.default_rng(0).random((20, 3, 16, 16), np.float32))
     settings = replace(ALL["images"], data=str(tmp_path / "images.npy"), network=network, batch=4)
     recipe = as_recipe(settings)

@@ -25,7 +25,7 @@ def test_images_are_tiled_row_by_row():
     assert (sheet[5:, 14:] == 1).all()
 
 
-def test_grey_images_are_clipped_and_what_is_not_a_number_stands_out():
+def test_gray_images_are_clipped_and_what_is_not_a_number_stands_out():
     images = np.asarray([[[-1.0, 0.25]], [[2.0, np.nan]]])
     expected = np.asarray([[[0, 0, 0], [0.25, 0.25, 0.25], [1, 1, 1], [1, 0, 1]]])
     np.testing.assert_array_equal(tile(images, columns=2, gap=0), expected)
@@ -70,8 +70,8 @@ def test_figures_show_their_sheet_and_labels(tmp_path):
     np.testing.assert_allclose(axes.get_xticks(), [2.5, 9.5, 16.5])
     figure.savefig(tmp_path / "a.png")
     assert len(trajectory_figure(trajectory).axes[0].get_yticks()) == 0
-    grid = image_grid({"grey": trajectory[0], "colour": RNG.uniform(size=(7, 3, 4, 6))}, columns=3)
-    assert [axes.get_title() for axes in grid.axes] == ["grey", "colour"]
+    grid = image_grid({"gray": trajectory[0], "color": RNG.uniform(size=(7, 3, 4, 6))}, columns=3)
+    assert [axes.get_title() for axes in grid.axes] == ["gray", "color"]
     np.testing.assert_allclose(pixels_of(grid.axes[0]), tile(trajectory[0], columns=3))
     grid.savefig(tmp_path / "b.png")
 

@@ -200,7 +200,7 @@ def test_inpainting_with_a_mask_for_each_chain(float64):
     np.testing.assert_allclose(np.asarray(with_mask.v)[~mask], np.asarray(without.v)[~mask], rtol=1e-12)
 
 
-@pytest.mark.optimised
+@pytest.mark.optimized
 def test_neither_chunks_nor_batches_to_come_change_a_bit(float64):
     model, h = gaussian("float64"), np.random.default_rng(1).normal(size=(11, 2))
     whole = sample_v(jax.random.key(0), model, h[:6], SHORT, record=4)

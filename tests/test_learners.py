@@ -71,9 +71,9 @@ def likelihood(model, data):
 
 
 @cache
-def trained(method, optimised=False):
+def trained(method, optimized=False):
     """The first state, what trains it, and the state and metrics after a chunk: once for each way of compiling."""
-    learner, state = student(method, **{"posterior_steps": 1} if optimised else {})  # more are compiled for a minute
+    learner, state = student(method, **{"posterior_steps": 1} if optimized else {})  # more are compiled for a minute
     chunk = compile_chunk(learner, many=False)
     _, data = teacher()
     batches = Batches(len(data), BATCH, 0)
@@ -103,9 +103,9 @@ def same(state, other):
         np.testing.assert_array_equal(a, b)
 
 
-def cut_to_pieces(method, optimised=False):
+def cut_to_pieces(method, optimized=False):
     """All in one loop, and one by one: a loop of one is no loop to the compiler."""
-    state, run, (after, _) = trained(method, optimised)
+    state, run, (after, _) = trained(method, optimized)
     for i in range(CHUNK):
         state, _ = run(state, i, 1)
     same(state, after)
@@ -116,21 +116,21 @@ def test_the_result_does_not_depend_on_how_iterations_are_cut_into_chunks(method
     cut_to_pieces(method)
 
 
-@pytest.mark.optimised
+@pytest.mark.optimized
 @pytest.mark.parametrize("method", ["nce", "vnce"])
 def test_not_where_they_are_compiled_as_for_users_either(method):
     """With these methods, a loop of one that is compiled as such rounds differently."""
-    cut_to_pieces(method, optimised=True)
+    cut_to_pieces(method, optimized=True)
 
 
-@pytest.mark.optimised
+@pytest.mark.optimized
 def test_nor_on_how_long_the_chunks_are():
-    state, run, (after, _) = trained("nce", optimised=True)
+    state, run, (after, _) = trained("nce", optimized=True)
     middle, _ = run(state, 0, CHUNK // 2)
     same(run(middle, CHUNK // 2, CHUNK // 2)[0], after)
 
 
-@pytest.mark.optimised
+@pytest.mark.optimized
 def test_nor_do_the_results_of_several_seeds():
     learner, state = student("nce")
     states = jax.tree.map(lambda x: jnp.stack([x, x]) if eqx.is_array(x) else x, state)

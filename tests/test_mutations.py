@@ -111,7 +111,7 @@ PRODUCT = "share * slope_gap * log_joint_gap"
             PRODUCT,
             "share * jax.lax.stop_gradient(slope) * log_joint",
             [closed_form, enumeration, any_energy],
-            id="nothing centred",
+            id="nothing centered",
         ),
         pytest.param(
             SURROGATE,

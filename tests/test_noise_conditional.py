@@ -462,14 +462,14 @@ def test_bad_input_is_refused_in_one_line():
         model.features(v, {"sgima": 1.0})
     with refused("label"):
         model.features(v, {"sigma": 1.0, "label": 0})
-    labelled = network_model(Empty(), classes=4)
+    labeled = network_model(Empty(), classes=4)
     for label in (4, -2):
         with refused("label", label):
-            labelled.features(v, {"sigma": 1.0, "label": label})
+            labeled.features(v, {"sigma": 1.0, "label": label})
         with refused("label", label):
-            sample(key, labelled, 2, context={"label": label}, sampler=Heun())
+            sample(key, labeled, 2, context={"label": label}, sampler=Heun())
     with refused("label", kind=TypeError):
-        labelled.features(v, {"label": 1.5})
+        labeled.features(v, {"label": 1.5})
     with refused("h", "(3,)"):
         latent.log_joint(latent.features(v), jnp.zeros(3))
     with refused("h", "(2,)"):
@@ -561,12 +561,12 @@ def test_the_sampler_refuses_a_posterior_that_is_not_the_models():
 
 def test_rows_of_examples_that_are_inverted_are_checked():
     key, v, heun = jax.random.key(0), jnp.zeros((5, 3)), Heun(steps=2)
-    labelled, latent = network_model(Empty(), classes=4), network_model(Real(2))
-    assert heun.invert(key, labelled, v, context={"label": 1}).shape == v.shape
+    labeled, latent = network_model(Empty(), classes=4), network_model(Real(2))
+    assert heun.invert(key, labeled, v, context={"label": 1}).shape == v.shape
     with refused("context['label']", "shape (3,)"):
-        heun.invert(key, labelled, v, context={"label": jnp.zeros(3, int)})
+        heun.invert(key, labeled, v, context={"label": jnp.zeros(3, int)})
     with refused("context['label']", "shape (2,)"):
-        interpolate(key, labelled, v[:2], 3, sampler=heun, context={"label": jnp.zeros(2, int)})
+        interpolate(key, labeled, v[:2], 3, sampler=heun, context={"label": jnp.zeros(2, int)})
     for shape in ((2,), (3, 2), (1, 3), (2, 2, 2)):
         with refused("h", shape):
             heun.invert(key, latent, v, h=jnp.zeros(shape))
@@ -575,16 +575,16 @@ def test_rows_of_examples_that_are_inverted_are_checked():
     with refused("h", math.nan):
         interpolate(key, latent, v[:2], 3, sampler=heun, h=jnp.full((2, 2), math.nan))
     with refused("key", kind=TypeError):
-        jax.jit(lambda key: heun.invert(key, labelled, v))(key)
+        jax.jit(lambda key: heun.invert(key, labeled, v))(key)
     two = v[:2]
     for call in (
-        lambda x: heun.invert(key, labelled, two, context={"label": x}),
-        lambda x: interpolate(key, labelled, two, 3, sampler=heun, context={"label": x}).v,
+        lambda x: heun.invert(key, labeled, two, context={"label": x}),
+        lambda x: interpolate(key, labeled, two, 3, sampler=heun, context={"label": x}).v,
     ):
         with refused("context", "a traced one", kind=TypeError):
             jax.jit(call)(1)
     with refused("v", "a traced one", kind=TypeError):
-        jax.jit(lambda v: flow_likelihood(key, labelled, None, v).value)(v)
+        jax.jit(lambda v: flow_likelihood(key, labeled, None, v).value)(v)
 
 
 def test_numbers_of_64_bits_are_taken_without_a_warning():

@@ -391,7 +391,7 @@ def test_levels_may_be_uniform_in_part():
     np.testing.assert_allclose(everything, expected, atol=0.006)
 
 
-def labelled_model(h):
+def labeled_model(h):
     """A normalized model of two classes."""
     make = lambda key: NoiseConditionalEBLVM.vectors(
         key, 3, sigma_data=SIGMA_DATA, h=h, normalized=True, width=4, depth=1, features=3, embedding=4, classes=2
@@ -400,7 +400,7 @@ def labelled_model(h):
 
 
 def test_levels_and_labels_that_a_model_does_not_know_are_refused_before_anything_is_compiled(as_users_have_it):
-    model, v, key = labelled_model(Empty()), normal(0, 4, 3), jax.random.key(0)
+    model, v, key = labeled_model(Empty()), normal(0, 4, 3), jax.random.key(0)
     low, rows = 0.5 * model.sigma_min, jnp.full(4, 0.1)
     for sigma in (low, 0.0, -1.0, float("nan")):
         with refused("sigma"):
@@ -430,7 +430,7 @@ def test_levels_and_labels_that_a_model_does_not_know_are_refused_before_anythin
 
 def test_what_a_model_does_not_know_is_no_number_inside_jit():
     """Value and gradient are NaN for that example alone; the others have the bits of a call outside."""
-    model, v = labelled_model(Empty()), normal(0, 5, 3)
+    model, v = labeled_model(Empty()), normal(0, 5, 3)
     sigma = jnp.asarray([1.0, 0.5 * model.sigma_min, 0.3, model.sigma_min, 1.0])
     label = jnp.asarray([0, 0, 7, -1, 1])
     total = lambda v, context: log_density(None, model, None, v, context=context).value
@@ -454,7 +454,7 @@ def test_what_a_model_does_not_know_is_no_number_inside_jit():
 
 
 def test_bits_in_one_pass_take_labels_and_refuse_options_of_the_ode():
-    model, v, key = labelled_model(Binary(2)), normal(0, 4, 3), jax.random.key(0)
+    model, v, key = labeled_model(Binary(2)), normal(0, 4, 3), jax.random.key(0)
     how = {"width": 0.1, "one_pass": True, "batch": 3}
     for_noise, _ = jax.random.split(key)
     noisy = v + 0.1 * jax.random.uniform(for_noise, v.shape, minval=-0.5, maxval=0.5)

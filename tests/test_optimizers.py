@@ -308,7 +308,7 @@ def test_a_step_on_normalized_weights():
         normalized_adam(0.01, clip=0.0)
 
 
-@pytest.mark.optimised
+@pytest.mark.optimized
 def test_averages_change_no_bit_of_training():
     (with_averages, _), (without, _) = trained(2, 1, ema=0.2), trained(2, 1)  # compiled anew
     for a, b in zip(jax.tree.leaves(with_averages[-1].model), jax.tree.leaves(without[-1].model), strict=True):

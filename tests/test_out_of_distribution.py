@@ -80,10 +80,10 @@ def test_typicality_is_measured_from_the_training_mean():
 
 
 def test_images_are_converted_by_pillow():
-    grey = np.random.default_rng(0).integers(0, 256, (3, 1, 8, 8)).astype(np.float32) / 255
-    assert convert_images(grey, (1, 8, 8)) is grey
-    colour = convert_images(grey, (3, 8, 8))
-    np.testing.assert_allclose(colour, np.repeat(grey, 3, axis=1), atol=1e-6)
+    gray = np.random.default_rng(0).integers(0, 256, (3, 1, 8, 8)).astype(np.float32) / 255
+    assert convert_images(gray, (1, 8, 8)) is gray
+    color = convert_images(gray, (3, 8, 8))
+    np.testing.assert_allclose(color, np.repeat(gray, 3, axis=1), atol=1e-6)
     rgb = np.random.default_rng(1).integers(0, 256, (2, 3, 6, 6)).astype(np.float32) / 255
     luma = np.einsum("nchw,c->nhw", rgb, [0.299, 0.587, 0.114])
     np.testing.assert_allclose(convert_images(rgb, (1, 6, 6))[:, 0], luma, atol=1 / 255)
@@ -161,7 +161,7 @@ def test_noise_and_constants_of_images_and_choices():
     made = load_others(run_of(model, vages.ExactPosterior(), images, images), ("noise", "constant"), 200)
     assert 0 <= made["noise"].min() < 0.01 < 0.99 < made["noise"].max() <= 1  # of pixels, not of these images
     assert np.ptp(made["constant"], axis=(2, 3)).max() == 0
-    assert np.ptp(made["constant"], axis=1).max() > 0.5  # a colour
+    assert np.ptp(made["constant"], axis=1).max() > 0.5  # a color
     for domain in (vages.Binary(5), Categorical(4, 3)):
         rows = np.zeros((30, *domain.shape), np.float32)
         model = vages.EnergyModel(lambda params, v, h: (v**2).sum(), None, v=domain, h=vages.Empty())

@@ -79,13 +79,13 @@ def test_an_image_is_made_to_fit(tmp_path, deep, faces):
     red = np.zeros((16, 40, 3))
     red[:, 12:28, 0] = 255  # the middle square is red, the sides are black
     wide = own_examples(deep, picture(tmp_path / "red.png", red)).v
-    np.testing.assert_allclose(wide, 76 / 255, atol=1e-6)  # Pillow's grey of red
-    flat = own_examples(faces, picture(tmp_path / "grey.png", np.full((40, 60), 51))).v
+    np.testing.assert_allclose(wide, 76 / 255, atol=1e-6)  # Pillow's gray of red
+    flat = own_examples(faces, picture(tmp_path / "gray.png", np.full((40, 60), 51))).v
     np.testing.assert_allclose(flat, np.full((1, 24), 0.2), atol=1e-6)
     both = tmp_path / "both"
     both.mkdir()
-    for name, grey in (("b.png", 255), ("a.png", 0)):
-        picture(both / name, np.full((8, 8), grey))
+    for name, gray in (("b.png", 255), ("a.png", 0)):
+        picture(both / name, np.full((8, 8), gray))
     found = own_examples(deep, both)
     assert found.names == ("a.png", "b.png")
     np.testing.assert_array_equal(found.v.mean(axis=(1, 2, 3)), [0, 1])
@@ -221,7 +221,7 @@ def drawn(monkeypatch):
 
 @pytest.mark.usefixtures("drawn")
 def test_a_grbm_completes_and_walks_between_own_images(tmp_path, faces):
-    first, second = (picture(tmp_path / f"{grey}.png", np.full((4, 6), grey)) for grey in (51, 204))
+    first, second = (picture(tmp_path / f"{gray}.png", np.full((4, 6), gray)) for gray in (51, 204))
     kept = complete(faces, tmp_path / "completed", file=first, tries=2, mask="left")
     found = arrays_of(kept)
     shown = ~found["hidden"]
@@ -245,7 +245,7 @@ def test_a_grbm_completes_and_walks_between_own_images(tmp_path, faces):
 
 
 def test_a_deep_run_walks_between_own_images(tmp_path, deep):
-    first, second = (picture(tmp_path / f"{grey}.png", np.full((8, 8), grey)) for grey in (0, 255))
+    first, second = (picture(tmp_path / f"{gray}.png", np.full((8, 8), gray)) for gray in (0, 255))
     kept = interpolate(deep, tmp_path / "walked", between=(first, second), rows=3, columns=2)
     found = arrays_of(kept)
     ends = posterior_means(

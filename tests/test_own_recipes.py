@@ -447,7 +447,7 @@ def test_a_wrong_evaluation_costs_no_training(evaluate, says, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def labelled(tmp_path, labels):
+def labeled(tmp_path, labels):
     """A recipe on a file of rows with labels, which `build` does not look at."""
     rows = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
     np.savez(tmp_path / "d.npz", v=rows, labels=labels)
@@ -463,12 +463,12 @@ def labelled(tmp_path, labels):
 
 def test_other_labels_are_other_data(tmp_path):
     first = np.arange(100, dtype=np.int64) % 3
-    vages.train(labelled(tmp_path, first), tmp_path / "run")
-    longer = labelled(tmp_path, first).with_(steps=20)
+    vages.train(labeled(tmp_path, first), tmp_path / "run")
+    longer = labeled(tmp_path, first).with_(steps=20)
     assert vages.train(longer, tmp_path / "run", resume=True).fitted.step == 20
     others = first.copy()
     others[split_rows(100, 0)[0][:1]] += 1  # of one row that is trained on
-    other = labelled(tmp_path, others).with_(steps=30)
+    other = labeled(tmp_path, others).with_(steps=30)
     says = "expected the data that .*got the same with other labels"
     refused(ValueError, says, lambda: vages.train(other, tmp_path / "run", resume=True))
     refused(ValueError, says, lambda: vages.load_run(tmp_path / "run", other))
@@ -476,7 +476,7 @@ def test_other_labels_are_other_data(tmp_path):
 
 def test_a_run_that_knows_no_labels_goes_on(tmp_path):
     """Runs that are older than the fingerprint of labels have none, and take any."""
-    recipe = labelled(tmp_path, np.arange(100) % 3)
+    recipe = labeled(tmp_path, np.arange(100) % 3)
     old = lambda data: {name: without(about) for name, about in fingerprints(data).items()}
     without = lambda about: {name: one for name, one in about.items() if name != "labels"}
     with pytest.MonkeyPatch.context() as patch:

@@ -32,7 +32,7 @@ from vages.app.runs.image_quality import evaluate_images, evaluate_run, sample_m
 from vages.app.settings import DEEP_PRESETS
 from vages.data import load_digits
 from vages.evaluation import (
-    Grey,
+    Gray,
     Moments,
     Statistics,
     as_pixels,
@@ -72,10 +72,10 @@ def gaussian(mean, covariance, n=1000, features=None):
 
 
 def images(count, seed=0):
-    """Coloured noise around a colour, so that sets of other seeds are other sets."""
+    """Colored noise around a color, so that sets of other seeds are other sets."""
     rng = np.random.default_rng(seed)
-    colour = rng.uniform(60, 190, (1, 3, 1, 1))
-    return np.clip(rng.normal(colour, 40, (count, 3, SIDE, SIDE)), 0, 255).astype(np.uint8)
+    color = rng.uniform(60, 190, (1, 3, 1, 1))
+    return np.clip(rng.normal(color, 40, (count, 3, SIDE, SIDE)), 0, 255).astype(np.uint8)
 
 
 # The distances
@@ -241,15 +241,15 @@ def test_pixels():
     assert as_pixels(whole, "x") is whole
     np.testing.assert_array_equal(as_pixels(np.moveaxis(whole, 1, 3), "x"), whole)
     every = np.arange(256, dtype=np.float32).reshape(1, 1, 16, 16) / 255
-    grey = as_pixels(every, "x", "replicate")
-    assert grey.shape == (1, 3, 16, 16)
-    assert np.array_equal(grey[0, 1].reshape(-1), np.arange(256))
+    gray = as_pixels(every, "x", "replicate")
+    assert gray.shape == (1, 3, 16, 16)
+    assert np.array_equal(gray[0, 1].reshape(-1), np.arange(256))
 
 
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((2, 1, 4, 4)), "got gray.*--grey replicate"),
+        (np.zeros((2, 1, 4, 4)), "got gray.*--gray replicate"),
         (np.full((2, 3, 4, 4), 1.5), "got 1.5 to 1.5"),
         (np.full((2, 3, 4, 4), -0.1), "got -0.1 to -0.1"),
         (np.stack([np.zeros((3, 4, 4)), np.full((3, 4, 4), np.nan)]), "finite .*image 1"),
@@ -291,7 +291,7 @@ def test_sources(tmp_path):
     with pytest.raises(BadFile, match="9.png: .*8 × 8 and 8 × 5"):
         list(pieces(open_images(str(folder))))
     Image.fromarray(pixels[0, 0]).save(folder / "9.png")
-    with pytest.raises(ValueError, match="9.png: .*grey"):
+    with pytest.raises(ValueError, match="9.png: .*gray"):
         list(pieces(open_images(str(folder))))
     for text, message in {
         "digits:half": "got 'half'",
@@ -488,7 +488,7 @@ def reference(network):
 
 def test_quality_of_a_run(run, reference, network, tmp_path):
     told = []
-    how = {"count": 20, "grey": "replicate", "network": network, "progress": lambda *at: told.append(at)}
+    how = {"count": 20, "gray": "replicate", "network": network, "progress": lambda *at: told.append(at)}
     paper, statistics = evaluate_run(run, reference, **how)
     joint, _ = evaluate_run(run, reference, protocol="unconditional", **how)
     again, _ = evaluate_run(run, reference, **how)
@@ -507,7 +507,7 @@ def test_quality_of_a_run(run, reference, network, tmp_path):
     assert rows["KID-20"].endswith("(mean of 100 subsets, all 20 images in each)")  # no ±: they are always the same
     assert "±" in dict(replace(paper, n=5000).rows())["KID-5k"]
     assert rows["diverged chains"] == "0 of 20, left out"
-    assert "grey replicated" in rows["input"]
+    assert "gray replicated" in rows["input"]
     json.dumps(paper.as_json(), allow_nan=False)
     assert rows["data"] == "evaluated on the run's own data, digits"
     np.save(tmp_path / "other.npy", load_digits().splits.test)
@@ -535,14 +535,14 @@ def test_protocols(run, network, monkeypatch):
     monkeypatch.setattr(drawing, "sample_joint", lambda *_, batch: ends(jnp.zeros((20, 3)), 0.6))
     train = run.data.splits.train
     samples = drawing.chain_samples(
-        chains_of(as_recipe(RECIPE), run.model), run.model, run.posterior, train, seed=5, grey="replicate"
+        chains_of(as_recipe(RECIPE), run.model), run.model, run.posterior, train, seed=5, gray="replicate"
     )
     pixels = np.concatenate(list(samples.draw(20)))
     assert pixels[:, 1, 0, 0].tolist() == [51] * 3 + [255] + [51] * 15
     assert samples.diverged == 1
     rows = np.random.default_rng([5, 0]).integers(len(train), size=20)
     np.testing.assert_allclose(seen[0], posterior_means(run.model, run.posterior, train[rows]), rtol=1e-6)
-    how = {"network": network, "count": 20, "grey": "replicate"}
+    how = {"network": network, "count": 20, "gray": "replicate"}
     paper, told = sample_moments(run, **how, protocol="paper")
     assert (paper.n, told.diverged, told.of) == (19, 1, 20)
     assert paper.images == images_digest([pixels])
@@ -562,10 +562,10 @@ def test_a_run_is_asked_rightly_before_anything_is_computed(run, network, monkey
         ({"sampling": float("nan")}, "sampling: .*got nan"),
         ({"seed": -1}, "seed: .*got -1"),
         ({"seed": 2**32}, "seed: .*got 4294967296"),
-        ({"grey": "refuse"}, "samples: .*grey"),
+        ({"gray": "refuse"}, "samples: .*gray"),
     ):
         with pytest.raises(ValueError, match=message):
-            evaluate_run(run, **{"grey": "replicate", **wrong})
+            evaluate_run(run, **{"gray": "replicate", **wrong})
     with refused("protocol", got="'papers'"):
         inspect.unwrap(samples_of)(run, 20, "papers", None, 0, "replicate")
 
@@ -573,7 +573,7 @@ def test_a_run_is_asked_rightly_before_anything_is_computed(run, network, monkey
 def test_diverged_chains_are_left_out(run, reference, network):
     broken = replace(run, model=jax.tree.map(lambda x: x * 1e6 if x.ndim else x, run.model))
     with pytest.raises(ValueError, match="^count: .*got 0: 20 chains"):
-        evaluate_run(broken, reference, count=20, grey="replicate", network=network)
+        evaluate_run(broken, reference, count=20, gray="replicate", network=network)
 
 
 class Stopped(Exception):
@@ -597,7 +597,7 @@ def blocks(run, reference, network, monkeypatch):
 
         drawn.clear()
         monkeypatch.setattr(drawing.Samples, "_drawn", counted)
-        return evaluate_run(run, reference, count=count, grey="replicate", network=network, **how)[0]
+        return evaluate_run(run, reference, count=count, gray="replicate", network=network, **how)[0]
 
     return judge, drawn
 
@@ -733,12 +733,12 @@ def test_selection_by_fid(trained, run):
 
 
 def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
-    assert get_args(cli.Grey) == get_args(Grey)
+    assert get_args(cli.Gray) == get_args(Gray)
     assert get_args(cli.Protocol) == get_args(drawing.Protocol)
     monkeypatch.setattr(vages.evaluation, "load_inception", lambda: network)
     saved, own = tmp_path / "digits.safetensors", tmp_path / "own.safetensors"
     replace(reference, name="twenty digits").save(saved)
-    common = {"count": 20, "grey": "replicate"}
+    common = {"count": 20, "gray": "replicate"}
     assert cli.evaluate(str(run.path), measure="images", against=str(saved), **common, save=own, json=True) == 0
     told = json.loads(capsys.readouterr().out)["images"]
     assert told["metric"] == "FID-20"
@@ -755,7 +755,7 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     np.save(tmp_path / "a.npy", images(20))
     assert cli.evaluate(str(tmp_path / "a.npy"), against=str(own)) == 0
     capsys.readouterr()
-    drawn = {"count": 20, "grey": "replicate", "seed": 2**32 - 1, "json": True}  # the seed after it is 0
+    drawn = {"count": 20, "gray": "replicate", "seed": 2**32 - 1, "json": True}  # the seed after it is 0
     assert cli.evaluate(str(tmp_path / "a.npy"), against=str(run.path), **drawn) == 0
     told = json.loads(capsys.readouterr().out)["images"]
     assert told["reference"]["name"] == f"samples of {run.path}, {PROTOCOLS['paper']}, seed 0"
@@ -813,7 +813,7 @@ def at_hand(run, reference, network, tmp_path, monkeypatch):
     ],
 )
 def test_the_command_finds_what_is_wrong_first(at_hand, options, message):
-    given = {"source": "RUN", "grey": "replicate", **options}
+    given = {"source": "RUN", "gray": "replicate", **options}
     given |= {name: at_hand.get(x, x.replace("TMP", at_hand["TMP"])) for name, x in given.items() if type(x) is str}
     if "save" in given:
         given["save"] = Path(given["save"])
@@ -827,9 +827,9 @@ def test_the_command_finds_what_is_wrong_first(at_hand, options, message):
     [
         (
             {"save": Path("zz.safetensors")},
-            "save: .*got zz.safetensors.*grey",
+            "save: .*got zz.safetensors.*gray",
         ),
-        ({"count": 20}, "count: .*got 20.*gray.*--grey replicate"),
+        ({"count": 20}, "count: .*got 20.*gray.*--gray replicate"),
         (
             {"measure": "model", "against": "nosuch", "count": -9, "sampling": -4.0},
             "against: .*got nosuch.*--measure model",
@@ -837,8 +837,8 @@ def test_the_command_finds_what_is_wrong_first(at_hand, options, message):
         ({"measure": "model", "count": 9}, "count: .*got 9.*--measure model"),
         ({"measure": "model", "sampling": 0.1}, "sampling: .*got 0.1.*--measure model"),
         ({"measure": "model", "protocol": "unconditional"}, "protocol: .*got unconditional"),
-        ({"measure": "model", "grey": "replicate"}, "grey: .*got replicate"),
-        ({"measure": "images", "grey": "replicate", "examples": 20}, "examples: .*got 20.*--measure images"),
+        ({"measure": "model", "gray": "replicate"}, "gray: .*got replicate"),
+        ({"measure": "images", "gray": "replicate", "examples": 20}, "examples: .*got 20.*--measure images"),
         ({"source": "a.npy", "against": "a.npy", "noise": 0.1}, "noise: .*got 0.1.*a.npy"),
         ({"source": "a.npy", "against": "a.npy", "measure": "model"}, "measure: .*got model.*a.npy"),
         ({"source": "a.npy", "against": "a.npy", "sampling": 0.1}, "sampling: .*got 0.1.*drawn"),

@@ -516,8 +516,8 @@ def test_the_sheet_of_a_walk_holds_every_image_in_its_place(tmp_path):
     (sheet,) = [x for x in page.all("img") if "sheet" in x.attrs.get("class", "")]
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet.attrs["src"].partition(",")[2]))))
     assert pixels.shape == (4 * 8, 6 * 8)
-    greys = np.rint(255 * np.linspace(0, 1, 24).reshape(6, 4)).T  # rows are chains, columns moments
-    np.testing.assert_array_equal(pixels[::8, ::8], greys)
+    grays = np.rint(255 * np.linspace(0, 1, 24).reshape(6, 4)).T  # rows are chains, columns moments
+    np.testing.assert_array_equal(pixels[::8, ::8], grays)
     labels = next(x for x in page.data if "rows" in x)
     assert labels == {
         "rows": ["1 m", "0.333 m", "−0.333 m", "−1 m"],
@@ -627,14 +627,14 @@ def test_the_script_is_small_and_makes_no_html_of_data():
         assert word not in OWN["style.css"]
 
 
-def test_colours_can_be_read():
+def test_colors_can_be_read():
     schemes = re.split(r"@media", OWN["style.css"])
     blocks = [OWN["style.css"].split("@media")[0]] + [
         part for part in schemes if part.startswith((" (prefers-color-scheme: dark) {\n  :root", " print"))
     ]
     assert len(blocks) == 3
     for block in blocks:
-        colour = dict(re.findall(r"--([\w-]+): (#\w+)", block))
+        color = dict(re.findall(r"--([\w-]+): (#\w+)", block))
         pairs = [(text, ground) for text in ("ink", "soft", "accent") for ground in ("paper", "card", "plain-ground")]
         pairs += [(f"c{i}", "paper") for i in range(7)] + [
             ("good", "good-ground"),
@@ -642,7 +642,7 @@ def test_colours_can_be_read():
             ("ink", "bad-ground"),
         ]
         for text, ground in pairs:
-            assert contrast(colour[text], colour[ground]) >= 4.5, (text, ground)
+            assert contrast(color[text], color[ground]) >= 4.5, (text, ground)
 
 
 def contrast(one, other):

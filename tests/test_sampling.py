@@ -26,8 +26,8 @@ RNG = np.random.default_rng(0)
 
 def shifted(params, v, h):
     """p(v | h) = N(b + W h, s²): a mixture of 16 Gaussians in five dimensions."""
-    centre = params["b"] + params["W"] @ h
-    return 0.5 * jnp.sum((v - centre) ** 2) / params["s"] ** 2 - params["c"] @ h
+    center = params["b"] + params["W"] @ h
+    return 0.5 * jnp.sum((v - center) ** 2) / params["s"] ** 2 - params["c"] @ h
 
 
 def mixture(dtype=jnp.float32, **more):
@@ -43,9 +43,9 @@ def its_moments(model):
     states = np.asarray(Binary(4).states(), np.float64)
     weights = np.exp(states @ p["c"])
     weights /= weights.sum()
-    centres = p["b"] + states @ p["W"].T
-    mean = weights @ centres
-    return mean, np.sqrt(weights @ (centres - mean) ** 2 + p["s"] ** 2), weights @ states
+    centers = p["b"] + states @ p["W"].T
+    mean = weights @ centers
+    return mean, np.sqrt(weights @ (centers - mean) ** 2 + p["s"] ** 2), weights @ states
 
 
 def assert_close(samples, mean, std, tolerance=0.05):
@@ -146,13 +146,13 @@ def test_continuous_latents_against_quadrature(float64):
 
 
 def mixed():
-    centres = jnp.asarray([[4.0, 0.0, -3.0], [0.0, 3.0, -1.0]])
+    centers = jnp.asarray([[4.0, 0.0, -3.0], [0.0, 3.0, -1.0]])
 
-    def energy(centres, v, h):
+    def energy(centers, v, h):
         z, y = h["z"], h["y"][0]
-        return 0.5 * jnp.sum((v - centres @ y - z) ** 2) / 0.3 + 0.5 * jnp.sum(z**2) - y[0]
+        return 0.5 * jnp.sum((v - centers @ y - z) ** 2) / 0.3 + 0.5 * jnp.sum(z**2) - y[0]
 
-    return EnergyModel(energy, centres, v=Real(2), h={"z": Real(2), "y": Categorical(1, 3)})
+    return EnergyModel(energy, centers, v=Real(2), h={"z": Real(2), "y": Categorical(1, 3)})
 
 
 @pytest.mark.parametrize("summed", [True, False])
@@ -160,9 +160,9 @@ def test_mixed_latents_against_enumeration(summed):
     model = mixed()
     samples = vages.sample(KEY, model, 16_000, sampler=MCMC("hmc", sum_latents=summed))
     weights = np.exp([1, 0, 0]) / np.exp([1, 0, 0]).sum()
-    centres = np.asarray(model.params).T
-    mean = weights @ centres
-    assert_close(samples.v, mean, np.sqrt(weights @ (centres - mean) ** 2 + 1.3))
+    centers = np.asarray(model.params).T
+    mean = weights @ centers
+    assert_close(samples.v, mean, np.sqrt(weights @ (centers - mean) ** 2 + 1.3))
     assert_close(samples.h["z"], np.zeros(2), np.ones(2))
     assert np.max(np.abs(np.asarray(samples.h["y"]).mean((0, 1)) - weights)) < 0.025
     assert set(samples.rhat) == {"v", "h.z", "h.y"}
@@ -194,8 +194,8 @@ def test_posteriors_in_closed_form():
     chains = vages.sample_posterior(KEY, model, v, 8000, sampler=MCMC("hmc"))
     for samples in (exact, chains):
         assert samples.h.shape == (2, 8000, 2)
-        for drawn, centre in zip(samples.h, mean, strict=True):
-            assert_close(drawn, centre, np.ones(2))
+        for drawn, center in zip(samples.h, mean, strict=True):
+            assert_close(drawn, center, np.ones(2))
     assert exact.gradients == 0
     assert exact.least_ess == 8000
     assert chains.worst_rhat < 1.02
@@ -206,8 +206,8 @@ def test_posteriors_of_mixed_latents():
     model = mixed()
     v = jnp.asarray([[1.8, 1.2]])
     samples = vages.sample_posterior(KEY, model, v, 8000, sampler=MCMC("hmc"))
-    centres = np.asarray(model.params, np.float64).T
-    logs = -0.5 * ((np.asarray(v) - centres) ** 2).sum(1) / 1.3 + np.array([1, 0, 0])
+    centers = np.asarray(model.params, np.float64).T
+    logs = -0.5 * ((np.asarray(v) - centers) ** 2).sum(1) / 1.3 + np.array([1, 0, 0])
     weights = np.exp(logs - logs.max())
     assert np.max(np.abs(np.asarray(samples.h["y"])[0, :, 0].mean(0) - weights / weights.sum())) < 0.03
 
@@ -270,8 +270,8 @@ def test_v_given_h():
     model = mixture()
     h = jnp.asarray([1.0, 0, 0, 1])
     samples = vages.sample(KEY, model, 8000, h=h, sampler=MCMC("hmc"))
-    centre = np.asarray(model.params["b"] + model.params["W"] @ h)
-    assert_close(samples.v, centre, np.full(5, 0.6))
+    center = np.asarray(model.params["b"] + model.params["W"] @ h)
+    assert_close(samples.v, center, np.full(5, 0.6))
     assert bool(jnp.all(samples.h == h[None]))
     rows = jnp.tile(Binary(4).states(), (5, 1))
     ends = vages.sample(KEY, model, 80, h=rows, sampler=MCMC("hmc", warmup=200))
@@ -291,12 +291,12 @@ def test_held_entries(sampler):
     samples = vages.sample(KEY, model, 16_000, held=held, sampler=sampler)
     states = np.asarray(Binary(4).states(), np.float64)
     W, b, c = (np.asarray(x, np.float64) for x in (model.weight, model.visible_bias, model.latent_bias))
-    centres = b + states @ W.T
-    logs = states @ c + 0.5 * ((centres**2).sum(1) - (b**2).sum()) - 0.5 * (2 - centres[:, 0]) ** 2
+    centers = b + states @ W.T
+    logs = states @ c + 0.5 * ((centers**2).sum(1) - (b**2).sum()) - 0.5 * (2 - centers[:, 0]) ** 2
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
-    mean = weights @ centres[:, 1:]
-    assert_close(samples.v[:, 1:], mean, np.sqrt(weights @ (centres[:, 1:] - mean) ** 2 + 1))
+    mean = weights @ centers[:, 1:]
+    assert_close(samples.v[:, 1:], mean, np.sqrt(weights @ (centers[:, 1:] - mean) ** 2 + 1))
     assert bool(jnp.all(samples.v[:, 0] == 2))
     assert float(samples.rhat["v"][0]) == 1
 
@@ -421,17 +421,17 @@ def test_gibbs_of_a_grbm_against_enumeration():
 
 def test_contexts_shared_and_one_for_each_draw():
     def energy(p, v, h, context):
-        return 0.5 * jnp.sum((v - context["centre"]) ** 2)
+        return 0.5 * jnp.sum((v - context["center"]) ** 2)
 
     model = EnergyModel(energy, jnp.zeros(1), v=Real(2))
-    one = vages.sample(KEY, model, 4000, context={"centre": jnp.asarray([[3.0, -3.0]])}, sampler=MCMC("hmc"))
+    one = vages.sample(KEY, model, 4000, context={"center": jnp.asarray([[3.0, -3.0]])}, sampler=MCMC("hmc"))
     assert_close(one.v, [3, -3], np.ones(2), 0.08)
-    number = vages.sample(KEY, model, 4000, context={"centre": 3.0}, sampler=MCMC("hmc"))
+    number = vages.sample(KEY, model, 4000, context={"center": 3.0}, sampler=MCMC("hmc"))
     assert_close(number.v, [3, 3], np.ones(2), 0.08)
-    centres = jnp.arange(200.0).reshape(100, 2)
-    each = vages.sample(KEY, model, 100, context={"centre": centres}, sampler=MCMC("hmc", warmup=100))
-    assert float(jnp.max(jnp.abs(each.v - centres))) < 5
-    assert abs(float(jnp.std(each.v - centres)) - 1) < 0.2
+    centers = jnp.arange(200.0).reshape(100, 2)
+    each = vages.sample(KEY, model, 100, context={"center": centers}, sampler=MCMC("hmc", warmup=100))
+    assert float(jnp.max(jnp.abs(each.v - centers))) < 5
+    assert abs(float(jnp.std(each.v - centers)) - 1) < 0.2
 
 
 @pytest.mark.parametrize("kind", ["all at once", "one by one", "summed out"])
@@ -464,15 +464,15 @@ def test_a_step_leaves_the_law_as_it_is(kind, monkeypatch):
 def drawn_at(model, temperatures, count, *, summed):
     """Exact draws of p̃^(1/T) at each temperature, (count, temperatures, …): v on a fine grid, or h and then v."""
     betas, states = 1 / np.asarray(temperatures), np.asarray(model.h.states(), np.float64)
-    centres, masses = (states @ np.asarray(model.params[name], np.float64) for name in "Wc")
+    centers, masses = (states @ np.asarray(model.params[name], np.float64) for name in "Wc")
     uniform, normal = RNG.uniform(size=(count, len(betas))), RNG.normal(size=(count, len(betas)))
     x = np.linspace(-40, 40, 8001)
-    logs = np.logaddexp.reduce(masses - 0.5 * (x[:, None] - centres) ** 2, axis=1) if summed else masses
+    logs = np.logaddexp.reduce(masses - 0.5 * (x[:, None] - centers) ** 2, axis=1) if summed else masses
     below = [np.cumsum(np.exp(beta * (logs - logs.max()))) for beta in betas]
     numbers = np.stack([np.searchsorted(b, u * b[-1]) for b, u in zip(below, uniform.T, strict=True)], axis=1)
     if summed:
         return {"v": jnp.asarray(x[numbers][..., None], jnp.float32)}
-    v = centres[numbers] + normal / np.sqrt(betas)
+    v = centers[numbers] + normal / np.sqrt(betas)
     return {"v": jnp.asarray(v[..., None], jnp.float32), "h": jnp.asarray(states[numbers], jnp.float32)}
 
 

@@ -43,15 +43,15 @@ def energy(params, v, h, context=None):
 
 
 @cache
-def parts(labelled=False) -> tuple[Any, Any, Learner]:
+def parts(labeled=False) -> tuple[Any, Any, Learner]:
     model = EnergyModel(energy, {"w": jnp.ones((3, 2))}, v=Real(3), h=Real(2))
-    context = {"label": 1} if labelled else {}
-    posterior = GaussianPosterior.linear(jax.random.key(1), 3, 2, **({"context": context} if labelled else {}))
+    context = {"label": 1} if labeled else {}
+    posterior = GaussianPosterior.linear(jax.random.key(1), 3, 2, **({"context": context} if labeled else {}))
     return model, posterior, Learner(DSM(0.3), learning_rate=1e-2, posterior_steps=1)
 
 
-def trained(data, *, steps=12, labelled=False, **how: Any):
-    model, posterior, learner = parts(labelled)
+def trained(data, *, steps=12, labeled=False, **how: Any):
+    model, posterior, learner = parts(labeled)
     return fit(KEY, model, posterior, data, learner, steps=steps, **{"chunk": 4, **how})
 
 
@@ -89,13 +89,13 @@ def test_every_source_of_the_same_batches_gives_the_same_bits(tmp_path):
 
 def test_a_context_travels_with_its_rows(tmp_path):
     pair = Batch(ROWS, {"label": LABELS[:, None]})
-    expected = trained(pair, labelled=True, batch=BATCH)
+    expected = trained(pair, labeled=True, batch=BATCH)
     assert not np.array_equal(expected.model.params["w"], whole().model.params["w"])
     on_disk = Batch(mapped(tmp_path / "rows.npy"), {"label": mapped(tmp_path / "labels.npy", LABELS[:, None])})
-    same(trained(on_disk, labelled=True, batch=BATCH), expected)
-    same(trained({"v": ROWS, "label": LABELS[:, None]}, labelled=True, batch=BATCH), expected)
+    same(trained(on_disk, labeled=True, batch=BATCH), expected)
+    same(trained({"v": ROWS, "label": LABELS[:, None]}, labeled=True, batch=BATCH), expected)
     as_dict = lambda step: {"v": batch_at(step), "label": batch_at(step, LABELS[:, None])}
-    same(trained(as_dict, labelled=True), expected)
+    same(trained(as_dict, labeled=True), expected)
 
 
 def test_seeds_visit_a_mapped_array_each_in_its_own_order(tmp_path):

@@ -119,7 +119,7 @@ def list_datasets(terminal, folder):
 
 
 def test_a_real_terminal_sees_no_sequence_of_a_name(server, tmp_path):  # noqa: F811
-    """Those of the table itself, its colours, are there."""
+    """Those of the table itself, its colors, are there."""
     folder = tmp_path / HOSTILE
     (folder / "mnist").mkdir(parents=True)
     master, slave = os.openpty()

@@ -274,7 +274,7 @@ def test_blocks_of_noise_add_up_and_none_is_of_one():
             assert all(length == 1 for _, length in blocks) if fitting < 2 else all(length > 1 for _, length in blocks)
 
 
-@pytest.mark.optimised
+@pytest.mark.optimized
 def test_the_same_recipe_gives_the_same_bits():
     recipe = as_recipe(replace(SMALL, method="nce"))  # the least that is compiled for noise
     first, second = (train(recipe) for _ in range(2))

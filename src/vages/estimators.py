@@ -143,8 +143,8 @@ def covariance_term(model: Model, v: Array, h: Any, weights: Array | None = None
         scores = jax.jacrev(lambda v: _log_joints(model, v, h))(v)
         gradients = jax.jacrev(lambda params: _log_joints(eqx.combine(params, static), v, h))(params)
         share = _covariance_weights(len(scores), weights, v.dtype)
-        centred = jax.vmap(lambda share, score: share * (score - _mean(scores, weights)))(share, scores)
-        return jax.tree.map(lambda gradient: jnp.tensordot(centred, gradient, axes=(0, 0)), gradients)
+        centered = jax.vmap(lambda share, score: share * (score - _mean(scores, weights)))(share, scores)
+        return jax.tree.map(lambda gradient: jnp.tensordot(centered, gradient, axes=(0, 0)), gradients)
 
     return jax.vmap(one_example)(v, h, weights)
 

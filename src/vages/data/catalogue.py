@@ -27,8 +27,8 @@ class Dataset(NamedTuple):
 
 _DRAWN = (60_000, 10_000, 10_000)
 _ON_DISK = {
-    "freyface": ("one man's face, frames of a film, grey", (1, 28, 20), (1400, 300, 265)),
-    "mnist": ("handwritten digits, grey, padded", (1, 32, 32), (50_000, 10_000, 10_000)),
+    "freyface": ("one man's face, frames of a film, gray", (1, 28, 20), (1400, 300, 265)),
+    "mnist": ("handwritten digits, gray, padded", (1, 32, 32), (50_000, 10_000, 10_000)),
     "cifar10": ("photographs of ten kinds of things", (3, 32, 32), (50_000, 0, 10_000)),
 }
 
@@ -39,7 +39,7 @@ def datasets() -> list[Dataset]:
         Dataset(name, f"{name.replace('_', ' ')}, a density on the plane", (2,), _DRAWN, None, "built in", "")
         for name in TOYS
     ]
-    digits = Dataset("digits", "handwritten digits, grey", (1, 8, 8), (1437, 180, 180), None, "built in", "")
+    digits = Dataset("digits", "handwritten digits, gray", (1, 8, 8), (1437, 180, 180), None, "built in", "")
     on_disk = [
         Dataset(name, *facts, data_folder() / name, *_state(name, data_folder() / name))
         for name, facts in _ON_DISK.items()

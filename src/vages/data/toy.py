@@ -100,7 +100,7 @@ def rings_log_density(points: Float[np.ndarray, "n 2"]) -> LogDensity:
 
 
 def eight_gaussians(generator: np.random.Generator, n: int) -> Points:
-    """Eight round Gaussians of equal weight, their centres evenly on the unit circle."""
+    """Eight round Gaussians of equal weight, their centers evenly on the unit circle."""
     return _plane(generator.choice(GAUSSIAN_CENTRES, n) + _noise(generator, n, GAUSSIAN_STD))
 
 

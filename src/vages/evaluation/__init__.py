@@ -19,7 +19,7 @@ from vages.evaluation.nearest import Nearness, nearness
 from vages.evaluation.normalization import LevelNormalizer, level_normalizers
 from vages.evaluation.out_of_distribution import OutOfDistribution, auroc, out_of_distribution, typicality
 from vages.evaluation.partition import LogPartition, log_partition
-from vages.evaluation.pixels import Grey, as_pixels
+from vages.evaluation.pixels import Gray, as_pixels
 from vages.evaluation.posterior_gap import PosteriorGap, kl_divergence, posterior_gap
 from vages.evaluation.probe import Probe, linear_probe, logistic_regression, majority_rate
 from vages.evaluation.score_matching import score_matching_loss, sliced_score_matching_loss
@@ -39,7 +39,7 @@ __all__ = [
     "Extrapolation",
     "FisherDivergence",
     "FlowLikelihood",
-    "Grey",
+    "Gray",
     "Inception",
     "LatentCritic",
     "LevelNormalizer",

@@ -113,8 +113,8 @@ def _by_grid(at: _On, examples: Array) -> LevelNormalizer:
     low, high = rows.min(0) - _REACH * at.sigma, rows.max(0) + _REACH * at.sigma
     margin = 0.1 * (high - low)
     low, high = low - margin, high + margin
-    centres = [a + (b - a) * (np.arange(_SIDE) + 0.5) / _SIDE for a, b in zip(low, high, strict=True)]
-    points = np.stack(np.meshgrid(*centres, indexing="ij"), axis=-1).reshape(-1, len(low))
+    centers = [a + (b - a) * (np.arange(_SIDE) + 0.5) / _SIDE for a, b in zip(low, high, strict=True)]
+    points = np.stack(np.meshgrid(*centers, indexing="ij"), axis=-1).reshape(-1, len(low))
     logs, errors, shares = at(jnp.asarray(points, examples.dtype))
     cell, total = float(np.sum(np.log((high - low) / _SIDE))), float(np.logaddexp.reduce(logs))
     weights = np.exp(logs - total)
@@ -124,11 +124,11 @@ def _by_grid(at: _On, examples: Array) -> LevelNormalizer:
 
 def _by_draws(key: PRNGKeyArray, at: _On, examples: Array, draws: int) -> LevelNormalizer:
     for_rows, for_noise = jax.random.split(key)
-    centres = examples.reshape(len(examples), -1)
-    chosen = jax.random.randint(for_rows, (draws,), 0, len(centres))
-    v = centres[chosen] + at.sigma * jax.random.normal(for_noise, (draws, centres.shape[1]), centres.dtype)
+    centers = examples.reshape(len(examples), -1)
+    chosen = jax.random.randint(for_rows, (draws,), 0, len(centers))
+    v = centers[chosen] + at.sigma * jax.random.normal(for_noise, (draws, centers.shape[1]), centers.dtype)
     logs, _, shares = at(v)
-    logs = logs - np.asarray(_log_mixture(v, centres, at.sigma), np.float64)
+    logs = logs - np.asarray(_log_mixture(v, centers, at.sigma), np.float64)
     top = logs.max()
     weights = np.exp(logs - top)
     ess = float(weights.sum() ** 2 / np.sum(weights**2))
@@ -139,9 +139,9 @@ def _by_draws(key: PRNGKeyArray, at: _On, examples: Array, draws: int) -> LevelN
 
 
 @eqx.filter_jit
-def _log_mixture(v: Array, centres: Array, sigma: Any) -> Float[Array, "draws"]:
+def _log_mixture(v: Array, centers: Array, sigma: Any) -> Float[Array, "draws"]:
     """Return log mean_k N(v; x_k, σ² I) of each row."""
-    size = centres.shape[1]
-    constant = math.log(len(centres)) + size * (jnp.log(sigma) + 0.5 * math.log(2 * math.pi))
-    one = lambda v: jax.nn.logsumexp(-0.5 * jnp.sum(((v[None] - centres) / sigma) ** 2, axis=1)) - constant
-    return jax.lax.map(one, v, batch_size=max(1, min(len(v), _PAIRS // max(1, centres.size))))
+    size = centers.shape[1]
+    constant = math.log(len(centers)) + size * (jnp.log(sigma) + 0.5 * math.log(2 * math.pi))
+    one = lambda v: jax.nn.logsumexp(-0.5 * jnp.sum(((v[None] - centers) / sigma) ** 2, axis=1)) - constant
+    return jax.lax.map(one, v, batch_size=max(1, min(len(v), _PAIRS // max(1, centers.size))))

@@ -5,15 +5,15 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Shaped, UInt8
 
-Grey = Literal["refuse", "replicate"]
+Gray = Literal["refuse", "replicate"]
 
 
 def as_pixels(
-    images: Shaped[np.ndarray, "..."], name: str, grey: Grey = "refuse"
+    images: Shaped[np.ndarray, "..."], name: str, gray: Gray = "refuse"
 ) -> UInt8[np.ndarray, "n 3 height width"]:
     """Convert images of uint8, or of floats in [0, 1] (rounded to 8 bits), with 1 or 3 channels, first or last.
 
-    Gray images raise ValueError unless `grey` is "replicate": the network was trained on color photographs, and results
+    Gray images raise ValueError unless `gray` is "replicate": the network was trained on color photographs, and results
     for three equal channels are not comparable with others. `name` is used in errors.
     """
     if images.ndim == 3:
@@ -24,9 +24,9 @@ def as_pixels(
         raise ValueError(
             f"{name}: expected images of shape (n, 3, height, width), got {list(images.shape)}; reshape them"
         )
-    if images.shape[1] == 1 and grey == "refuse":
+    if images.shape[1] == 1 and gray == "refuse":
         raise ValueError(
-            f"{name}: expected color images, got gray ones; replicate their channel (--grey replicate), and compare "
+            f"{name}: expected color images, got gray ones; replicate their channel (--gray replicate), and compare "
             "such results only with each other"
         )
     if images.dtype != np.uint8:

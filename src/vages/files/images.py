@@ -21,7 +21,7 @@ _FORMATS = {
     b"\xff\xd8\xff": ("JPEG", JpegImagePlugin.JpegImageFile),
     b"BM": ("BMP", BmpImagePlugin.BmpImageFile),
 }
-_GREY, _COLOUR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK")
+_GRAY, _COLOR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK")
 _MAX_SCANS = 100  # of a progressive JPEG, which usually has 10; each costs a pass over the image
 
 # Pillow warns about damaged metadata, which we do not use. `catch_warnings` is not safe in threads.
@@ -40,7 +40,7 @@ def decode_image(content: bytes, name: str, pixels: int = MAX_PIXELS) -> Image.I
             )
         if getattr(image, "is_animated", False):
             raise BadFile(f"{name}: expected a still image, got an animation; save one frame")
-        if (kind == "PNG" and content[24] == 16) or image.mode not in _GREY + _COLOUR:
+        if (kind == "PNG" and content[24] == 16) or image.mode not in _GRAY + _COLOR:
             raise BadFile(f"{name}: expected 8 bits per channel, got 16 or another mode; convert it to 8 bits")
         if kind == "JPEG" and content.count(b"\xff\xda") > _MAX_SCANS:
             raise BadFile(f"{name}: expected at most {_MAX_SCANS} scans, got more; save the image again")
@@ -67,7 +67,7 @@ def pixels_of(image: Image.Image) -> UInt8[np.ndarray, "channels height width"]:
 
 
 def _plain(image: Image.Image) -> Image.Image:
-    mode = "L" if image.mode in _GREY else "RGB"
+    mode = "L" if image.mode in _GRAY else "RGB"
     if image.has_transparency_data:
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     return image.convert(mode)

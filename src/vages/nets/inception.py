@@ -46,7 +46,7 @@ class Block(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """A convolution with its batch normalisation: relu(x ∗ kernel + bias)."""
+    """A convolution with its batch normalization: relu(x ∗ kernel + bias)."""
 
     kernel: Float[Array, "height width in out"]
     bias: Float[Array, "out"]

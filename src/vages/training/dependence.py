@@ -61,6 +61,6 @@ def lost_dependence(samples: np.ndarray, data: np.ndarray, *, noise: float = 0.0
 
 
 def _in_units(rows: np.ndarray, each: bool) -> np.ndarray:
-    centred = rows - rows.mean(axis=0)
-    scale = np.sqrt(np.mean(centred**2, axis=0 if each else None))  # not exactly 0 for constants, due to rounding
-    return centred / np.maximum(scale, 1e-150)
+    centered = rows - rows.mean(axis=0)
+    scale = np.sqrt(np.mean(centered**2, axis=0 if each else None))  # not exactly 0 for constants, due to rounding
+    return centered / np.maximum(scale, 1e-150)

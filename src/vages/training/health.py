@@ -251,12 +251,12 @@ def look_at_latents(joint: np.ndarray, *, learnt: bool = True) -> list[Finding]:
     if not np.isfinite(joint).all():
         return [Finding("latents", "warning", "log p̃(v, h) is not finite for examples with latents of others")]
     over = lambda axes: joint.mean(axes, keepdims=True)
-    centred = joint - over(-1) - over(-2) + over((-2, -1))
-    matters = float(np.sqrt(np.mean(centred**2)))
+    centered = joint - over(-1) - over(-2) + over((-2, -1))
+    matters = float(np.sqrt(np.mean(centered**2)))
     if matters < 0.05:
         told = f"latents are unused: which example they are of changes log p̃(v, h) by {matters:.1g} nats"
         return [Finding("latents", "notice", told)]
-    own = np.diagonal(centred, axis1=-2, axis2=-1) * size / max(size - 1, 1)  # with own h, minus with other h
+    own = np.diagonal(centered, axis1=-2, axis2=-1) * size / max(size - 1, 1)  # with own h, minus with other h
     error = float(own.std(ddof=1) / math.sqrt(own.size)) if own.size > 1 else math.inf
     below = own.mean() < -_SURE * error
     if not learnt or not (below or (matters >= _SURE / math.sqrt(own.size) and own.mean() <= 1.5 * error)):

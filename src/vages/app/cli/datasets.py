@@ -9,7 +9,7 @@ from vages.terminal import printable
 if TYPE_CHECKING:
     from vages.data import Dataset
 
-_COLOURS = {"built in": "green", "present": "green", "missing": "yellow", "damaged": "red"}
+_COLORS = {"built in": "green", "present": "green", "missing": "yellow", "damaged": "red"}
 
 
 def data(get: Annotated[str | None, given("NAME", "none")] = None, json: bool = False) -> int:
@@ -60,7 +60,7 @@ def _table(rows: "list[Dataset]"):
     table.add_column("where", overflow="fold")
     for row in rows:
         counts = ("",) * 3 if row.counts is None else (f"{count:,}" for count in row.counts)
-        state = f"[{_COLOURS[row.state]}]{row.state}[/]"
+        state = f"[{_COLORS[row.state]}]{row.state}[/]"
         where = "" if row.where is None else escape(printable(row.where))
         table.add_row(row.name, "×".join(map(str, row.shape)), *counts, state, where)
     return table

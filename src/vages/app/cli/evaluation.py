@@ -18,7 +18,7 @@ from vages.app.output.console import print_json, print_table, say, stage_bar
 Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")]
 File = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 Protocol = Literal["paper", "unconditional"]
-Grey = Literal["refuse", "replicate"]
+Gray = Literal["refuse", "replicate"]
 Measure = Literal["model", "images", "both", "ood"]
 Ood = Annotated[
     tuple[str, ...], tyro.conf.UseAppendAction, given("NAME|FILE|FOLDER|noise|constant", "none; may be repeated")
@@ -49,7 +49,7 @@ def evaluate(
     noise: Annotated[float | None, given("FLOAT", "that of the run's training; for --ood, the lowest level")] = None,
     seed: int = 0,
     raw: bool = False,
-    grey: Grey = "refuse",
+    gray: Gray = "refuse",
     save: Annotated[Path | None, given("FILE.safetensors", "not saved")] = None,
     recipe: RecipeFile = None,
     recipe_changed: bool = False,
@@ -81,7 +81,7 @@ def evaluate(
         noise: standard deviation of the noise on them; for --ood, also the level of a noise-conditional model.
         seed: seed of all random numbers.
         raw: use the weights themselves, not their averages over training.
-        grey: what to do with gray images: refuse them, or replicate their channel.
+        gray: what to do with gray images: refuse them, or replicate their channel.
         save: save the statistics of the source, for later comparisons.
         recipe: the recipe file of the run.
         recipe_changed: accept a recipe file that has changed since the run was started.
@@ -112,13 +112,13 @@ def evaluate(
             )
         if against is None and not run:
             raise ValueError(f"against: expected images to compare {source} with, got none; name them with --against")
-        left_out = why_unjudged(source, measure, grey, own)
+        left_out = why_unjudged(source, measure, gray, own)
         of_samples = {"protocol": None if protocol == "paper" else protocol, "sampling": sampling}
         of_images = {
             "against": against,
             "count": count,
             **of_samples,
-            "grey": None if grey == "refuse" else grey,
+            "gray": None if gray == "refuse" else gray,
             "save": save,
         }
         of_model = {"examples": examples, "noise": noise, "ood": ", ".join(ood) or None}
@@ -133,7 +133,7 @@ def evaluate(
         if not run and not is_run(against or ""):
             _refuse("no samples are drawn from a run", of_samples | {"raw": raw or None})
         sections: dict[str, Section] = {}
-        how = {"count": count, "protocol": protocol, "sampling": sampling, "seed": seed, "grey": grey, "raw": raw}
+        how = {"count": count, "protocol": protocol, "sampling": sampling, "seed": seed, "gray": gray, "raw": raw}
         loaded = _loaded(Path(source), measure, data, raw, own) if run else None
         judge = judge_of(source, against, how, loaded) if left_out is None else None
         if run and measure != "images":

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vages.evaluation import Statistics
 
 
-def why_unjudged(source: str, measure: str, grey: str, own: Own = Own()) -> str | None:  # noqa: B008
+def why_unjudged(source: str, measure: str, gray: str, own: Own = Own()) -> str | None:  # noqa: B008
     """Return why no images are evaluated, or None if they are."""
     if not is_run(source) or measure == "images":
         return None
@@ -26,8 +26,8 @@ def why_unjudged(source: str, measure: str, grey: str, own: Own = Own()) -> str 
         return f"the network cannot evaluate samples of {recipe.kind}"
     if not inception_file().exists():
         return "the network's weights are not installed, see vages inception --help"
-    if load_run(Path(source)).model.v.shape[0] == 1 and grey == "refuse":
-        return "the images are gray (--grey replicate repeats their channel three times)"
+    if load_run(Path(source)).model.v.shape[0] == 1 and gray == "refuse":
+        return "the images are gray (--gray replicate repeats their channel three times)"
     return None
 
 
@@ -50,7 +50,7 @@ def judge_of(
     texts = [source] if against is None else [source, against]
     own = {} if run is None else {source: run}
     runs = own | {text: load_run(Path(text), raw=how["raw"]) for text in texts if is_run(text) and text not in own}
-    drawn: dict[str, Any] = {name: how[name] for name in ("count", "protocol", "sampling", "grey")}
+    drawn: dict[str, Any] = {name: how[name] for name in ("count", "protocol", "sampling", "gray")}
     drawn["count"] = 10_000 if how["count"] is None else how["count"]
     for one in runs.values():
         samples_of(one, seed=how["seed"], **drawn)
@@ -62,7 +62,7 @@ def judge_of(
         if text.endswith(".safetensors"):
             others[text] = load_statistics(Path(text), network.sha256)
         else:
-            others[text] = images = open_images(text, how["grey"])
+            others[text] = images = open_images(text, how["gray"])
             check_count(images.count, images.name)
             if runs:  # without runs, they are read first anyway
                 images_digest(pieces(images))
@@ -80,7 +80,7 @@ def judge_of(
         if source in runs:
             return evaluate_run(runs[source], reference, **drawn, **common)
         assert reference is not None
-        return evaluate_images(others[source], reference, count=how["count"], grey=how["grey"], **common)
+        return evaluate_images(others[source], reference, count=how["count"], gray=how["gray"], **common)
 
     return judge
 

@@ -20,7 +20,7 @@ Own = Annotated[
     tyro.conf.arg(metavar="[FILE|FOLDER]", help_behavior_hint="(default: the run's own examples)"),
 ]
 OneExample = "INT|FILE[:ROW]"
-Mask = Annotated[str, tyro.conf.arg(metavar="half|left|centre|0,3,5|FILE")]
+Mask = Annotated[str, tyro.conf.arg(metavar="half|left|center|0,3,5|FILE")]
 
 
 def sample(

@@ -17,7 +17,7 @@ from vages.app.settings import CELEBA, CIFAR10, DIGITS, DeepSettings
 from vages.data import load_images
 from vages.samplers import Schedule
 
-_GREY = 0.5  # mean of each pixel at the start of the chains, where the variance is 1
+_GRAY = 0.5  # mean of each pixel at the start of the chains, where the variance is 1
 _SHOWN = 40
 
 
@@ -58,7 +58,7 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
         ways = {"the paper's sampler": recipe, "from high noise": from_high_noise(recipe, data)}
         for way, one in ways.items():
             name = f"{recipe.data}, {way}"
-            ends = chain_ends(one, data.variances, data.directions @ (_GREY - data.mean))
+            ends = chain_ends(one, data.variances, data.directions @ (_GRAY - data.mean))
             found = compare(one, data, ends)
             measurements[name] = found
             say(f"{name}: " + ", ".join(f"{key} {value:.3g}" for key, value in found.items()))

@@ -100,9 +100,9 @@ def shifted_posterior(model: GRBM, shift: Array | None = None) -> BernoulliPoste
 def exact_samples(key: PRNGKeyArray, model: GRBM, n: int) -> Float[Array, "n v"]:
     """Draw independent samples of p(v): h by enumeration, then v given h."""
     for_h, for_v = jax.random.split(key)
-    states, centre = model.h.states(model.weight.dtype), model.visible_bias
-    features = model.features(centre)
-    log_mass = jax.vmap(lambda h: model.log_joint(features, h) - model.conditional(h).log_prob(centre))(states)
+    states, center = model.h.states(model.weight.dtype), model.visible_bias
+    features = model.features(center)
+    log_mass = jax.vmap(lambda h: model.log_joint(features, h) - model.conditional(h).log_prob(center))(states)
     h = states[jax.random.categorical(for_h, log_mass, shape=(n,))]
     return jax.vmap(model.conditional)(h).draw(for_v)
 

@@ -11,7 +11,7 @@ from vages.app.explore.session import Visit, tell
 from vages.app.explore.watching import Stage
 from vages.app.runs.completions import HIDDEN, hidden_pixels
 
-PRESETS = {"half": "Lower half", "left": "Left half", "centre": "Centre"}
+PRESETS = {"half": "Lower half", "left": "Left half", "center": "Center"}
 assert set(PRESETS) == set(HIDDEN)
 
 

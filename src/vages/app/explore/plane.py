@@ -15,7 +15,7 @@ from vages.app.report.page.markup import Markup, element, joined
 SIZE = 500  # units of the drawing
 LEFT, RIGHT, TOP, BOTTOM = 46, 494, 6, 462  # edges of the plane in it
 _DECADES = 10.0  # nats below the highest log-density at which the color ends
-_COLOUR = (47, 138, 147)
+_COLOR = (47, 138, 147)
 _JITTER = np.random.default_rng(0).uniform(-0.18, 0.18, (4096, 2))  # of zeros and ones, which would overlap
 
 Points = Float[np.ndarray, "n 2"]
@@ -110,7 +110,7 @@ def density_pixels(log: Float[np.ndarray, "y x"], *, as_log: bool) -> UInt8[np.n
     below = finite - (finite.max() if np.isfinite(finite.max()) else 0)
     strength = np.clip(1 + below / _DECADES, 0, 1) if as_log else np.exp(below)
     pixels = np.empty((*log.shape, 4), np.uint8)
-    pixels[..., :3] = _COLOUR
+    pixels[..., :3] = _COLOR
     pixels[..., 3] = np.rint(220 * strength)
     return pixels[::-1]
 

@@ -29,7 +29,7 @@ CHUNK = 100  # iterations in a chunk, between two log records
 
 def recipe(settings: DeepSettings) -> Recipe:
     """Return the recipe of a deep model. With `fid_every`, the weights with the best FID-1k are kept."""
-    selection = FIDSelection(chains, grey="replicate") if settings.fid_every else None
+    selection = FIDSelection(chains, gray="replicate") if settings.fid_every else None
     return Recipe(
         data=settings.data,
         build=build,

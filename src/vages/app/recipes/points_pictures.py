@@ -74,9 +74,9 @@ def _densities(trained: Trained, key: PRNGKeyArray) -> tuple[dict[str, Any], dic
     ceiling = float(trained.tested[OWN]) if OWN in trained.tested else None
     steps, values = trained.fitted.curve("test_log_likelihood")
     if len(steps):  # a finished run that is resumed without its log has none
-        labelled = None if ceiling is None else ("of the true distribution", ceiling)
+        labeled = None if ceiling is None else ("of the true distribution", ceiling)
         pictures["curve"] = curves_figure(
-            {"one pass": (steps, values[:, None])}, "test log likelihood", ceiling=labelled
+            {"one pass": (steps, values[:, None])}, "test log likelihood", ceiling=labeled
         )
     if trained.model.v.shape == (2,):
         extent = plane_of(settings, trained.data)

@@ -13,7 +13,7 @@ from jaxtyping import Bool, PRNGKeyArray
 
 from vages.app.recipes.sources import Pixels
 from vages.bounds import shown
-from vages.evaluation import Grey, as_pixels
+from vages.evaluation import Gray, as_pixels
 from vages.models import EBLVM
 from vages.posteriors import Posterior, posterior_means
 from vages.samplers import Heun, SamplingWarning, Schedule, sample, sample_joint, sample_v
@@ -65,13 +65,13 @@ class Samples:
         *,
         given: np.ndarray | None = None,
         seed: int = 0,
-        grey: Grey = "refuse",
+        gray: Gray = "refuse",
         use: str = "quality",
     ):
         check_seed(seed)
-        as_pixels(np.zeros((1, *shape), np.uint8), "samples", grey)  # fails here, not after hours of sampling
+        as_pixels(np.zeros((1, *shape), np.uint8), "samples", gray)  # fails here, not after hours of sampling
         self.block, self.sampler, self.gradients, self.given = block, sampler, gradients, given
-        self.grey: Grey = grey
+        self.gray: Gray = gray
         self.key, self.diverged = seed_keys((seed,), use)[0], 0
 
     def draw(
@@ -96,7 +96,7 @@ class Samples:
 
     def _drawn(self, begin: int, size: int) -> Drawn:
         v, lost = map(np.asarray, self.block(jax.random.fold_in(self.key, begin), begin, size))
-        return as_pixels(np.clip(v[~lost], 0, 1), "samples", self.grey), lost
+        return as_pixels(np.clip(v[~lost], 0, 1), "samples", self.gray), lost
 
 
 def chain_samples(

@@ -9,7 +9,7 @@ from vages.app.recipes.examples import Examples
 from vages.app.recipes.reference import check_count, statistics_of
 from vages.app.recipes.samples import chain_samples
 from vages.app.recipes.sources import ImageSet
-from vages.evaluation import Grey, Inception, Statistics, as_pixels, feature_moments, fid, load_inception, metric_name
+from vages.evaluation import Gray, Inception, Statistics, as_pixels, feature_moments, fid, load_inception, metric_name
 from vages.models import EBLVM
 from vages.samplers import Schedule
 
@@ -23,10 +23,10 @@ class FIDSelection:
     independent of its selection.
     """
 
-    def __init__(self, chains: Chains, *, count: int = 1000, grey: Grey = "refuse", network: Inception | None = None):
+    def __init__(self, chains: Chains, *, count: int = 1000, gray: Gray = "refuse", network: Inception | None = None):
         check_count(count)
         self.count, self.name = count, metric_name("FID", count).lower().replace("-", "_")
-        self._grey: Grey = grey
+        self._gray: Gray = gray
         self._chains = chains
         self._network, self._reference = network, None
 
@@ -42,7 +42,7 @@ class FIDSelection:
         reference = self._reference = self._reference or self._statistics(train, settings.data)
         given = train if model.h.size > 0 else None
         chains = self._chains(settings, model)
-        drawn = chain_samples(chains, model, posterior, given, seed=settings.seed, grey=self._grey, use="selection")
+        drawn = chain_samples(chains, model, posterior, given, seed=settings.seed, gray=self._gray, use="selection")
         moments = feature_moments(self._network, drawn.draw(self.count), self.count, kept=0)
         told = {"diverged_chains": drawn.diverged}
         if moments.n < self.count // 2:  # too few for a comparison
@@ -51,5 +51,5 @@ class FIDSelection:
 
     def _statistics(self, train: np.ndarray, name: str) -> Statistics:
         assert self._network is not None
-        read = lambda rows: as_pixels(train[rows], name, self._grey)
+        read = lambda rows: as_pixels(train[rows], name, self._gray)
         return statistics_of(ImageSet(f"{name}:train", len(train), read), self._network)

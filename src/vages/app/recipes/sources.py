@@ -11,7 +11,7 @@ from jaxtyping import Int, UInt8
 from vages.app.recipes.examples import Examples
 from vages.data import IMAGE_SETS, Images, Splits, load_images
 from vages.data.arrays import list_of, read_arrays
-from vages.evaluation import Grey, as_pixels
+from vages.evaluation import Gray, as_pixels
 from vages.files import BadFile, image_files, read_image
 from vages.files.limits import MAX_MEMBERS
 
@@ -48,7 +48,7 @@ def is_image_set(text: str) -> bool:
     return text.partition(":")[0] in IMAGE_SETS
 
 
-def open_images(text: str, grey: Grey = "refuse") -> ImageSet:
+def open_images(text: str, gray: Gray = "refuse") -> ImageSet:
     """Open a dataset such as cifar10 or cifar10:test (by default train), a folder of images, or a .npy or .npz file.
 
     A .npz file holds one array, or the output of `vages sample`. In the latter, chains that diverged are left out, and
@@ -57,29 +57,29 @@ def open_images(text: str, grey: Grey = "refuse") -> ImageSet:
     path = Path(text)
     if is_image_set(text):
         name, _, part = text.partition(":")
-        return split_of(load_images(name, check=False), name, part or "train", grey)
+        return split_of(load_images(name, check=False), name, part or "train", gray)
     if path.is_dir():
-        return _folder(path, grey)
+        return _folder(path, gray)
     if path.suffix.lower() in (".npy", ".npz"):
-        return _file(path, grey)
+        return _file(path, gray)
     raise ValueError(
         f"images: expected a set ({', '.join(IMAGE_SETS)}; cifar10:test is a split of one), a folder of images, a .npy "
         f"or .npz file, got {text!r}; check the path"
     )
 
 
-def split_of(images: Images | Examples, name: str, part: str, grey: Grey = "refuse") -> ImageSet:
+def split_of(images: Images | Examples, name: str, part: str, gray: Gray = "refuse") -> ImageSet:
     """Return one of the splits of a dataset."""
     if part not in Splits._fields:
         raise ValueError(f"{name}: expected a split, {', '.join(Splits._fields)}, got {part!r}; choose one")
-    return _of_array(f"{name}:{part}", getattr(images.splits, part), grey)
+    return _of_array(f"{name}:{part}", getattr(images.splits, part), gray)
 
 
-def _of_array(name: str, array: np.ndarray, grey: Grey) -> ImageSet:
-    return ImageSet(name, len(array), lambda rows: as_pixels(array[rows], name, grey))
+def _of_array(name: str, array: np.ndarray, gray: Gray) -> ImageSet:
+    return ImageSet(name, len(array), lambda rows: as_pixels(array[rows], name, gray))
 
 
-def _file(path: Path, grey: Grey) -> ImageSet:
+def _file(path: Path, gray: Gray) -> ImageSet:
     arrays = read_arrays(path)
     if arrays.keys() >= _SAMPLES:
         diverged = arrays["diverged"]
@@ -88,13 +88,13 @@ def _file(path: Path, grey: Grey) -> ImageSet:
                 f"{path}: expected 'diverged' to have one entry per sample, true or false, got others; sample again"
             )
         told = f" without {int(diverged.sum())} diverged chains" if diverged.any() else ""
-        return _of_array(f"{path}{told}", _clipped(path, arrays["v"][~diverged]), grey)
+        return _of_array(f"{path}{told}", _clipped(path, arrays["v"][~diverged]), gray)
     if len(arrays) != 1:
         raise BadFile(f"{path}: expected one array, or samples of vages, got {list_of(arrays)}; save it alone")
     (array,) = arrays.values()
     if array.ndim < 3:
         raise BadFile(f"{path}: expected an array of images, got the shape {list(array.shape)}; reshape it")
-    return _of_array(str(path), array, grey)
+    return _of_array(str(path), array, gray)
 
 
 def _clipped(path: Path, v: np.ndarray) -> np.ndarray:
@@ -111,7 +111,7 @@ def _clipped(path: Path, v: np.ndarray) -> np.ndarray:
     return clipped
 
 
-def _folder(folder: Path, grey: Grey) -> ImageSet:
+def _folder(folder: Path, gray: Gray) -> ImageSet:
     paths = image_files(folder, MAX_MEMBERS)
     first = read_image(paths[0]).shape[1:]
 
@@ -120,7 +120,7 @@ def _folder(folder: Path, grey: Grey) -> ImageSet:
         if image.shape[1:] != first:
             sizes = " and ".join(f"{width} × {height}" for height, width in (first, image.shape[1:]))
             raise BadFile(f"{path}: expected all images of one size, got {sizes}; resize them")
-        return as_pixels(image[None], str(path), grey)
+        return as_pixels(image[None], str(path), gray)
 
     def read(rows: np.ndarray) -> np.ndarray:
         with ThreadPoolExecutor() as pool:  # Pillow decodes without the GIL

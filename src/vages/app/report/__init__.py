@@ -3,14 +3,14 @@
 from vages.app.report.assessments import assessment_figure, number_with_error
 from vages.app.report.chains import chains_figure
 from vages.app.report.curves import GridPanel, curves_figure, grid_figure
-from vages.app.report.figures import COLOURS, MARKERS, Series, proportionality_figure
+from vages.app.report.figures import COLORS, MARKERS, Series, proportionality_figure
 from vages.app.report.images import figure_png, image_grid, save_png, save_sheet, sheet_png, tile
 from vages.app.report.pictures import Extent, density_figure, density_png, grid_points, scatter_figure
 from vages.app.report.rows import rows_figure, walk_rows_figure
 from vages.app.report.trajectories import trajectory_figure, trajectory_sheet
 
 __all__ = [
-    "COLOURS",
+    "COLORS",
     "MARKERS",
     "Extent",
     "GridPanel",

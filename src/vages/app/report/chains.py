@@ -14,7 +14,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vages.app.report.figures import COLOURS
+from vages.app.report.figures import COLORS
 
 _LAGS = 100
 _SHOWN = 8  # chains that are drawn individually
@@ -47,7 +47,7 @@ def draw_trace(axes: Axes, chains: Float[np.ndarray, "chains draws"]) -> None:
     """Draw values over draws, one line for each chain; for zeros and ones, the running mean."""
     lines = np.cumsum(chains, axis=1) / np.arange(1, chains.shape[1] + 1) if _binary(chains) else chains
     for i, chain in enumerate(_some(lines)):
-        axes.plot(chain, color=COLOURS[i % len(COLOURS)], lw=0.6, alpha=0.8)
+        axes.plot(chain, color=COLORS[i % len(COLORS)], lw=0.6, alpha=0.8)
     axes.set_xlim(0, chains.shape[1] - 1)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -61,7 +61,7 @@ def draw_autocorrelation(axes: Axes, chains: Float[np.ndarray, "chains draws"]) 
     each = np.stack([autocorrelation(chain, chains.mean(), chains.var()) for chain in chains])
     for i, one in enumerate(_some(each)):
         bounded = np.clip(one / max(one[0], 1.0), -1, 1)
-        axes.plot(bounded, color=COLOURS[i % len(COLOURS)], lw=0.6, alpha=0.5)
+        axes.plot(bounded, color=COLORS[i % len(COLORS)], lw=0.6, alpha=0.5)
     axes.plot(each.mean(0), color="black", lw=1.4, label="mean of the chains")
     axes.axhline(0, color="0.6", lw=0.8)
     axes.set_ylim(-0.3, 1.05)
@@ -75,7 +75,7 @@ def draw_marginals(axes: Axes, chains: Float[np.ndarray, "chains draws"]) -> Non
     edges = np.linspace(low, high if high > low else low + 1, 31)
     axes.hist(chains.ravel(), edges, density=True, color="0.85", label="all chains")
     for i, chain in enumerate(_some(chains)):
-        axes.hist(chain, edges, density=True, histtype="step", color=COLOURS[i % len(COLOURS)], lw=0.8)
+        axes.hist(chain, edges, density=True, histtype="step", color=COLORS[i % len(COLORS)], lw=0.8)
     axes.set_yticks([])
     axes.spines[["top", "right", "left"]].set_visible(False)
 
@@ -84,9 +84,9 @@ def autocorrelation(
     chain: Float[np.ndarray, "draws"], mean: float, variance: float, lags: int = _LAGS
 ) -> Float[np.ndarray, "lags"]:
     """Return the autocorrelation of one chain about `mean`, in units of `variance`, at the lags from 0 on."""
-    centred = chain - mean
-    size = len(centred)
-    spectrum = np.abs(np.fft.rfft(centred, 2 * size)) ** 2
+    centered = chain - mean
+    size = len(centered)
+    spectrum = np.abs(np.fft.rfft(centered, 2 * size)) ** 2
     sums = np.fft.irfft(spectrum)[: min(lags, size)]
     return sums / np.arange(size, size - len(sums), -1) / max(variance, np.finfo(float).tiny)
 

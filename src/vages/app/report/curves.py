@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Num
 from matplotlib.figure import Figure
 
-from vages.app.report.figures import COLOURS, MARKERS
+from vages.app.report.figures import COLORS, MARKERS
 
 LINES = ("-", "--", ":", "-.")
 
@@ -26,9 +26,9 @@ def curves_figure(
     axes = figure.subplots()
     for i, (name, (steps, values)) in enumerate(curves.items()):
         mean, spread = values.mean(1), values.std(1)
-        colour, line = COLOURS[i % len(COLOURS)], LINES[i // len(COLOURS) % len(LINES)]
-        axes.plot(steps, mean, line, color=colour, lw=1.6, label=name)
-        axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.15, lw=0)
+        color, line = COLORS[i % len(COLORS)], LINES[i // len(COLORS) % len(LINES)]
+        axes.plot(steps, mean, line, color=color, lw=1.6, label=name)
+        axes.fill_between(steps, mean - spread, mean + spread, color=color, alpha=0.15, lw=0)
     if ceiling is not None:
         axes.axhline(ceiling[1], color="0.4", lw=1, ls=(0, (1, 3)))
         axes.annotate(ceiling[0], (0, ceiling[1]), xytext=(4, -11), textcoords="offset points", fontsize=9, color="0.3")
@@ -59,7 +59,7 @@ def grid_figure(panels: list[GridPanel], columns: int = 4) -> Figure:
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, panel in zip(grid, panels, strict=False):
         for i, (name, (x, y)) in enumerate(panel.lines.items()):
-            axes.plot(x, y, MARKERS[i] + "-", color=COLOURS[i], ms=4, lw=1.4, label=name)
+            axes.plot(x, y, MARKERS[i] + "-", color=COLORS[i], ms=4, lw=1.4, label=name)
         axes.set_xlabel(panel.x_label)
         axes.set_ylabel(panel.y_label)
         x = np.asarray(next(iter(panel.lines.values()))[0])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # colorblind-safe
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # colorblind-safe
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 
 
@@ -30,10 +30,10 @@ def proportionality_figure(panels: dict[str, tuple[str, list[Series]]], y_label:
         for i, one in enumerate(series):
             side = axes if i == 0 else axes.twinx()
             ends = np.array([0.0, one.x.max()])
-            side.plot(ends, one.slope * ends, color=COLOURS[i], alpha=0.45, lw=1.5)
-            side.plot(one.x, one.y, MARKERS[i], color=COLOURS[i], ms=4, label=one.name)
-            side.set_ylabel(f"{y_label} of {one.name}", color=COLOURS[i])
-            side.tick_params(axis="y", colors=COLOURS[i])
+            side.plot(ends, one.slope * ends, color=COLORS[i], alpha=0.45, lw=1.5)
+            side.plot(one.x, one.y, MARKERS[i], color=COLORS[i], ms=4, label=one.name)
+            side.set_ylabel(f"{y_label} of {one.name}", color=COLORS[i])
+            side.tick_params(axis="y", colors=COLORS[i])
             side.set_xlim(0)
             side.set_ylim(0, (1.05 + 0.55 * i) * one.y.max())  # so that the series do not overlap
             side.spines["top"].set_visible(False)

@@ -13,10 +13,10 @@ from vages.checks import check_count
 
 NOT_A_NUMBER = (1.0, 0.0, 1.0)  # magenta, so that a diverged chain does not look like a black picture
 
-GreyOrColour = Float[np.ndarray, "n height width"] | Float[np.ndarray, "n channels height width"]
+GrayOrColor = Float[np.ndarray, "n height width"] | Float[np.ndarray, "n channels height width"]
 
 
-def tile(images: GreyOrColour, columns: int, gap: int = 1) -> Float[np.ndarray, "y x 3"]:
+def tile(images: GrayOrColor, columns: int, gap: int = 1) -> Float[np.ndarray, "y x 3"]:
     """Arrange images on one sheet, row by row, `gap` white pixels apart. Values are clipped to [0, 1]."""
     if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[1] not in (1, 3)) or not len(images):
         raise ValueError(
@@ -24,19 +24,19 @@ def tile(images: GreyOrColour, columns: int, gap: int = 1) -> Float[np.ndarray, 
             f"got {images.shape}; reshape them"
         )
     check_count("columns", columns, 1, "10 is usual")
-    grey_or_colour = images[:, None] if images.ndim == 3 else images
-    count, _, height, width = grey_or_colour.shape
-    colours = np.broadcast_to(np.moveaxis(grey_or_colour, 1, -1), (count, height, width, 3))
-    colours = np.where(np.isnan(colours), np.asarray(NOT_A_NUMBER), np.clip(colours, 0, 1))
+    gray_or_color = images[:, None] if images.ndim == 3 else images
+    count, _, height, width = gray_or_color.shape
+    colors = np.broadcast_to(np.moveaxis(gray_or_color, 1, -1), (count, height, width, 3))
+    colors = np.where(np.isnan(colors), np.asarray(NOT_A_NUMBER), np.clip(colors, 0, 1))
     rows = math.ceil(count / columns)
     tiles = np.ones((rows * columns, height + gap, width + gap, 3))
-    tiles[:count, :height, :width] = colours
+    tiles[:count, :height, :width] = colors
     sheet = tiles.reshape(rows, columns, height + gap, width + gap, 3).swapaxes(1, 2)
     sheet = sheet.reshape(rows * (height + gap), columns * (width + gap), 3)
     return sheet[: len(sheet) - gap, : sheet.shape[1] - gap]
 
 
-def image_grid(sets: dict[str, GreyOrColour], columns: int = 10) -> Figure:
+def image_grid(sets: dict[str, GrayOrColor], columns: int = 10) -> Figure:
     """Draw one panel for each set of images, tiled."""
     sheets = {title: tile(images, columns) for title, images in sets.items()}
     tallest = max(len(sheet) / sheet.shape[1] for sheet in sheets.values())
@@ -48,7 +48,7 @@ def image_grid(sets: dict[str, GreyOrColour], columns: int = 10) -> Figure:
     return figure
 
 
-def save_sheet(path: str | Path, images: GreyOrColour, columns: int) -> Path:
+def save_sheet(path: str | Path, images: GrayOrColor, columns: int) -> Path:
     """Write images as one sheet of tiles; small images are enlarged."""
     return save_png(path, tile(images, columns), _enlarged(images))
 
@@ -62,7 +62,7 @@ def save_png(path: str | Path, sheet: Float[np.ndarray, "y x 3"], scale: int = 1
     return path
 
 
-def sheet_png(images: GreyOrColour, columns: int) -> bytes:
+def sheet_png(images: GrayOrColor, columns: int) -> bytes:
     """Return the PNG file that `save_sheet` writes."""
     return png_bytes(tile(images, columns), _enlarged(images))
 
@@ -73,9 +73,9 @@ def png_bytes(sheet: Float[np.ndarray, "y x 3"], scale: int = 1) -> bytes:
         raise ValueError(f"scale: expected a whole number of at least 1, got {scale}")
     pixels = np.rint(255 * np.clip(sheet, 0, 1)).astype(np.uint8)
     pixels = pixels.repeat(scale, axis=0).repeat(scale, axis=1)
-    grey = bool((pixels == pixels[..., :1]).all())
+    gray = bool((pixels == pixels[..., :1]).all())
     file = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if grey else pixels).save(file, "PNG", optimize=True)
+    Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if gray else pixels).save(file, "PNG", optimize=True)
     return file.getvalue()
 
 
@@ -86,5 +86,5 @@ def figure_png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-def _enlarged(images: GreyOrColour) -> int:
+def _enlarged(images: GrayOrColor) -> int:
     return max(1, 64 // images.shape[-1])

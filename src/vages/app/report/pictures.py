@@ -67,6 +67,6 @@ def _aspect(extent: Extent) -> Literal["equal", "auto"]:
 def grid_points(extent: Extent, resolution: int = 200) -> Float[np.ndarray, "points 2"]:
     """Return the centers of a grid of cells over the extent, row by row from the bottom, for `density_figure`."""
     left, right, bottom, top = extent
-    centres = (np.arange(resolution) + 0.5) / resolution
-    x, y = np.meshgrid(left + (right - left) * centres, bottom + (top - bottom) * centres)
+    centers = (np.arange(resolution) + 0.5) / resolution
+    x, y = np.meshgrid(left + (right - left) * centers, bottom + (top - bottom) * centers)
     return np.stack([x, y], -1).reshape(-1, 2)

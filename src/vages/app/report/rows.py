@@ -7,7 +7,7 @@ from jaxtyping import Float, Num
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vages.app.report.figures import COLOURS
+from vages.app.report.figures import COLORS
 
 _MOST = 6  # coordinates in a pair plot
 _POINTS = 2000  # of each set
@@ -36,11 +36,11 @@ def _rows_figure(sets: dict[str, Num[np.ndarray, "n d"]]) -> Figure:
             if column > row:
                 axes.set_axis_off()
                 continue
-            for (name, points), colour in zip(sets.items(), COLOURS, strict=False):
+            for (name, points), color in zip(sets.items(), COLORS, strict=False):
                 if row == column:
-                    axes.hist(_finite(points[:, row]), bins=40, density=True, histtype="step", color=colour, label=name)
+                    axes.hist(_finite(points[:, row]), bins=40, density=True, histtype="step", color=color, label=name)
                 else:
-                    axes.plot(points[:, column], points[:, row], ".", ms=1.2, alpha=0.4, color=colour)
+                    axes.plot(points[:, column], points[:, row], ".", ms=1.2, alpha=0.4, color=color)
             axes.tick_params(labelsize=6)
             if row == shown - 1:
                 axes.set_xlabel(f"v[{column}]", fontsize=8)
@@ -67,8 +67,8 @@ def _walk_rows_figure(rows: np.ndarray, labels: list[str], data: np.ndarray) -> 
         figure = _plane({"data": np.asarray(data, np.float64)[:_POINTS]})
         axes = figure.axes[0]
         for one, other in pairwise(rows):
-            axes.annotate("", other, one, arrowprops={"arrowstyle": "->", "color": COLOURS[1], "lw": 1.2})
-        axes.plot(rows[:, 0], rows[:, 1], "o", ms=4, color=COLOURS[1])
+            axes.annotate("", other, one, arrowprops={"arrowstyle": "->", "color": COLORS[1], "lw": 1.2})
+        axes.plot(rows[:, 0], rows[:, 1], "o", ms=4, color=COLORS[1])
         for label, (x, y) in list(zip(labels, rows, strict=True))[:: max(1, len(rows) - 1)]:
             axes.annotate(label, (x, y), textcoords="offset points", xytext=(4, 4), fontsize=8)
         return figure
@@ -87,10 +87,10 @@ def _plane(sets: dict[str, np.ndarray]) -> Figure:
     together = np.concatenate([_finite(points) for points in sets.values()])
     low, high = np.percentile(together, (0.5, 99.5), axis=0) if len(together) else (np.zeros(2), np.ones(2))
     margin = 0.1 * np.maximum(high - low, 1e-9)
-    for axes, (title, points), colour in zip(
-        figure.subplots(1, len(sets), squeeze=False)[0], sets.items(), COLOURS, strict=False
+    for axes, (title, points), color in zip(
+        figure.subplots(1, len(sets), squeeze=False)[0], sets.items(), COLORS, strict=False
     ):
-        axes.plot(points[:, 0], points[:, 1], ".", ms=1.5, alpha=0.5, color=colour)
+        axes.plot(points[:, 0], points[:, 1], ".", ms=1.5, alpha=0.5, color=color)
         axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
         axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
         axes.set_title(title, fontsize=10)

@@ -16,7 +16,7 @@ from vages.terminal import printable
 
 SHOWN = 1024  # images in a picture, at most
 COUNT = 10  # of the run's own examples, by default
-HIDDEN = ("half", "left", "centre")
+HIDDEN = ("half", "left", "center")
 _NAMED = 8  # coordinates that are listed by name
 
 
@@ -61,7 +61,7 @@ def hidden_part(run: Run, mask: str) -> Bool[np.ndarray, "..."]:
 def hidden_pixels(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "channels height width"]:
     """Return a mask that is True at the hidden pixels of an image (channels, height, width).
 
-    `half` hides the lower half, `left` the left half, `centre` the middle half of rows and columns. An image file is
+    `half` hides the lower half, `left` the left half, `center` the middle half of rows and columns. An image file is
     white where pixels are hidden and black where they are kept; a .npy file is true or 1 where they are hidden. A file
     has the shape (height, width) or that of the image.
     """
@@ -71,7 +71,7 @@ def hidden_pixels(mask: str, shape: tuple[int, ...]) -> Bool[np.ndarray, "channe
         hidden[height // 2 :] = True
     elif mask == "left":
         hidden[:, : width // 2] = True
-    elif mask == "centre":
+    elif mask == "center":
         hidden[height // 4 : height - height // 4, width // 4 : width - width // 4] = True
     elif is_image_name(mask):
         hidden = read_image(Path(mask)).mean(axis=0) > 127

@@ -25,7 +25,7 @@ from vages.app.runs.quality import Quality, Real, Sampling
 from vages.environment import environment
 from vages.evaluation import (
     PREPROCESSING,
-    Grey,
+    Gray,
     Inception,
     Moments,
     Statistics,
@@ -51,26 +51,26 @@ def evaluate_run(
     protocol: Protocol = "paper",
     sampling: float | None = None,
     seed: int = 0,
-    grey: Grey = "refuse",
+    gray: Gray = "refuse",
     network: Inception | None = None,
     progress: Progress | None = None,
 ) -> tuple[Quality, Statistics]:
     """Compute the quality of a run's samples against its training images or a reference, and their statistics."""
     began = time.perf_counter()
-    samples_of(run, count, protocol, sampling, seed, grey)  # raises before anything is computed
+    samples_of(run, count, protocol, sampling, seed, gray)  # raises before anything is computed
     network = load_inception() if network is None else network
-    train = split_of(run.data, run.data_name, "train", grey) if reference is None else None
+    train = split_of(run.data, run.data_name, "train", gray) if reference is None else None
     reference = reference if train is None else train
     assert reference is not None
     against = statistics_of(reference, network, progress=_part(progress, f"features of {reference.name}"))
-    with kept_blocks(run, count, sampling, protocol=protocol, seed=seed, grey=grey) as remember:
-        moments, how = sample_moments(run, network, count, protocol, sampling, seed, grey, progress, remember)
+    with kept_blocks(run, count, sampling, protocol=protocol, seed=seed, gray=gray) as remember:
+        moments, how = sample_moments(run, network, count, protocol, sampling, seed, gray, progress, remember)
         beside = reference
         if train is not None:  # prefer images that the model has not seen, unless they are few
-            test = split_of(run.data, run.data_name, "test", grey)
+            test = split_of(run.data, run.data_name, "test", gray)
             beside = test if test.count >= min(moments.n, train.count // 5) else train
         statistics = replace(moments.statistics(), name=f"samples of {printable(run.path)}")
-        quality = _quality(statistics, against, grey, seed, began, moments=moments, sampling=how)
+        quality = _quality(statistics, against, gray, seed, began, moments=moments, sampling=how)
         return _with_real(quality, beside, against, network, seed, began, progress), statistics
 
 
@@ -80,7 +80,7 @@ def evaluate_images(
     *,
     count: int | None = None,
     seed: int = 0,
-    grey: Grey = "refuse",
+    gray: Gray = "refuse",
     network: Inception | None = None,
     progress: Progress | None = None,
 ) -> tuple[Quality, Statistics]:
@@ -97,7 +97,7 @@ def evaluate_images(
         told = _part(progress, f"features of {images.name}")
         moments = feature_moments(network, pieces(images, rows), n, progress=told)
         images = replace(moments.statistics(), name=images.name)
-    quality = _quality(images, against, grey, seed, began, moments=moments)
+    quality = _quality(images, against, gray, seed, began, moments=moments)
     return _with_real(quality, reference, against, network, seed, began, progress), images
 
 
@@ -108,12 +108,12 @@ def sample_moments(
     protocol: Protocol = "paper",
     sampling: float | None = None,
     seed: int = 0,
-    grey: Grey = "refuse",
+    gray: Gray = "refuse",
     progress: Progress | None = None,
     remember: Remember = draw_now,
 ) -> tuple[Moments, Sampling]:
     """Return the moments of the features of a run's samples, and how the samples were drawn."""
-    drawn = samples_of(run, count, protocol, sampling, seed, grey)
+    drawn = samples_of(run, count, protocol, sampling, seed, gray)
     moments = feature_moments(network, drawn.draw(count, _part(progress, "samples"), remember), count)
     if moments.n < 2:
         raise ValueError(f"count: expected two images or more, got {moments.n}: {drawn.diverged} chains diverged")
@@ -139,7 +139,7 @@ def protocol_of(run: Run, protocol: Protocol) -> str:
     return PROTOCOLS[protocol] if run.recipe.annealed is not None else "h from the posterior at each gradient"
 
 
-def samples_of(run: Run, count: int, protocol: Protocol, sampling: float | None, seed: int, grey: Grey) -> Samples:
+def samples_of(run: Run, count: int, protocol: Protocol, sampling: float | None, seed: int, gray: Gray) -> Samples:
     """Check the arguments, and return an object that draws a run's samples. Nothing is drawn yet."""
     check_count(count)
     if protocol not in PROTOCOLS:
@@ -149,9 +149,9 @@ def samples_of(run: Run, count: int, protocol: Protocol, sampling: float | None,
     if isinstance(sampler, Heun):
         if protocol != "paper":
             raise ValueError(f"protocol: expected nothing for {recipe.kind}, got one; it is for the paper's models")
-        return heun_samples(sampler, run.model, seed=seed, grey=grey)
+        return heun_samples(sampler, run.model, seed=seed, gray=gray)
     given = run.data.splits.train if run.has_latents and protocol == "paper" else None
-    return chain_samples(chains_of(recipe, run.model), run.model, run.posterior, given, seed=seed, grey=grey)
+    return chain_samples(chains_of(recipe, run.model), run.model, run.posterior, given, seed=seed, gray=gray)
 
 
 def count_of(images: ImageSet | Statistics, count: int | None) -> int:
@@ -174,7 +174,7 @@ def count_of(images: ImageSet | Statistics, count: int | None) -> int:
 def _quality(
     statistics: Statistics,
     against: Statistics,
-    grey: Grey,
+    gray: Gray,
     seed: int,
     began: float,
     *,
@@ -189,7 +189,7 @@ def _quality(
         reference={"name": printable(against.name), "n": against.n, "sha256": against.images},
         weights=against.weights,
         preprocessing=PREPROCESSING,
-        grey=grey,
+        gray=gray,
         extrapolated=None if moments is None else extrapolated_fid(moments, against),
         kid=kid(statistics.features, against.features, seed=seed),
         real=None,

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from vages.app.runs.dataset import told_of_data
-from vages.evaluation import KID, Extrapolation, Grey, metric_name
+from vages.evaluation import KID, Extrapolation, Gray, metric_name
 
 
 class Real(NamedTuple):
@@ -45,7 +45,7 @@ class Quality:
     reference: dict[str, Any]
     weights: str
     preprocessing: str
-    grey: Grey
+    gray: Gray
     extrapolated: Extrapolation | None
     kid: KID
     real: Real | None
@@ -80,7 +80,7 @@ class Quality:
             ("images", f"{self.n:,} of {self.source['name']}"),
             ("against", f"{self.reference['n']:,} of {self.reference['name']}, {self.reference['sha256'][:16]}"),
             ("network", f"inception-2015-12-05, {self.weights[:16]}"),
-            ("input", self.preprocessing + (", grey replicated" if self.grey == "replicate" else "")),
+            ("input", self.preprocessing + (", gray replicated" if self.gray == "replicate" else "")),
         ]
         if how is not None:
             rows += [

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from vages.app.report.images import GreyOrColour, tile
+from vages.app.report.images import GrayOrColor, tile
 from vages.app.report.page.markup import Markup, element
 
 WIDEST, TALLEST = 1280, 2400  # pixels
@@ -39,11 +39,11 @@ class Picture:
     def of_sheet(sheet: Float[np.ndarray, "y x 3"]) -> "Picture":
         """Encode a sheet of pixels in [0, 1]."""
         pixels = np.rint(255 * np.clip(sheet, 0, 1)).astype(np.uint8)
-        grey = bool((pixels == pixels[..., :1]).all())
-        return Picture.of(Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if grey else pixels))
+        gray = bool((pixels == pixels[..., :1]).all())
+        return Picture.of(Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if gray else pixels))
 
     @staticmethod
-    def of_images(images: GreyOrColour, columns: int, gap: int = 1) -> "Picture":
+    def of_images(images: GrayOrColor, columns: int, gap: int = 1) -> "Picture":
         """Encode images side by side, row by row."""
         return Picture.of_sheet(tile(images, columns, gap))
 

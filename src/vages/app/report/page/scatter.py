@@ -29,9 +29,9 @@ def scatter_plot(
 
 def principal_plane(values: Float[np.ndarray, "n dim"]) -> tuple[Float[np.ndarray, "n 2"], float]:
     """Return the coordinates along the two directions of largest variance, and their share of all variance."""
-    centred = values.astype(np.float64) - values.mean(0, dtype=np.float64)
-    variances, directions = np.linalg.eigh(centred.T @ centred / max(1, len(centred)))
-    plane = centred @ directions[:, ::-1][:, :2]
+    centered = values.astype(np.float64) - values.mean(0, dtype=np.float64)
+    variances, directions = np.linalg.eigh(centered.T @ centered / max(1, len(centered)))
+    plane = centered @ directions[:, ::-1][:, :2]
     if plane.shape[1] < 2:
         plane = np.column_stack([plane, np.zeros(len(plane))])
     return plane, float(variances[-2:].sum() / max(variances.sum(), 1e-30))

@@ -127,7 +127,7 @@ def _drawn(line: _Summary, i: int, x: Axis, y: Axis) -> Markup:
         parts += [element("path", d=_path(across, down(seed)), class_="seed") for seed in line.seeds.T]
     alone = np.isfinite(line.mean).sum() == 1
     parts.append(element("path", d=_path(across, down(line.mean)), class_="line dot" if alone else "line"))
-    return element("g", *parts, class_=_colour(i))
+    return element("g", *parts, class_=_color(i))
 
 
 def _path(across: np.ndarray, down: np.ndarray) -> str:
@@ -164,7 +164,7 @@ def _marks(ticks: list[tuple[float, str]], which: str) -> Markup:
 
 def _legend(lines: list[_Summary], ceiling: tuple[str, float] | None) -> Markup:
     named = lines if len(lines) > 1 else []
-    entries = [element("li", element("i", class_=_colour(i)), line.name) for i, line in enumerate(named)]
+    entries = [element("li", element("i", class_=_color(i)), line.name) for i, line in enumerate(named)]
     if ceiling is not None:
         entries.append(element("li", element("i", class_="ceiling"), ceiling[0]))
     return element("ul", *entries, class_="legend")
@@ -238,5 +238,5 @@ def _numbers(values: np.ndarray) -> list[float | int | None]:
     ]
 
 
-def _colour(i: int) -> str:
+def _color(i: int) -> str:
     return f"c{i % 7}"

@@ -1,6 +1,6 @@
 """Five hundred images of colored shapes to train on: circles, squares and triangles, 16 × 16 pixels.
 
-    python examples/coloured_shapes.py shapes
+    python examples/colored_shapes.py shapes
     vages train --data shapes
 
 trains a noise-conditional EBLVM on them, in ten minutes on two CPU cores.

@@ -35,7 +35,7 @@ def _images_page(playground: Playground, turns: Turns) -> None:
         choosing(visit)
         with ui.element("section").classes("doing"):
             panels = {"Move": moving} if run.has_latents else {}
-            panels |= {"Watch": watching, "Inpaint": inpainting}
+            panels |= {"Draw" if run.recipe.flows else "Watch": watching, "Inpaint": inpainting}
             opened = {}
             visit.panel = next(iter(panels))
 

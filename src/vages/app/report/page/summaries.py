@@ -75,7 +75,7 @@ def run_figures(config: Record, result: Record, rows: list[Record], events: list
     if isinstance(likelihood, dict) and is_number(likelihood.get("mean")):
         each = likelihood.get("each seed")
         seeds = np.array([as_float(x) for x in each]) if isinstance(each, list) else np.zeros(0)
-        spread = f" ± {written(float(seeds.std(ddof=1)), 2)}" if len(seeds) > 1 else ""
+        spread = f" ± {written(float(seeds.std(ddof=1)), 2)} nats" if len(seeds) > 1 else " nats"
         figures["test log-likelihood"] = joined([number(likelihood["mean"]), element("small", spread)])
         if len(seeds) > 1:
             figures["seeds"] = number(len(seeds))

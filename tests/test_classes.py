@@ -92,7 +92,7 @@ def test_advice_names_a_label_that_was_learnt(tmp_path):
     np.savez(tmp_path / "x.npz", x=rng.integers(0, 256, (40, 4, 4), np.uint8), labels=np.arange(40) % 2 + 1)
     run = tmp_path / "run"
     assert command("train", "--data", tmp_path / "x.npz", *TINY, "--labels", "--out", run) == 0
-    for without, got in (((), "none"), (("--label", -1), "the label -1, which means none")):
+    for without, got in (((), "none"), (("--label", -1), "-1, which means no label")):
         with refused("guidance", f"{got}; give --label 1, for example"):  # as no image has 0
             command("sample", run, "--guidance", 2, *without)
 

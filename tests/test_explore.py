@@ -288,7 +288,7 @@ def test_chains_take_turns():
         tasks = [play(i) for i in range(CHAINS)]
         await until(lambda: all(seen[:CHAINS]))
         assert turns.taken == CHAINS
-        with pytest.raises(Busy, match="2 chains"):
+        with pytest.raises(Busy, match="2 other pages"):
             await asyncio.wait_for(play(CHAINS), 5)
         assert not players[CHAINS].playing
         again = play(0)  # a page's new chain takes the place of its old one

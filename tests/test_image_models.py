@@ -303,7 +303,7 @@ def test_the_preset_of_digits(tmp_path):
         run_command("sample", run, "--label", 10)
     with refused("guidance", "none; give --label 0, for example"):
         run_command("sample", run, "--guidance", 2)
-    with refused("guidance", "the label -1, which means none; give --label 0, for example"):
+    with refused("guidance", "-1, which means no label; give --label 0, for example"):
         run_command("sample", run, "--label", -1, "--guidance", 2)
     with refused("label", -2):
         run_command("sample", run, "--label", -2, "--guidance", 2)

@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_refused(tmp_path, points, deep):
     np.save(tmp_path / "nan.npy", np.full((2, 3), np.nan))
     (tmp_path / "text.txt").write_text("1,2,3")
     for run, what, says in (
-        (points, face, r"face.png: .*3 numbers .*no images, got an image"),
+        (points, face, r"face.png: .*3 numbers .*not images, got an image"),
         (points, tmp_path / "wide.npy", r"wide.npy: .*\(3,\).*got \(4,\)"),
         (points, tmp_path / "nan.npy", r"nan.npy: .*finite"),
         (points, tmp_path / "text.txt", r"text.txt: .*\.csv.*another file"),

@@ -76,7 +76,7 @@ def check_flow(flow: Flow, h: Any, context: Any) -> None:
     if flow.guidance is not None:
         labels = context.get("label")
         if labels is None or np.any(np.asarray(labels) == NO_LABEL):
-            got = "none" if labels is None else f"the label {NO_LABEL}, which means none"
+            got = "none" if labels is None else f"{NO_LABEL}, which means no label"
             raise ValueError(f'guidance: expected a label to guide to, got {got}; give context={{"label": 3}}, say')
 
 

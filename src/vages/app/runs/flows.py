@@ -46,7 +46,7 @@ def draw_images(
     label = label_of(label, classes)
     if guidance is not None and label in (None, NO_LABEL):
         some = next((one["label"] for one in classes if one["images"]), 0)
-        got = "none" if label is None else f"the label {label}, which means none"
+        got = "none" if label is None else f"{label}, which means no label"
         raise ValueError(f"guidance: expected a label to guide to, got {got}; give --label {some}, for example")
     key, heun = _prepared(run, "samples", seed, count)
     context = None if label is None else {"label": jnp.full(count, label, jnp.int32)}

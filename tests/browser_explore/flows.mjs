@@ -28,7 +28,7 @@ const visible = page.locator(".q-tab-panel:visible");
 for (const tab of await page.getByRole("tab").all()) {
   await tab.click();
   await page.waitForTimeout(800); // tabs slide
-  const hide = visible.getByRole("button", { name: "Centre", exact: true });
+  const hide = visible.getByRole("button", { name: "Center", exact: true });
   if (await hide.count()) await hide.click();
   const start = visible.getByRole("button", { name: /^(Start|Draw|Complete|Walk)$/ });
   if (await start.count()) {

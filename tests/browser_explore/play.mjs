@@ -49,7 +49,7 @@ async function changed(locator, before) {
   await locator.page().waitForFunction(([e, b]) => e.getAttribute("src") !== b, [handle, before]);
 }
 
-/** The grey values of a picture, in rows. */
+/** The gray values of a picture, in rows. */
 const pixels = (locator) =>
   locator.evaluate(async (image) => {
     await image.decode();
@@ -171,7 +171,7 @@ for (let y = 0; y < 8; y++)
     if (y === 2 && x >= 1 && x < 6) different += whole[y][x] !== completed[y][x];
     else assert.equal(completed[y][x], whole[y][x], `pixel ${x}, ${y}`);
 assert.ok(different > 0);
-await button("Centre").focus();
+await button("Center").focus();
 await page.keyboard.press("Enter");
 await page.waitForFunction(() => document.querySelector(".veil")?.getAttribute("d").startsWith("M2 2h4v1"));
 await accessible(page, "inpaint");

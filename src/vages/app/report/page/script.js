@@ -93,8 +93,8 @@ function curve(root) {
     if (tip) read(at);
   }
 
-  function zoom(factor, centre = (view.x[0] + view.x[1]) / 2) {
-    show(centre - (centre - view.x[0]) * factor, centre + (view.x[1] - centre) * factor);
+  function zoom(factor, center = (view.x[0] + view.x[1]) / 2) {
+    show(center - (center - view.x[0]) * factor, center + (view.x[1] - center) * factor);
   }
 
   // show the values at one step: line, dots and text

@@ -122,27 +122,29 @@ class NoiseConditionalDSM(Objective):
         for_levels, for_noise = jax.random.split(key)
         sigma = self.levels(for_levels, len(batch.v), batch.v.dtype)
         epsilon = flat_noise(jax.random.normal, for_noise, batch.v.shape, batch.v.dtype)
-        ratio = sigma / self.sigma_data
-        weight = 2 * sigma**2 * (1 + ratio**2) / batch.v[0].size
+        weight = self._weight(sigma, batch.v[0].size)
         v = batch.v + scale(sigma, epsilon)
         return Noised(v, -scale(1 / sigma, epsilon), None, weight, known | {"sigma": sigma})
 
-    def gaussian_losses(self, key: PRNGKeyArray, batch: Batch, center: float = 0.0) -> Float[Array, "batch"]:
-        """Return the losses of log N(v; c, (σ² + σ_d²) I), a baseline, at each example.
+    def gaussian_losses(self, key: PRNGKeyArray, v: Array, center: float = 0.0) -> Float[Array, "batch"]:
+        """Return the loss of log N(v; c, (σ² + σ_d²) I), a baseline, at a level for each example, averaged over noise.
 
         They are 1 on average if `sigma_data` is that of the data, and there is no level weight.
         """
-        points = self.perturb(key, batch)
-        sigma, size = points.context["sigma"], batch.v[0].size
-        away, target = (x.reshape(len(sigma), size) for x in (points.v - center, points.target))
+        size, sigma = v[0].size, self.levels(key, len(v), v.dtype)
         variance = sigma**2 + self.sigma_data**2
-        error = jnp.sum((away / variance[:, None] + target) ** 2, axis=1)
-        losses = 0.5 * scale(points.loss_weight, error)
-        if self.level_weight:
-            slope = sigma**2 * (jnp.sum(away**2, axis=1) / variance - size) / variance
-            gap = slope - (sigma**2 * jnp.sum(target**2, axis=1) - size)
-            losses = losses + self.level_weight * gap**2 / (2 * size)
+        noise, data = sigma**2 / variance, self.sigma_data**2 / variance
+        away = jnp.sum((v - center).reshape(len(v), size) ** 2, axis=1) / variance
+        losses = 0.5 * self._weight(sigma, size) * (away / variance + size * (data / sigma) ** 2)
+        if self.level_weight:  # the error in the slope along log σ has this mean and variance
+            mean = noise * (away - size * data)
+            spread = 4 * noise**3 * away + 2 * size * (1 - noise**2) ** 2
+            losses = losses + self.level_weight * (mean**2 + spread) / (2 * size)
         return losses
+
+    def _weight(self, sigma: Array, size: int) -> Array:
+        """Return the weight of an example's squared error."""
+        return 2 * sigma**2 * (1 + (sigma / self.sigma_data) ** 2) / size
 
     def _dropped(self, key: PRNGKeyArray, label: Array | None) -> Array:
         """Replace a random share of the labels by −1."""

@@ -141,8 +141,9 @@ def _baseline(trained: Trained) -> Baseline | None:
 
     if isinstance(objective, NoiseConditionalDSM):
         rng, center = np.random.default_rng(0), getattr(trained.model, "center", 0.0)
-        some = ((one, batch(rng.integers(len(train), size=_ROWS))) for one in jax.random.split(key, _BATCHES))
-        means = [float(jnp.mean(objective.gaussian_losses(*one, center))) for one in some]
+        chosen = (jnp.asarray(train[rng.integers(len(train), size=_ROWS)]) for _ in range(_BATCHES))
+        keys = jax.random.split(key, _BATCHES)
+        means = [float(jnp.mean(objective.gaussian_losses(*one, center))) for one in zip(keys, chosen, strict=True)]
         found = Baseline(AS_WIDE, float(np.mean(means)), float(np.std(means) / math.sqrt(_BATCHES)))
     elif (loss := zero_score_loss(key, objective, batch(spread_rows(len(train), _ROWS)))) is not None:
         found = Baseline(ZERO_SCORE, loss)

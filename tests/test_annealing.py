@@ -65,6 +65,24 @@ def test_a_gaussian_has_the_mean_and_covariance_of_its_rows():
     assert (np.diff(data.variances) < 0).all()
 
 
+def test_colors_are_those_of_samples():
+    """Against 200,000 samples; a false alarm in 500,000."""
+    rng = np.random.default_rng(0)
+    data = annealing.fitted(rng.normal(size=(20, 12)) * np.linspace(1, 3, 12) + np.arange(12))
+    variance = data.variances * rng.uniform(0.2, 2, len(data.variances))
+    ends = annealing.Ends(rng.normal(size=len(variance)), variance)
+    found = annealing.colors(data, ends, 3)
+    noise = np.sqrt(variance) * rng.standard_normal((200_000, len(variance)))
+    images = (data.mean + (ends.offset + noise) @ data.directions).reshape(-1, 3, 4)
+    names = ("red", "green", "blue")
+    assert not mean_differs(images.mean(2), np.array([found[f"mean {color}, samples"] for color in names]))
+    np.testing.assert_allclose([found[f"mean {color}, data"] for color in names], data.mean.reshape(3, 4).mean(1))
+    brightness = images.mean((1, 2))
+    exact = found["spread of brightness over the data's"] ** 2 * np.sum(data.directions.mean(1) ** 2 * data.variances)
+    assert not mean_differs((brightness - brightness.mean()) ** 2, exact)
+    assert list(annealing.colors(data, ends, 1)) == ["spread of brightness over the data's"]
+
+
 def test_high_noise_forgets_the_start_where_the_paper_s_does_not(tmp_path):
     wide = annealing.Gaussian(np.full(4, 0.3), np.full((1, 4), 0.5), np.array([200.0]))
     ways = {"paper": DIGITS, "high": annealing.from_high_noise(DIGITS, wide)}

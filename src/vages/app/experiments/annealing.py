@@ -19,6 +19,7 @@ from vages.samplers import Schedule
 
 _GRAY = 0.5  # mean of each pixel at the start of the chains, where the variance is 1
 _SHOWN = 40
+_COLORS = ("red", "green", "blue")
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
         for way, one in ways.items():
             name = f"{recipe.data}, {way}"
             ends = chain_ends(one, data.variances, data.directions @ (_GRAY - data.mean))
-            found = compare(one, data, ends)
+            found = compare(one, data, ends) | colors(data, ends, len(images[0]))
             measurements[name] = found
             say(f"{name}: " + ", ".join(f"{key} {value:.3g}" for key, value in found.items()))
             claims += verdicts(name, found)
@@ -129,6 +130,21 @@ def compare(recipe: DeepSettings, data: Gaussian, ends: Ends) -> dict[str, float
         "share of the start's distance that is left there": along(1.0, 0.0),
         "shift of samples there by an error of 1 in the denoiser": along(0.0, 1.0),
     }
+
+
+def colors(data: Gaussian, ends: Ends, channels: int) -> dict[str, float]:
+    """Return the mean of each color, and how much the brightness differs between images relative to the data.
+
+    Images have their channels first.
+    """
+    brightness = data.directions.mean(1) ** 2  # squared, of a unit along each direction
+    spread = np.sqrt((brightness @ ends.variance) / (brightness @ data.variances))
+    found = {"spread of brightness over the data's": float(spread)}
+    if channels == len(_COLORS):
+        means = {"samples": data.mean + ends.offset @ data.directions, "data": data.mean}
+        for kind, mean in means.items():
+            found |= {f"mean {_COLORS[i]}, {kind}": float(mean.reshape(3, -1)[i].mean()) for i in range(3)}
+    return found
 
 
 def verdicts(name: str, found: dict[str, float]) -> list[Claim]:

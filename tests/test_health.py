@@ -1,5 +1,4 @@
-"""Findings on a run's health, for curves, samples and latents that are healthy or not by construction; pages of runs.
-"""
+"""Findings on a run's health, for curves, samples and latents that are healthy or not by construction; a run's page."""
 
 import math
 from dataclasses import replace
@@ -56,9 +55,7 @@ def noisy(curve, noise=0.3):
 
 @pytest.mark.parametrize("noise", [0.0, 0.01, 1.0])
 def test_losses_that_fall_or_stay_are_well(noise):
-    """No warning for 180 noisy curves that fall or stay: at 6 errors of a median, the false-alarm rate is far below
-    1e-6.
-    """
+    """180 noisy curves that fall or stay give no warning: at 6 errors of a median, false alarms are far below 1e-6."""
     for curve in (5 + 20 * np.exp(-STEPS / 30), np.full(200, 400.0), 1000.0 / (1 + STEPS)):
         for _ in range(60):
             assert look_at_loss(noisy(curve, noise), baseline=Baseline("a score of 0", 1e4)) == []
@@ -237,9 +234,7 @@ def test_seeds_are_told_apart():
 
 
 def test_loss_of_a_score_of_zero():
-    """d / (2 σ²) at one level, E[1 + (σ / σ_d)²] over all levels in units of the noise, and a value by hand for a
-    range.
-    """
+    """d / (2 σ²) at one level; E[1 + (σ / σ_d)²] over all levels in units of the noise; by hand over a range."""
     key, v = jax.random.key(0), jnp.zeros((4000, 3))
     loss = lambda objective: zero_score_loss(key, objective, Batch(v))
     assert loss(DSM(0.1, Enumerated())) == pytest.approx(150, rel=0.07)  # 5.5 errors
@@ -434,9 +429,7 @@ def test_samples_that_are_noise_are_told(made, count, draws):
 
 
 def test_data_without_dependence_say_nothing_of_that_of_samples():
-    """No warning about dependence, even if the samples' columns are dependent, or the data's as weakly as a
-    checkerboard's.
-    """
+    """Even if the samples' columns depend on each other, or if the data's do, but as weakly as a checkerboard's."""
     for size in (2, 10, 64):
         rows = lambda size=size: RNG.normal(size=(500, size))
         for _ in range(10):
@@ -446,9 +439,7 @@ def test_data_without_dependence_say_nothing_of_that_of_samples():
 
 @pytest.mark.parametrize("rows", [100, 600, 1000])
 def test_columns_that_are_constant_up_to_rounding_have_no_scale(rows):
-    """The mean of a constant is rounded, so its deviation may not be exactly 0; or it is 0 in one half of the rows
-    only.
-    """
+    """The mean of a constant is rounded, so its deviation may not be exactly 0; or it is 0 in one half of the rows."""
     for value in (0.1, 1 / 3, -2.7):
         data, samples = (np.insert(correlated(0.9, count), 0, value, axis=1) for count in (rows, 5000))
         jitter = samples * (1 + 1e-4 * RNG.normal(size=(5000, 1)) * [1, 0, 0])
@@ -468,8 +459,7 @@ def test_bounds_of_lost_dependence(monkeypatch):
 
 
 def test_samples_are_held_against_all_that_is_trained_on():
-    """Examples are spread evenly over sorted arrays and over mirrored copies. Noise counts only if samples contain it.
-    """
+    """Examples are spread evenly over sorted arrays and mirrored copies. Noise counts only if samples contain it."""
     rows = np.arange(5000.0, dtype=np.float32).reshape(-1, 1)
     splits = Splits(rows, rows[:1], rows[:1])
     held = lambda *parts: examples_of(Examples(splits, parts=parts))[:, 0]
@@ -484,8 +474,7 @@ def test_samples_are_held_against_all_that_is_trained_on():
 
 @pytest.mark.parametrize("noise", [0.5, 1e-9])
 def test_the_latents_of_a_noise_conditional_model_are_those_of_noisy_examples(noise, monkeypatch):
-    """The model knows only noisy examples of its level. For clean images q is wrong, which once gave a false warning.
-    """
+    """The model only knows noisy examples of its level. For clean images q is wrong, and was once said to lag."""
     rows = RNG.normal(size=(100, 20)).astype(np.float32)
     examples = Examples(Splits(rows, rows[:1], rows[:1]))
     model = NoiseConditionalEBLVM.vectors(jax.random.key(0), (20,), sigma_data=1.0, h=Real(2), width=4, depth=1)
@@ -502,12 +491,11 @@ def test_the_latents_of_a_noise_conditional_model_are_those_of_noisy_examples(no
     runs_health._of_model(trained)
     ((level, v),) = seen
     assert level == pytest.approx(max(noise, model.sigma_min))
-    assert np.std(v - rows) == pytest.approx(level, rel=0.1)  # six errors of 2,000 numbers
+    assert np.std(v - rows) == pytest.approx(level, rel=0.1)  # 2,000 numbers: six errors
 
 
 def test_the_gaussian_that_a_loss_is_held_against_is_that_of_all_examples():
-    """Also if the examples are sorted by size. The result is within six errors of 1, with the error of a small sample.
-    """
+    """Also if examples are sorted by size. The loss is within six errors of 1; the error is that of a small sample."""
     rows = np.sort(RNG.normal(size=(20_000, 1)), axis=0).astype(np.float32)
     rows = rows[np.argsort(np.abs(rows[:, 0]))]
     model = NoiseConditionalEBLVM.vectors(jax.random.key(0), (1,), sigma_data=1.0, h=Empty(), width=4, depth=1)

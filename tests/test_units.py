@@ -281,8 +281,7 @@ def test_rows_all_over_an_array_are_looked_at():
 
 @pytest.mark.filterwarnings("ignore::vages.training.ScaleWarning")
 def test_numbers_that_overflow_float32_are_refused(tmp_path):
-    """The error is one line, before training starts, for data from any source. With float64 enabled there is no error.
-    """
+    """In one line, before training starts, for data from any source; but not if float64 is enabled in JAX."""
     model = vages.EnergyModel(lambda p, v, h: jnp.sum((v - p) ** 2) / 2, jnp.zeros(2), v=vages.Real(2))
     learner = vages.Learner(vages.DSM(0.5, vages.Enumerated()), optax.sgd(0.0))
     rows = np.sign(np.random.default_rng(0).normal(size=(100, 2)))

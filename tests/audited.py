@@ -25,9 +25,9 @@ def _audit(event, args):
 
 @contextmanager
 def opened_by_path(folder: Path) -> Iterator[list[tuple[str, str, str]]]:
-    """What is opened by its whole path, and the file of the library that did: names in folders' handles are not seen.
+    """Which files are opened by full path, and by which file of the library; names relative to a handle do not count.
 
-    The process must work elsewhere, or a relative name would be one below its working folder.
+    The process must run in another folder, or a relative name would be a path below its working folder.
     """
     assert not Path.cwd().is_relative_to(folder)
     if not _seen:

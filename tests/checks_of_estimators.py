@@ -1,4 +1,4 @@
-"""Checks that an implementation of the estimators is right, as functions of the implementation.
+"""Checks of an implementation of the estimators, as functions of that implementation.
 
 `test_estimators.py` applies them to the library, `test_mutations.py` to deliberately broken copies of it.
 """

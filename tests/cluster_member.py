@@ -1,7 +1,7 @@
 """One process of a cluster: `cluster_member.py PORT PROCESSES INDEX JOB …` trains and checkpoints, job after job.
 
-A job is `FOLDER STEPS` or `FOLDER STEPS resume`; or `FOLDER STEPS other:WHAT`, where all processes but the first have
-another WHAT, and print why they were stopped.
+A job is `FOLDER STEPS`, `FOLDER STEPS resume` or `FOLDER STEPS other:WHAT`. With `other`, all processes but the first
+use a different WHAT, and each process prints the error.
 """
 
 import sys
@@ -25,7 +25,7 @@ BATCH = 20
 
 @cache
 def parts(learning_rate=1e-2):
-    """A learner, its first state and data: the same in every process."""
+    """A learner, its first state and data. They are the same in every process."""
     learner = Learner(DSM(0.3, Variational(2)), adam(learning_rate, clip=5.0), posterior_steps=1, ema=0.9)
     keys = jax.random.split(jax.random.key(0), 3)
     model, posterior = GRBM.init(keys[0], 3, 2), BernoulliPosterior.linear(keys[1], 3, 2)
@@ -34,7 +34,7 @@ def parts(learning_rate=1e-2):
 
 
 def train(path, steps, resume, mesh, other=None):
-    """Train over a mesh in a folder, which the first process writes; with another setting, data, … in this process."""
+    """Train over a mesh in a folder that the first process writes; `other` is what differs in this process."""
     folder = by_writer(lambda: RunFolder.reopen(path) if resume else RunFolder(path, {}))
     quality = lambda state: {"quality": -jnp.sum(state.model.weight**2)}
     learner, state, data = parts(2e-2 if other == "learner" else 1e-2)
@@ -61,11 +61,11 @@ def train(path, steps, resume, mesh, other=None):
 
 
 def refused(path, steps, other, mesh):
-    """Why a job is refused in which the other processes have something else."""
+    """The error of a job in which WHAT differs between processes."""
     own, (versions, client) = jax.process_index() == 0, (cluster.versions, cluster._client)
     if other == "versions" and not own:
         cluster.versions = lambda: {**versions(), "optax": "0"}
-    if other == "collectives":  # compared by other means, as where JAX's private client is not there
+    if other == "collectives":  # compared in another way, as if JAX's private client did not exist
         cluster._client, other = lambda: None, "steps"
     try:
         train(path, steps, False, mesh, None if own else other)

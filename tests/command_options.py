@@ -9,7 +9,7 @@ from vages.app.settings import DeepSettings, GRBMSettings, ImageSettings
 
 
 def options_of(name):
-    """The options of a command and their types; those of training are the settings of presets, and how to run."""
+    """The options of a command and their types; for `train`, the settings of presets and the options of a run."""
     if name != "train":
         return {option: hint for option, hint in get_type_hints(COMMANDS[name].run).items() if option != "return"}
     found = {"start": str | None}

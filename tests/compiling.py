@@ -1,4 +1,4 @@
-"""How the tests' programs are compiled: without optimization if each runs once, as for users if bits or speed count."""
+"""How the tests' programs are compiled: without optimization by default, and as for users in tests of bits or speed."""
 
 import os
 import threading
@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-try:  # options of one program are public, options of all that follow are not: without them tests only take longer
+try:  # there is no public way to set options for all programs; without these modules tests only take longer
     from jax._src import compiler
     from jax._src.interpreters import mlir
 
@@ -15,15 +15,15 @@ try:  # options of one program are public, options of all that follow are not: w
 except (ImportError, AttributeError):
     compiler = mlir = None
 
-# Kernels by the plain emitter, in one piece: a fifth of the time that a CPU's programs wait for the compiler.
-# A tenth is taken by passes that check the compiler's own work, and by those that speed up loops or find little here.
+# The plain emitter, without splitting kernels, saves a fifth of the compile time on a CPU. Skipping passes that check
+# the compiler's own work, or speed up loops, or find little in these programs, saves a tenth.
 _SKIPPED = ("hlo-verifier", "while-loop-invariant-code-motion", "while-loop-constant-sinking", "reshape-mover")
 HASTE = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
     "xla_disable_hlo_passes": ",".join(_SKIPPED),
 }
-# For programs that run for seconds: compiled in twice the time, and run in a third of it.
+# For programs that run for seconds: twice the compile time, a third of the run time.
 LONG_RUNS = {"xla_backend_optimization_level": 1, "xla_disable_hlo_passes": _SKIPPED[0]}
 
 _hasty = _long_runs = False
@@ -41,14 +41,14 @@ def known() -> dict[str, Any]:
 
 
 def _options_in_haste(*args, env_options_overrides=None, **how):
-    if _hasty and not env_options_overrides:  # a program with options of its own is left as it is
+    if _hasty and not env_options_overrides:  # a program with its own options is not changed
         env_options_overrides = {**known(), **LONG_RUNS} if _long_runs else known()
     return _options(*args, env_options_overrides=env_options_overrides, **how)
 
 
 def _shared_context(*args, **how):
-    """One context for all programs of a thread. JAX makes one for each program, and loads every dialect into it."""
-    if args or how:  # renamed in this version of JAX
+    """One context for all programs of a thread. JAX would make one per program, and load every dialect each time."""
+    if args or how:  # another signature in this version of JAX
         return _make_context(*args, **how)
     if not hasattr(_of_thread, "context"):
         _of_thread.context = _make_context()
@@ -67,7 +67,7 @@ def compile_in_haste(yes: bool = True, *, long_runs: bool = False):
 
 
 def environment(*flags: str) -> dict[str, str]:
-    """Return the environment of a command that compiles without optimization, with more of the compiler's flags."""
+    """Return the environment of a command that compiles without optimization, with additional compiler flags."""
     haste = (f"--{name}={str(value).lower()}" for name, value in known().items() if name != "xla_disable_hlo_passes")
     own = os.environ.get("XLA_FLAGS", "")
     return {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": " ".join((own, *haste, *flags))}

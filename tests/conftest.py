@@ -1,4 +1,4 @@
-"""The house rules: run-time type checks, no silent dtype or rank promotion, no warnings (see pyproject.toml)."""
+"""Rules for all tests: run-time type checks, no silent dtype or rank promotion, no warnings (see pyproject.toml)."""
 
 import gc
 import os
@@ -8,22 +8,22 @@ import tempfile
 from functools import partial
 from importlib import import_module
 
-gc.disable()  # imported modules stay in memory, so garbage is not collected until all tests are collected
+gc.disable()  # imported modules stay in memory, so there is no garbage to collect until all tests are collected
 
-# A shell's job in the background ignores Ctrl-C, as do all processes that it starts: tests that send one would wait.
+# A background job of a shell ignores Ctrl-C, and so do its child processes. Tests that send Ctrl-C would hang.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Workers and processes share one compilation cache for the session.
-# A folder given by the user is kept, so that the next session compiles almost nothing.
+# Workers and child processes share one compilation cache per session.
+# A folder given by the user is kept, so the next session compiles almost nothing.
 _CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="vages-tests-")
 if _CACHE is not None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
-# Each worker has one core, if there are enough, as workers that share all cores wait for each other's threads. Plugins
-# import NumPy before a worker gets its core, so it inherits the number of BLAS threads: several on one core are slow.
+# Each worker gets one core, if there are enough: workers that share cores wait for each other's threads. Plugins
+# import NumPy before the worker gets its core, so it inherits the number of BLAS threads; several on one core are slow.
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 if _WORKER is None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -43,7 +43,7 @@ from compiling import compile_in_haste  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
-compile_in_haste()  # what test files compute as they are collected, too
+compile_in_haste()  # also for computations during collection of the test files
 
 
 _compiled_for = None
@@ -56,12 +56,12 @@ def pytest_configure(config):
 
 
 def _compiled_how(item):
-    """Return whether a test is compiled as for users, and whether for long runs."""
+    """Return whether a test is compiled as for users, and whether it has long runs."""
     return tuple(item.get_closest_marker(name) is not None for name in ("optimized", "long_runs"))
 
 
 def pytest_collection_modifyitems(items):
-    """Keep tests that are compiled alike together, after pytest-randomly has shuffled files and tests."""
+    """Group tests that are compiled in the same way, after pytest-randomly has shuffled files and tests."""
     places = {path: place for place, path in enumerate(dict.fromkeys(item.path for item in items))}
     line = lambda item: item.location[1] if item.get_closest_marker("in_order") else 0
     items.sort(key=lambda item: (places[item.path], _compiled_how(item), line(item)))
@@ -69,9 +69,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Most programs of a test run once, and compiling is their cost: XLA is told to take it lightly.
+    """Choose how XLA compiles. Most programs of tests run once, so compiling with few optimizations is faster.
 
-    What was compiled otherwise is forgotten; so is what other files needed, or a process would hold thousands.
+    The cache is cleared for each file and each way of compiling, or a process would hold thousands of programs.
     """
     global _compiled_for
     optimized, long_runs = _compiled_how(item)
@@ -81,7 +81,7 @@ def pytest_runtest_setup(item):
 
 
 def pytest_collection_finish():
-    """What was imported stays, and tracing makes much that goes again at once: garbage is looked for more rarely."""
+    """Collect garbage less often: imported modules are permanent, and tracing creates many short-lived objects."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
@@ -94,15 +94,15 @@ def pytest_unconfigure():
 
 @pytest.fixture(autouse=True)
 def own_numbers(request, monkeypatch):
-    """Each test of a file draws the same numbers from the file's generator, whatever ran before it."""
+    """Each test of a file draws the same numbers from the file's generator, whatever tests ran before it."""
     if hasattr(request.module, "RNG"):
         monkeypatch.setattr(request.module, "RNG", np.random.default_rng(0))
 
 
 @pytest.fixture
 def short_chains(monkeypatch):
-    """Pictures of what a run learnt with Gibbs chains of a few steps: drawn all the same, and sooner."""
-    from vages.samplers import gibbs_sample  # here: the process that starts the workers waits for no import of it
+    """Pictures of a learned model use Gibbs chains of a few steps, to save time."""
+    from vages.samplers import gibbs_sample  # imported here, as the process that starts the workers does not need it
 
     monkeypatch.setattr(
         import_module("vages.app.recipes.grbm_pictures"), "gibbs_sample", partial(gibbs_sample, steps=10)
@@ -111,7 +111,7 @@ def short_chains(monkeypatch):
 
 @pytest.fixture
 def as_users_have_it():
-    """Without the run-time type checks of the tests."""
+    """Turn the run-time type checks of the tests off."""
     before = config.jaxtyping_disable
     config.update("jaxtyping_disable", True)
     yield
@@ -127,6 +127,6 @@ def float64():
 
 @pytest.fixture(params=["float32", "float64"])
 def precision(request):
-    """(dtype, the relative error that round-off allows)."""
+    """(dtype, relative tolerance for round-off)."""
     with jax.enable_x64(request.param == "float64"):
         yield request.param, {"float32": 1e-5, "float64": 1e-12}[request.param]

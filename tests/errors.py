@@ -1,4 +1,4 @@
-"""Errors are matched by type, argument and value, not by sentence: messages can be reworded without changing tests."""
+"""Errors are matched by type, argument and value. Sentences are not matched, so messages can be reworded freely."""
 
 import re
 from contextlib import contextmanager
@@ -7,13 +7,13 @@ import pytest
 
 
 def without_progress(err: str) -> str:
-    """Standard error without the lines of progress, `20/100  …`."""
+    """Standard error without progress lines, `20/100  …`."""
     return "".join(line for line in err.splitlines(keepends=True) if not re.match(r"\d+/\d+  ", line))
 
 
 @contextmanager
 def refused(name: str, got: object = "", kind: type[Exception] | tuple[type[Exception], ...] = ValueError):
-    """The block raises `kind` with one line about the argument: `name: expected …, got <got>`.
+    """Check that the block raises `kind` with one line about the argument: `name: expected …, got <got>`.
 
     Yields what `pytest.raises` yields.
     """

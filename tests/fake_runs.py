@@ -58,7 +58,7 @@ def grbm_run(folder: Path, *, rows=40, seeds=1, **settings) -> Path:
 
 
 def deep_run(folder: Path, **settings) -> Path:
-    """A deep run with everything that was made of it since: samples, a walk, completions, an embedding, numbers."""
+    """A deep run with all results that commands make from it: samples, a walk, completions, an embedding, numbers."""
     settings = {"steps": 3000} | settings
     write(folder, "config.json", with_settings(config_of(as_recipe(DEEP_PRESETS["digits-paper"])), **settings))
     write(folder, "environment.json", ENVIRONMENT)
@@ -113,7 +113,7 @@ def walk(folder: Path, about: dict, moments: int = 6, chains: int = 4, side: int
 
 
 def experiment(folder: Path, **changes) -> Path:
-    """Results of an experiment: a claim that holds, one that does not, one that is not sound."""
+    """Results of an experiment: a claim that holds, one that does not, and one that is invalid."""
     claims = [
         {"claim": "VaGES beats BiDSM (gain)", "value": 1.23456789012, "bound": 1.0, "holds": True},
         {"claim": "VaGES takes less time (ratio)", "value": 1.5, "bound": 0.4, "holds": False},

@@ -34,7 +34,7 @@ class Declared(NamedTuple):
     relative: float
 
 
-# By the name of the case or a pattern; the first that fits counts.
+# By case name or pattern; the first match counts.
 _NOISE = Declared("every posterior step, part of an objective and example has a key of its own: other noise", np.inf)
 DIFFERENCES: dict[str, Declared] = dict.fromkeys(
     ("grbm-*", "energy-*", "linear-*", "deep-*", "gibbs", "likelihood", "critic*", "stein-tests"), _NOISE
@@ -103,10 +103,10 @@ def matches(name: str, patterns: list[str]) -> bool:
 def run_cases(source: Path, adapter: Path, folder: Path, patterns: list[str], side: int) -> None:
     """Runs the cases of an adapter in this process: one .npz file per case, or a .txt file with the error.
 
-    Most of the time is compilation. Both sides share a compilation cache, so that a program which did not change is
-    compiled once. The second side runs the cases in reverse order to find those of the first compiled.
+    Most of the time is compilation. Both sides share a compilation cache, so an unchanged program is compiled once. The
+    second side runs the cases in reverse order to find programs that the first side has compiled.
     """
-    if hasattr(os, "sched_setaffinity"):  # the number of threads decides how sums are divided
+    if hasattr(os, "sched_setaffinity"):  # the number of threads determines the order of summation
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[side % len(cores)]})
     import vages
@@ -147,7 +147,7 @@ def start(checkout: Path, folder: Path, patterns: list[str], side: int) -> subpr
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "PYTHONPATH": str(checkout / "src"),
-        "PYTHONDONTWRITEBYTECODE": "1",  # WORKTREE stays as it is
+        "PYTHONDONTWRITEBYTECODE": "1",  # WORKTREE is not modified
     }
     paths = (str(checkout / "src"), str(adapter), str(folder))
     program = f"""

@@ -28,7 +28,7 @@ def write_for_ever(folder):
 
 
 def time_of_a_child(folder, children=10):
-    """Seconds from a fork to a written checkpoint: the mean of some, on a busy machine it varies much."""
+    """Seconds from a fork to a written checkpoint: a mean over some, as it varies much on a busy machine."""
     start = time.perf_counter()
     for _ in range(children):
         child = os.fork()
@@ -40,7 +40,7 @@ def time_of_a_child(folder, children=10):
 
 
 def refuse(why):
-    raise AssertionError(why)  # none that bears the name may be damaged
+    raise AssertionError(why)  # no file with the name of a checkpoint may be damaged
 
 
 def main(folder, times):

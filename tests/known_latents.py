@@ -1,4 +1,4 @@
-"""Latents without sampling, for tests of estimators: all states, or samples that are known."""
+"""Latents without sampling, for tests of estimators: all states, or fixed samples."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ class Weighted(LatentSource):
 
 
 class Fixed(LatentSource):
-    """Two sets of samples that are known."""
+    """Two fixed sets of samples."""
 
     def __call__(self, key, model, q, encoding, count=1):
         return [Latents(normal(seed, len(encoding.v), 3, *model.h.shape)) for seed in (7, 8)]

@@ -5,7 +5,7 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-HEADROOM = 2**26  # what the process may grow by while it reads files whose limit is 1 MiB
+HEADROOM = 2**26  # how much the process may grow while it reads files whose limit is 1 MiB
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""One evaluation of an objective, as a learner makes it, with keys that a test can draw from as well."""
+"""One evaluation of an objective, as a learner makes it, with keys that a test can use as well."""
 
 from typing import Any, NamedTuple
 
@@ -12,12 +12,12 @@ from vages.objectives import Given
 class Followed(NamedTuple):
     points: Any
     loss: Any
-    gradient: Any  # in (model, extras)
+    gradient: Any  # with respect to (model, extras)
     carry: Any
 
 
 def follow(objective, key, model, posterior, w, extras=None, carry=None, points=None) -> Followed:
-    """The gradient that is followed from a batch w; the first half of the key makes the points."""
+    """The gradient that a learner follows for a batch w. The first half of the key makes the points."""
     for_points, for_loss = jax.random.split(key)
     points = objective.perturb(for_points, Batch(w)) if points is None else points
     encoding = encode(model, points.v, points.context)

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def features(arrays: dict[str, np.ndarray], images: np.ndarray) -> np.ndarray:
-    """2048 numbers for each of the images (n, 3, height, width) of uint8; `arrays` by the names of the weights file."""
+    """2048 numbers for each of the uint8 images (n, 3, height, width); `arrays` has the names of the weights file."""
     net = _Net(arrays)
     x = (_resize(images.astype(np.float64)) - 128) / 128
     x = net.conv(x, "conv", stride=2, pad=False)
@@ -81,7 +81,7 @@ def _mean(x):
 
 
 def _resize(x):
-    """Rows, then columns, each between the pixels at its left and at its right."""
+    """Rows, then columns, each interpolated between its two neighbors."""
     for axis in (2, 3):
         size = x.shape[axis]
         at = np.arange(299) * size / 299

@@ -1,4 +1,4 @@
-"""A WebSocket client on a plain socket, which sends any bytes."""
+"""A WebSocket client on a plain socket that can send any bytes."""
 
 import base64
 import os
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 class Refused(Exception):
-    """The server did not open the socket; `status` is its answer."""
+    """The server refused the connection; `status` is its HTTP status."""
 
     def __init__(self, status):
         super().__init__(f"status {status}")
@@ -17,7 +17,7 @@ class Refused(Exception):
 
 
 class Closed(Exception):
-    """The server closed the socket; `code` is its reason, None where it gave none."""
+    """The server closed the connection; `code` is the reason, or None."""
 
     def __init__(self, code):
         super().__init__(f"code {code}")
@@ -48,7 +48,7 @@ class WebSocket:
             raise Refused(status)
 
     def send(self, message):
-        """A whole message, masked with zeros; what the server no longer reads is `Closed`."""
+        """Send a whole message, masked with zeros; raises `Closed` if the server no longer reads."""
         content = message.encode() if isinstance(message, str) else message
         try:
             self._send(1 if isinstance(message, str) else 2, content)
@@ -56,7 +56,7 @@ class WebSocket:
             raise Closed(None) from None
 
     def recv(self, timeout):
-        """The next message; `TimeoutError` where none comes."""
+        """The next message; raises `TimeoutError` if none arrives."""
         end = time.monotonic() + timeout
         while True:
             first, second = self._take(2, end)
@@ -80,7 +80,7 @@ class WebSocket:
             pass
         finally:
             with suppress(OSError):
-                self.socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads
+                self.socket.shutdown(socket.SHUT_RDWR)  # wakes up the reading thread
             self.socket.close()
 
     def _send(self, kind, content):

@@ -1,9 +1,9 @@
-"""Runs that are sick on purpose, each with the part that is to be warned of; and presets, which are to be well.
+"""Runs that are sick on purpose, each with the expected warning; and presets, which should give no warning.
 
-    python tests/sick_runs.py sick [SEED …]       a line a run: what was expected, and what was said
+    python tests/sick_runs.py sick [SEED …]       one line per run: what was expected, and what was reported
     python tests/sick_runs.py healthy [SEED …]    presets and examples at reduced length
 
-Thresholds were set on seeds 0 to 2 and on the data that stand first. What is reported is of other seeds and data.
+Thresholds were set with seeds 0 to 2 and the first data sets. Published results use other seeds and data.
 """
 
 import sys
@@ -37,7 +37,7 @@ def rows(seed, scale=1.0):
 
 
 def own(energy, params, data, seed, *, h=None, optimizer=None, steps=1500, posterior_steps=5, ema=None, sigma=0.2):
-    """A recipe of an own energy, with binary latents or none."""
+    """A recipe with an own energy, with or without binary latents."""
 
     def build(key, settings, data):
         h_domain = vages.Empty() if h is None else vages.Binary(h)
@@ -57,7 +57,7 @@ def bowl(p, v, h):
 
 
 def switches(p, v, h):
-    """A mixture of Gaussians by binary latents."""
+    """A mixture of Gaussians with binary latents."""
     return jnp.sum((v - p["means"] @ h) ** 2) * 2 + p["bias"] @ h
 
 
@@ -70,7 +70,7 @@ apart = lambda key: gaussian(key) | {"bias": jnp.zeros(3)}
 
 
 def grbm(seed, **changed):
-    """A GRBM of rings."""
+    """A GRBM on rings."""
     return replace(GRBM, **{"data": "rings", "seed": seed} | changed)
 
 
@@ -125,7 +125,7 @@ HEALTHY = {
 
 
 def health_after(made, folder):
-    """What result.json says of a run by this recipe, or of how it diverged."""
+    """The health in result.json of a run of this recipe, or how it diverged."""
     recipe = made if isinstance(made, vages.Recipe) else as_recipe(made)
     try:
         run_recipe(recipe, folder)

@@ -1,4 +1,4 @@
-"""Small networks that are made and run with little compilation, which would take most of the time."""
+"""Small networks that need little compilation, which would otherwise take most of the time."""
 
 import math
 
@@ -13,7 +13,7 @@ HASTE = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": Fal
 
 
 def filled(make, *args, seed=0, **sizes):
-    """What `make(key, …)` makes, with uniform parameters from numpy."""
+    """The result of `make(key, …)`, with uniform parameters from NumPy."""
     rng = np.random.default_rng(seed)
 
     def fill(leaf):
@@ -30,14 +30,14 @@ def normal(seed, *shape):
 
 
 def quick(function):
-    """`function` of arrays and modules, compiled without optimization: each is run once, and compiling is the cost."""
+    """`function` of arrays and modules, compiled without optimization, as each one runs only once."""
 
     def call(*args):
         arrays, rest = eqx.partition(args, eqx.is_array)
         program = jax.jit(lambda arrays: function(*eqx.combine(arrays, rest))).lower(arrays)
         try:
             return program.compile(HASTE)(arrays)
-        except jax.errors.JaxRuntimeError:  # a compiler that does not know these options
+        except jax.errors.JaxRuntimeError:  # this compiler does not know the options
             return program.compile()(arrays)
 
     return call

@@ -1,4 +1,4 @@
-"""Parts of presets, for tests that need no data, and the settings in a run's config.json."""
+"""Parts of presets, for tests that need no data; and the settings in a run's config.json."""
 
 import json
 from dataclasses import asdict
@@ -8,7 +8,7 @@ from vages.app.settings import DeepSettings, GRBMSettings
 
 
 def parts_of(settings, shape):
-    """A fresh model and posterior for a key, for examples of a shape."""
+    """Make a fresh model and posterior from a key, for examples of a shape."""
     shape = shape if isinstance(shape, tuple) else (shape,)
     return lambda key: as_recipe(settings).make(key, example_of(shape))
 
@@ -19,13 +19,13 @@ def start_of(settings, shape):
 
 
 def first_config(settings):
-    """What config.json held in the first edition."""
+    """The config.json of version 0.1."""
     kind = {GRBMSettings: "grbm", DeepSettings: "deep"}[type(settings)]
     return {"model": kind, **asdict(settings)}
 
 
 def with_settings(config, **settings):
-    """A config, of this edition or the first, with other settings."""
+    """A config, of this version or 0.1, with other settings."""
     return config | ({"settings": config["settings"] | settings} if "format" in config else settings)
 
 

@@ -1,4 +1,4 @@
-"""The closed form of chains with an exact score, against chains that are run."""
+"""The closed form for chains with an exact score, against real chains."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ VARIANCES = np.array([30.0, 1.0, 0.01])
 
 
 def test_the_sampler_of_the_library_ends_where_the_recursion_says():
-    """At one noise level, where the denoiser is that of an energy; a false alarm in 500,000."""
+    """One noise level, where the denoiser is the gradient of an energy; one false alarm in 500,000."""
     recipe = replace(SHORT, sigma_begin=0.5, sigma_end=0.5, top_temperature=40.0)
     mean, error = np.array([-2.0, 0.3, 1.0]), 0.2
     pull = 0.25 / (VARIANCES + 0.25)
@@ -37,7 +37,7 @@ def test_the_sampler_of_the_library_ends_where_the_recursion_says():
 
 
 def test_the_denoiser_is_that_of_the_noise_in_the_chain():
-    """The level is measured in coordinates where the data are constant; a false alarm in 500,000."""
+    """The noise level is measured in coordinates where the data are constant; one false alarm in 500,000."""
     schedule, chains, flat = sampler(SHORT).schedule, 2000, 1000
     rng = np.random.default_rng(0)
     offset, variances = np.array([1.0, -2.0, 3.0]), np.append(VARIANCES, np.zeros(flat))

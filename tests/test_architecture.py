@@ -24,7 +24,7 @@ def rooms():
 
 
 def imports(path):
-    """Every module that a file imports, at its top or in a function; of `from a import b`, a.b."""
+    """Every module that a file imports, at the top or in functions; a.b for `from a import b`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__"):
             yield ast.unparse(node.args[0]).strip("f'\"")
@@ -57,7 +57,7 @@ def test_no_import_runs_up():
 
 
 LIBRARY = [path for path in FILES if not path.is_relative_to(APP)]
-FROM_THE_APP = {"ProgressBar", "Recipe", "Training", "Examples", "train", "load_run"}  # of the public names
+FROM_THE_APP = {"ProgressBar", "Recipe", "Training", "Examples", "train", "load_run"}  # public names
 OF_THE_APP = ("matplotlib", "rich", "tyro", "nicegui", "tensorboardX")
 
 
@@ -70,7 +70,7 @@ def test_the_library_imports_nothing_of_the_application():
 
 
 def test_the_library_works_without_the_libraries_of_the_application():
-    """All its modules are imported, and all its public names used."""
+    """All modules of the library are imported, and all public names are used."""
     stub = (PACKAGE / "__init__.pyi").read_text()
     assert set(re.findall(r"^from \.app\S* import \w+ as (\w+)", stub, re.M)) == FROM_THE_APP
     modules = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in LIBRARY]
@@ -131,7 +131,7 @@ def test_a_module_that_moved_names_its_new_place(name, place):
     ],
 )
 def test_a_name_that_is_gone_says_its_new_one(name, new):
-    """In an import and as an attribute; `hasattr` says that it is not there."""
+    """On import and on attribute access; `hasattr` is False."""
     with pytest.raises(ImportError, match=rf"^vages\.{name} is now {new}"):
         exec(f"from vages import {name}")
     with pytest.raises(AttributeError, match=rf"^vages\.{name} is now {new}"):

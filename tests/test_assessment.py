@@ -66,8 +66,8 @@ def test_gap_of_a_grbm_by_enumeration():
     """KL over all states; the squared bias of VaES is ‖W Δm‖², within 5.5 errors."""
     model = GRBM(normal(0, 3, 4), normal(1, 3), normal(2, 4), jnp.zeros(()))
     q = BernoulliPosterior(layer(model.weight.T + 0.3 * normal(3, 4, 3), model.latent_bias), temperature=0.0)
-    v = normal(4, 300, 3)  # more than a block
-    gap = posterior_gap(KEY, model, q, v, samples=8)  # few, so that their variance would show in the bias
+    v = normal(4, 300, 3)  # more than one block
+    gap = posterior_gap(KEY, model, q, v, samples=8)  # few samples, so an uncorrected variance would show in the bias
     features = jax.vmap(model.features)(v)
     states, weights = enumerated(jax.vmap(lambda v: q(model, None, v).logits)(v))
     _, truth = enumerated(features.field)
@@ -86,7 +86,7 @@ def test_gap_of_a_grbm_by_enumeration():
 
 
 def test_gap_of_a_gaussian_model_in_closed_form():
-    """Fisher, KL and bias by hand; the corrector, run long, takes q to the posterior, where KSD is 0."""
+    """Fisher, KL and bias by hand. After many steps of the corrector, q is the posterior and KSD is 0."""
     model = LinearGaussian(0.4 * normal(0, 3, 2), normal(1, 3), normal(2, 2), jnp.zeros(()))
     shift, log_std = np.array([0.5, -0.3]), -0.2
     wide = layer(jnp.zeros((2, 3)), jnp.full(2, log_std))
@@ -129,7 +129,7 @@ COMMON = ["Fisher divergence", "KSD", "KSD p-value"]
 def check(run, names):
     got = assess(run, sizes=SIZES)
     assert [row.name for row in got.rows] == names
-    for row in got.rows:  # a critic of a few iterations may find nothing, and then says so
+    for row in got.rows:  # a critic of a few iterations may find nothing, and then the row says so
         assert row.means
         if row.value is None:
             assert (row.name, row.means[:15]) == ("Fisher divergence", "not informative")
@@ -177,7 +177,7 @@ def test_a_grbm_comes_back_and_is_assessed(grbm):
 
 
 def test_until_a_model_was_judged_a_grbm_is_its_last_one(grbm, monkeypatch, tmp_path):
-    """Its `best` is then the one that training began with, which nobody asks for."""
+    """Before the first evaluation, the checkpoint's `best` is the initial model, which is not useful."""
     path, trained = grbm
     monkeypatch.setattr("vages.app.recipes.grbm.MAX_ENUMERATED", 0)
     assert eqx.tree_equal(load_run(path, seed=1).model, trained.of_seed(1)[0])
@@ -188,20 +188,20 @@ def test_until_a_model_was_judged_a_grbm_is_its_last_one(grbm, monkeypatch, tmp_
         k.removeprefix("state/"): v for k, v in found.arrays.items() if k.startswith(("state/model/", "state/post"))
     }
     best = {f"best/{name}": array + 1 for name, array in parts.items()}
-    best["best_value"] = np.array([-100.0, -np.inf], np.float32)  # the first seed's was judged
+    best["best_value"] = np.array([-100.0, -np.inf], np.float32)  # only the first seed was evaluated
     write_checkpoint(later / "checkpoints", 5, found.arrays | best, found.about)
     assert eqx.tree_equal(load_run(later, seed=1).model, trained.of_seed(1)[0])
     first = load_run(later, seed=0).model
     assert isinstance(first, GRBM)
     np.testing.assert_array_equal(first.weight, trained.of_seed(0)[0].weight + 1)
-    best["best_value"] = np.array(-100.0, np.float32)  # of no seed
+    best["best_value"] = np.array(-100.0, np.float32)  # one number instead of one per seed
     write_checkpoint(later / "checkpoints", 6, found.arrays | best, found.about)
     with pytest.raises(BadFile, match="best value"):
         load_run(later, seed=0)
 
 
 def test_until_its_first_look_at_fid_a_deep_run_is_its_averages(monkeypatch, tmp_path):
-    """A process killed in that look leaves a checkpoint whose `best` is the untrained model."""
+    """A process killed during the first FID evaluation leaves a checkpoint whose `best` is the untrained model."""
 
     class Killed(BaseException):
         pass
@@ -224,7 +224,7 @@ def test_until_its_first_look_at_fid_a_deep_run_is_its_averages(monkeypatch, tmp
 
 
 def untrained(recipe):
-    """A run as it is loaded, without the time to train it."""
+    """A run as if loaded, without training."""
     model, posterior = filled(parts_of(recipe, IMAGE))
     run = Run(Path("a run"), as_recipe(recipe), model, posterior, 7, "raw")
     images = np.random.default_rng(0).uniform(size=(90, *IMAGE)).astype(np.float32)
@@ -253,7 +253,7 @@ def test_parts_side_by_side_give_the_rows_of_one_after_the_other(monkeypatch):
 
 
 def noted(function, threads):
-    """The same function, which says where it is called."""
+    """The same function, which records the thread of each call."""
 
     def call(*args, **kwargs):
         threads.append(threading.current_thread())
@@ -263,7 +263,7 @@ def noted(function, threads):
 
 
 def test_a_critic_ends_where_the_likelihood_fails(monkeypatch):
-    """Stopped from the progress callback, whose errors are ignored."""
+    """The critic is stopped from the progress callback, although errors of callbacks are ignored."""
     began, told = threading.Event(), []
 
     def likelihood_rows(*_):
@@ -288,7 +288,7 @@ def test_a_critic_ends_where_the_likelihood_fails(monkeypatch):
 
 @pytest.mark.parametrize("kind", [SamplingWarning, UserWarning])
 def test_only_warnings_of_sampling_are_doubts(monkeypatch, kind):
-    """Warnings are caught for all threads: one of another kind says nothing of the chains, and is passed on."""
+    """Warnings of all threads are caught. A warning of another kind is not about the chains, and is passed on."""
     log_z = LogPartition(LogEstimate(1.0, 0.1, 0.7, 1.3), LogEstimate(1.1, 0.1, 0.8, 1.4), False)
     density = Density(jnp.zeros(5), jnp.zeros(5), jnp.full(5, 100.0), False)
 
@@ -308,7 +308,7 @@ def test_only_warnings_of_sampling_are_doubts(monkeypatch, kind):
 
 
 def test_a_run_without_latents_is_assessed(monkeypatch):
-    """Likelihood and mixing, which do not look at the latents, are those of the run above."""
+    """The rows for likelihood and mixing do not use latents, and are tested with the run above."""
     monkeypatch.setattr(assessment, "likelihood_rows", lambda *_: [])
     monkeypatch.setattr(assessment, "model_chains", lambda *_: None)
     check(untrained(replace(SMALL, method="mdsm")), ["denoising score matching loss", *COMMON])
@@ -334,7 +334,7 @@ def test_runs_are_told_apart(grbm, tmp_path):
 
 
 def test_denoising_loss_of_vaes_has_no_bias_from_its_noise():
-    """With samples of the posterior it is that of the exact score, within 5.5 errors of their difference."""
+    """With samples of the posterior it equals that of the exact score, within 5.5 errors of their difference."""
     model = LinearGaussian(0.8 * normal(0, 3, 2) / 2, normal(1, 3), normal(2, 2), jnp.zeros(()))
     clean = normal(3, 4000, 3)
     noisy = clean + 0.5 * normal(4, 4000, 3)
@@ -351,7 +351,7 @@ def test_sizes_are_checked():
 
 
 def test_command(grbm, monkeypatch, capsys):
-    """The results are made up; the test is that they are printed and stored."""
+    """The results are made up; the test checks that they are printed and stored."""
 
     def assess(run, *, sizes, noise, seed, progress, stage):
         stage("a part")
@@ -380,7 +380,7 @@ def test_command(grbm, monkeypatch, capsys):
     def full(run, assessment):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(vages.app.runs, "keep_assessment", full)  # what was computed is not lost
+    monkeypatch.setattr(vages.app.runs, "keep_assessment", full)  # the results are printed all the same
     for as_json, told in ((False, "-0.5 ± 0.25"), (True, '"value": -0.5')):
         with pytest.raises(OSError, match="No space left"):
             evaluate(str(path), measure="model", noise=0.5, json=as_json)
@@ -444,7 +444,7 @@ def test_a_normalized_likelihood_is_doubted_where_log_z_is_not_0():
     assert off(0.03) == "too high by 0.03 nats, log Z of this level"
     assert off(0.02) is None
     assert off(0.1, error=0.05) is None
-    assert off(4.0, ess=3.0) is None  # too few draws to know it
+    assert off(4.0, ess=3.0) is None  # too few draws to judge
     row = likelihoods._level_row(LevelNormalizer(0.1, -1000.0, 0.0, math.inf, 0.004))
     assert "only 0.4 % of q's samples count" in row.means
     assert row.standard_error is None
@@ -468,7 +468,7 @@ def test_chains_that_do_not_mix_say_which_rows_start_from_them():
 
 
 def test_a_gaussian_stands_beside_the_likelihood(float64):
-    """Of data whose covariance is known, against its closed form; a model below it is told to be."""
+    """The closed form for data whose covariance is known. A model with a lower likelihood gets a remark."""
     generator = np.random.default_rng(0)
     spread = np.array([[1.0, 0.0], [0.9, 0.3]])
     train, v = (jnp.asarray(generator.normal(size=(n, 2)) @ spread.T + 3) for n in (400_000, 20_000))
@@ -486,7 +486,7 @@ def test_a_gaussian_stands_beside_the_likelihood(float64):
     assert "better than the model by 0.31 ± 0.1 nats" in beside(row.value - 0.31)[0].means
     assert beside(math.nan) == beside(None) == []
     assert beside(0.0, jnp.ones((9, 2)), 0.0) == []  # constant data
-    assert beside(0.0, jnp.stack([train[:, 0], 1e-6 * train[:, 1]], axis=1), 0.0) == []  # nearly on a line
+    assert beside(0.0, jnp.stack([train[:, 0], 1e-6 * train[:, 1]], axis=1), 0.0) == []  # almost on a line
 
 
 def test_a_critic_that_found_nothing_says_so_and_what_disagrees_is_pointed_out():

@@ -1,4 +1,4 @@
-"""Invalid numbers and texts: one line and exit status 2, before anything is allocated or written."""
+"""Invalid numbers and texts give one line and exit status 2, before anything is allocated or written."""
 
 import inspect
 import math
@@ -40,11 +40,11 @@ REAL = (-math.inf, -1e308, -1.0, 0.0, 1e-320, 1e-30, 1.0, 1e30, 1e308, math.inf,
 TEXTS = ("x" * 5000, "a/" * 3000, "\x1b]0;title\x07\x1b[2J", "no\nsuch\rfile", "[red]name", "\udcff", "/dev/null")
 
 
-pytestmark = pytest.mark.usefixtures("as_users_have_it")  # whose type checks would raise first
+pytestmark = pytest.mark.usefixtures("as_users_have_it")  # the type checks would raise first
 
 
 class Began(Exception):
-    """The command has accepted its options and begins."""
+    """Raised when the command has accepted its options."""
 
 
 def begin(*_, **__):
@@ -52,7 +52,7 @@ def begin(*_, **__):
 
 
 def options(kind):
-    """(command, option) for every option of every command that takes such a value."""
+    """(command, option) for every option of this type, of every command."""
     found = []
     for name in COMMANDS:
         for option, hint in options_of(name).items():
@@ -73,7 +73,7 @@ def deep_run(tmp_path_factory):
 
 @pytest.fixture
 def stubbed(monkeypatch, tmp_path, deep_run):
-    """Commands that end where they would begin to compute or write; what each needs beside its options."""
+    """Commands that stop where they would start to compute or write, and the arguments that each needs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VAGES_DATA", str(tmp_path))
     monkeypatch.setattr(sys.modules["vages.app.runs.train"], "by_writer", begin)
@@ -101,7 +101,7 @@ def stubbed(monkeypatch, tmp_path, deep_run):
 
 
 def refusals(stubbed, run, name, option, values):
-    """The lines by which a command refuses values of an option; it begins with all others."""
+    """The error lines for rejected values of an option; all other values are accepted."""
     starts = [("checkerboard",), ("digits",)] if name == "train" else [stubbed.get(name, (run.path,))]
     parameter = inspect.signature(COMMANDS[name].run).parameters.get(option)
     positional = parameter is not None and parameter.kind == parameter.POSITIONAL_ONLY
@@ -109,7 +109,7 @@ def refusals(stubbed, run, name, option, values):
     lines = []
     for start, value in product(starts, ([value] * 2 for value in values) if several else values):
         words, named = ((value,), {}) if positional else (start, {option: value})
-        with pytest.raises(Exception, match="(?s)") as raised:  # what is refused, or Began
+        with pytest.raises(Exception, match="(?s)") as raised:  # the refusal, or Began
             COMMANDS[name].run(*words, **named)
         if raised.type is not Began:
             assert status_of(raised.value) is Status.REFUSED, raised.value
@@ -156,7 +156,7 @@ def test_every_number_of_a_recipe_has_bounds_whose_ends_have_sizes(recipe):
         bounds = next(one for one in get_args(hints[field.name]) if isinstance(one, Bounds))
         if field.name in ("width", "depth", "latents", "samples", "head_width", "corrector_steps"):
             shape = (1, 8, 8) if recipe is DIGITS else (2,)
-            largest = replace(recipe, posterior_steps=1, **{field.name: bounds.high})  # each is traced
+            largest = replace(recipe, posterior_steps=1, **{field.name: bounds.high})  # each one is traced
             assert training_sizes(as_recipe(largest), example_of(shape), None).bytes["state"] > 0
         for value in (bounds.high + 1, math.inf, "1", None if inner in (int, float) else "x", True, [1]):
             with pytest.raises(ValueError, match=f"^{field.name}: expected "):
@@ -216,7 +216,7 @@ def test_memory_is_compared_with_what_there_is(monkeypatch):
 
 
 def in_little_memory(words, out):
-    """A child with 6 GiB of addresses: what it prints, and its exit status."""
+    """A child process with an address space of 6 GiB: its output and exit status."""
     resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
     os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT), 2)
     sys.stderr = os.fdopen(2, "w", closefd=False)

@@ -3,8 +3,8 @@
     npm install --prefix FOLDER playwright-core axe-core
     VAGES_BROWSER=FOLDER pytest -n0 tests/test_browser.py
 
-with Debian's chromium, or another by VAGES_CHROMIUM=PATH. With VAGES_SCREENSHOTS=FOLDER, pictures of the
-pages are kept.
+The default is Debian's chromium; VAGES_CHROMIUM=PATH selects another. VAGES_SCREENSHOTS=FOLDER keeps pictures of
+the pages.
 """
 
 import json
@@ -54,7 +54,7 @@ def seen(folder):
 
 
 def check_page(found):
-    """What holds for every page."""
+    """Requirements of every page."""
     assert found["console"] == found["requests"] == found["dialogs"] == []
     assert not found["injected"]
     assert found["anchor"]
@@ -66,7 +66,7 @@ def check_page(found):
     assert max(found["print"]["overflow"]) <= 700
     assert found["print"]["controls"] == 0
     assert found["print"]["pdf"] > 10_000
-    assert found["plain"]["buttons"] == 0  # without the script there is nothing that does nothing
+    assert found["plain"]["buttons"] == 0  # without the script there are no dead buttons
 
 
 def check_curve(found):
@@ -86,7 +86,7 @@ def test_deep_run(tmp_path):
     found = seen(deep_run(tmp_path / "deep"))
     check_page(found)
     check_curve(found)
-    assert len(found["gaps"]) >= 2  # of an evaluation's table and its two pictures
+    assert len(found["gaps"]) >= 2  # between the table of an evaluation and its two pictures
     walk = found["walk"]
     assert walk["label"] == "h = 1 m, step 2,700"
     assert walk["moved"]

@@ -1,7 +1,7 @@
 """`vages explore` in a real browser.
 
-VAGES_BROWSER names a folder in which `npm install playwright-core axe-core` was run; VAGES_CHROMIUM the browser, where
-it is not /usr/bin/chromium; VAGES_SCREENSHOTS a folder for pictures of the page, where they are wanted.
+VAGES_BROWSER names a folder in which `npm install playwright-core axe-core` was run. VAGES_CHROMIUM names the browser
+if it is not /usr/bin/chromium. VAGES_SCREENSHOTS names a folder for pictures of the page.
 """
 
 import os
@@ -61,7 +61,7 @@ def run(tmp_path_factory):
 
 
 def trained(recipe, path):
-    """A run whose own samples were drawn in a few steps; the chains of its page have the recipe's length."""
+    """A run whose own samples were drawn in a few steps. The chains of its page have the recipe's length."""
     run_recipe(as_recipe(replace(recipe, sampling=0.01)), path)
     with closing(reopened(as_recipe(recipe), path)) as folder:
         folder.begin()  # writes the settings
@@ -71,7 +71,7 @@ def trained(recipe, path):
 
 @contextmanager
 def explored(run, folder, *words):
-    """The command, and the address that it says; it is ended by Ctrl-C, where it has not ended before."""
+    """The command and the address that it prints. If it still runs at the end, it is stopped by Ctrl-C."""
     command = [sys.executable, "-c", "from vages.app.cli import main; main()", "explore", str(run), "--no-browser"]
     command += map(str, words)
     with (folder / "stderr").open("w") as errors:
@@ -98,7 +98,7 @@ def node(script, *args):
 
 
 def ended_well(server, folder):
-    """Ctrl-C has its own status, at most a line is said of it, and nothing was written."""
+    """The exit status is that of Ctrl-C, at most one line is printed, and nothing is written."""
     assert server.returncode == 130
     assert (folder / "stderr").read_text() in ("", "vages: stopped by Ctrl-C\n")
     assert [path.name for path in folder.iterdir()] == ["stderr"]
@@ -123,7 +123,7 @@ def test_playing(run, tmp_path):
 
 
 def outlined(address):
-    """The kinds of elements that were seen to be outlined when they had the focus."""
+    """The kinds of elements that are outlined when they have the focus."""
     with node("focus.mjs", address, MODULES, os.environ.get("VAGES_SCREENSHOTS", "")) as player:
         out, _ = player.communicate(timeout=300)
         assert player.returncode == 0, out
@@ -147,7 +147,7 @@ def test_taking_turns(tmp_path):
 
 
 def test_rows(tmp_path):
-    """A run of an own recipe, whose examples are points on the plane."""
+    """A run of an own recipe whose examples are points in the plane."""
     recipe = Path(__file__).parent.parent / "examples" / "own_curve.py"
     run_recipe(find_recipe(str(recipe)), tmp_path / "run")
     (work := tmp_path / "work").mkdir()

@@ -14,7 +14,7 @@ RNG = np.random.default_rng(0)
 
 
 def test_the_autocorrelation_of_a_known_chain():
-    """x' = 0.8 x + noise has correlations 0.8^lag; 4 standard errors at 100,000 draws, a false alarm in 15,000."""
+    """x' = 0.8 x + noise has correlations 0.8^lag. 4 standard errors at 100,000 draws: one false alarm in 15,000."""
     noise = np.random.default_rng(1).normal(size=100_000)
     chain = np.zeros_like(noise)
     for i in range(1, len(chain)):
@@ -35,7 +35,7 @@ def test_the_coordinates_that_agree_least_come_first():
     lines = figure.axes[0].lines
     np.testing.assert_array_equal(lines[0].get_ydata(), apart[0, :, 1])
     black = np.asarray(figure.axes[1].lines[-2].get_ydata())
-    assert np.min(black[:20]) > 0.9  # chains that never meet are correlated for ever
+    assert np.min(black[:20]) > 0.9  # chains that never meet stay correlated
     assert len(figure.axes) == 6
 
 

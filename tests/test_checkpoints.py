@@ -1,4 +1,4 @@
-"""A checkpoint is complete or absent; a damaged one is refused by name, and the previous one is used."""
+"""A checkpoint is complete or absent. A damaged one is refused by name, and the previous one is used."""
 
 import json
 import os
@@ -112,14 +112,14 @@ def test_every_flipped_bit_is_seen(tmp_path):
                 found = read_checkpoint(path.parent)
             except BadFile:
                 continue
-            assert name == MANIFEST  # blanks between the words may change
+            assert name == MANIFEST  # whitespace may change
             assert {k: v.tobytes() for k, v in found.arrays.items()} == {k: v.tobytes() for k, v in some(3).items()}
             assert (found.step, found.about) == (3, {"seeds": [0], "note": "ε"})
         path.write_bytes(good)
 
 
 def test_forged_files_raise_nothing_but_the_documented_error(tmp_path):
-    """Mutants with right sums: the parser itself is reached. VAGES_FUZZ=10000 for a longer run."""
+    """Modified files with correct checksums reach the parser itself. VAGES_FUZZ=10000 for a longer run."""
     from hashlib import sha256
 
     from vages.training.checkpoint import _digest
@@ -154,7 +154,7 @@ def test_forged_files_raise_nothing_but_the_documented_error(tmp_path):
         except BadFile as error:
             refusals.append(str(error))
     assert all(str(path) in line and "\n" not in line for line in refusals)
-    assert 0 < taken < FUZZ / 2  # values of numbers may change; names, shapes and sizes may not
+    assert 0 < taken < FUZZ / 2  # values of numbers may change, but names, shapes and sizes may not
 
 
 def test_the_last_and_every_mth_stay(tmp_path):
@@ -173,7 +173,7 @@ def test_orphans_are_swept(tmp_path):
 
 
 def test_a_process_killed_while_writing_leaves_a_good_checkpoint(tmp_path):
-    """Two hundred processes that do nothing but write checkpoints are killed at random moments."""
+    """Two hundred processes that only write checkpoints are killed at random moments."""
     script = Path(__file__).with_name("killed_writers.py")
     done = subprocess.run([sys.executable, script, tmp_path, "200"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -183,7 +183,7 @@ def test_a_process_killed_while_writing_leaves_a_good_checkpoint(tmp_path):
 
 
 def test_a_disk_that_fills_while_writing_loses_nothing(tmp_path):
-    """The kernel refuses to write beyond a limit, as it does on a full disk."""
+    """The kernel refuses to write beyond a file size limit, as on a full disk."""
     save(tmp_path, 1)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

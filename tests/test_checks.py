@@ -1,4 +1,4 @@
-"""Bad input is refused before anything is computed: the argument, what was expected, what was given."""
+"""Invalid input is refused before anything is computed: the argument, what was expected, what was given."""
 
 from typing import Any
 
@@ -85,13 +85,13 @@ def test_dsm_needs_two_samples_for_each_estimator():
 
 
 def test_a_posterior_is_asked_about_v_of_the_domain_alone(as_users_have_it):
-    """One number a row is broadcast by many an energy: the posterior of another v came out, without an error."""
+    """Many energies broadcast one number per row. That gave the posterior of another v, without an error."""
     model = EnergyModel(lambda params, v, h: jnp.sum((v - params @ h) ** 2), jnp.ones((3, 2)), Real(3), Binary(2))
     for posterior in (ExactPosterior(), BernoulliPosterior.linear(jax.random.key(1), 3, 2)):
         for v in (V[:, :1], V[0], V[:0]):
             with refused("v", got=v.shape) as caught:
                 infer(model, posterior, v)
-            assert "; " in str(caught.value)  # what to do
+            assert "; " in str(caught.value)  # the advice
         for v, got in ((V.astype(int), "int32"), (V.tolist(), "list")):
             with refused("v", got=got, kind=TypeError):
                 infer(model, posterior, v)  # pyright: ignore[reportArgumentType]
@@ -137,7 +137,7 @@ def test_weights_are_not_negative():
 
 
 def test_the_score_at_float64_of_numpy_is_a_direction_there(as_users_have_it):
-    """JAX computes in float32 there: the score that `vaes` gave was refused as z, for not being float64."""
+    """JAX computes in float32. The score that `vaes` gave was refused as z because it was not float64."""
     v: Any = np.random.default_rng(0).normal(size=(5, 3))
     narrow = jnp.asarray(v.astype(np.float32))
     found, wanted = (surrogate(MODEL, x, H, vaes(MODEL, x, H)) for x in (v, narrow))
@@ -153,7 +153,7 @@ def test_shapes_have_axes_taken_off_and_others_put_before():
 
 @pytest.mark.parametrize("dtype", ["float64", "int64", "float32", "bfloat16", "uint8", "bool"])
 def test_shapes_have_the_dtype_of_the_array_on_the_device(dtype):
-    """JAX 0.11 warns of others: the score at float64 rows of NumPy was refused where warnings are errors."""
+    """JAX 0.11 warns of other dtypes. The score at float64 rows of NumPy was refused where warnings are errors."""
     rows = np.zeros(4, jnp.dtype(dtype))
     for wide in (False, True):
         with jax.enable_x64(wide):

@@ -1,4 +1,4 @@
-"""The classes of own images: which number is which, how many training images each has, and those that have none."""
+"""Classes of own images: their numbers, their counts of training images, and classes without training images."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def save(path, value=0):
 
 @pytest.fixture
 def folder(tmp_path):
-    """40 images: 0 is apple, 1 is lonely, whose one image is for testing, and 2 is pear."""
+    """40 images. Class 0 is apple, 1 is lonely, whose only image is in the test set, and 2 is pear."""
     parts = split_rows(40, 0)
     alone = int(parts[2][0])
     names = ["apple"] * alone + ["lonely"] + ["pear"] * (39 - alone)
@@ -81,7 +81,7 @@ def test_a_run_says_and_records_which_number_is_which_class(folder, tmp_path, ca
     with refused("label", "'plum'; choose one of 0 (apple), 1 (lonely), 2 (pear)"):
         command("sample", run, "--label", "plum")
 
-    (own / "apple").rename(own / "zebra")  # whose images are the last now
+    (own / "apple").rename(own / "zebra")  # now its images come last
     renamed = "got others without the class 'apple' and with the class 'zebra', "
     with pytest.raises(ValueError, match=f"{renamed}.*; restore them, or give their new path with "):
         command("train", "--resume", run, "--data", own)
@@ -93,7 +93,7 @@ def test_advice_names_a_label_that_was_learnt(tmp_path):
     run = tmp_path / "run"
     assert command("train", "--data", tmp_path / "x.npz", *TINY, "--labels", "--out", run) == 0
     for without, got in (((), "none"), (("--label", -1), "-1, which means no label")):
-        with refused("guidance", f"{got}; give --label 1, for example"):  # as no image has 0
+        with refused("guidance", f"{got}; give --label 1, for example"):  # as no training image has label 0
             command("sample", run, "--guidance", 2, *without)
 
 
@@ -113,7 +113,7 @@ def test_folders_that_are_sets_are_no_classes(tmp_path, sets, outer):
     for i in range(12):
         save(tmp_path / "own" / f"{outer}{sets[i % len(sets)]}" / "ab"[i // 6] / f"{i}.png")
     told = f"expected a folder for each class, got the sets {', '.join(sorted(sets))}; "
-    for labels in ((), ("--labels",)):  # without labels, too, all would be trained on
+    for labels in ((), ("--labels",)):  # training without labels would use all sets, too
         with pytest.raises(ValueError, match=told):
             command("train", "--data", tmp_path / "own", *TINY, *labels, "--out", tmp_path / "run")
         assert not (tmp_path / "run").exists()
@@ -153,7 +153,7 @@ def test_each_fault_of_labels_has_its_own_advice(tmp_path, labels, says):
 
 
 def recorded(folder):
-    """What a run on a folder records of its classes, as it is read back from a file."""
+    """The record of the classes of a folder in a run, read back from a file."""
     images = load_images(folder)
     record = class_record(Examples(images.splits, images.labels))
     return recorded_classes(json.loads(json.dumps(record, ensure_ascii=False).encode()))

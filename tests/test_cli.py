@@ -109,7 +109,7 @@ def test_every_option_is_explained_and_the_same_thing_has_one_name(monkeypatch, 
             assert name == "train" or re.search(rf"^ +{option}: \S", told, re.M), f"{name} {option}"
             kinds.setdefault(option, set()).add(str(hint))
     (tmp_path / "own.py").write_text(OWN)
-    explained = {"start"}  # by the text above the options
+    explained = {"start"}  # in the text above the options
     for start in ("checkerboard", "digits", "digits-paper", tmp_path / "own.py"):
         words = " ".join(run(monkeypatch, capsys, "train", start, "--help")[1].replace("│", " ").split())
         for option, after in re.findall(r"--([a-z][a-z-]*) (?:\S*[A-Z{]\S* )?(?!\(default)(\S+)", words):
@@ -129,9 +129,9 @@ def test_the_choices_are_the_catalogue():
 
 
 def test_messages_name_options_that_exist():
-    """Every --word in a text of the sources is an option of a command, or of pip or tyro where these are called."""
+    """Every --word in a text of the sources is an option of a command, or of pip or tyro if these are called."""
     known = {"--help", "--version", "--debug", "--no-deps", "--tyro-print-completion"}
-    known |= {"--no-"}  # before the name of a flag that is taken down
+    known |= {"--no-"}  # the prefix that turns a flag off
     for command in COMMANDS:
         known |= {f"--{name.rstrip('_').replace('_', '-')}" for name in options_of(command)}
     named = {}
@@ -224,7 +224,7 @@ def test_errors_have_statuses_and_with_debug_a_traceback(monkeypatch, capsys, er
 
 
 def test_a_reader_that_has_gone_is_no_error(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdout", sys.stdout)  # which is put back
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # monkeypatch restores it
     broken(monkeypatch, BrokenPipeError())
     status, _, err = run(monkeypatch, capsys, "data")
     assert (status, err) == (141, "")
@@ -376,7 +376,7 @@ def test_a_dry_run_says_what_training_would_be(monkeypatch, capsys, tmp_path):
     assert plan["bytes"] == {name: 3 * size for name, size in one["bytes"].items()}
     assert one["bytes"]["data"] == 4 * 2 * 60_000
 
-    for preset in ((), ("digits", "--labels", "--batch", "10", "--depth", "1")):  # whose data decide some settings
+    for preset in ((), ("digits", "--labels", "--batch", "10", "--depth", "1")):  # the data determine some settings
         status, out, _ = run(monkeypatch, capsys, "train", *preset, "--dry-run", "--json")
         assert (status, json.loads(out)["problem"]) == (0, None)
 
@@ -416,7 +416,7 @@ def test_a_dry_run_sees_what_would_stop_training(monkeypatch, capsys, tmp_path):
 
 
 def scalars(folder):
-    """(name, step) and value of all that stands in event files, read by the format: framed protocol buffers."""
+    """Scalars by (name, step), and restarts, of all event files, read from the format: framed protocol buffers."""
     event_of = import_module("tensorboardX.proto.event_pb2").Event.FromString
     found, restarts = {}, []
     for path in sorted(folder.iterdir()):
@@ -437,7 +437,7 @@ def test_events_for_tensorboard(tmp_path):
         assert not (tmp_path / "events").exists()
         log({"step": 10, "loss": 0.5, "likelihood": [1.0, 2.0]})
         log({"step": 20, "loss": 0.25, "likelihood": [1.5, math.nan]})
-        log({"step": 20, "loss": 0.125})  # made again
+        log({"step": 20, "loss": 0.125})  # a repeated step
     with EventLog(tmp_path / "events") as log:
         log({"step": 30, "loss": 0.0625})  # in another process
     found, restarts = scalars(tmp_path / "events")

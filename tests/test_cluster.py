@@ -1,6 +1,6 @@
-"""Processes of a cluster: what is compared, where the first listens, and how a process ends whose partner is gone.
+"""Processes of a cluster: what is compared, where the first one listens, and how a process ends when its partner died.
 
-Processes that differ while they train are in test_devices.py, which has a cluster at hand.
+Processes that differ during training are in test_devices.py, which has a cluster.
 """
 
 import os
@@ -78,7 +78,7 @@ def test_the_timeout_is_that_of_joining_and_of_answering(monkeypatch):
 
 @pytest.fixture
 def start():
-    """Start a Python process; it is ended with the test, whatever happens."""
+    """Start a Python process; it is killed after the test in any case."""
     processes = []
 
     def one(*arguments, **how):
@@ -93,7 +93,7 @@ def start():
         process.communicate()
 
 
-# The parent, with a child that is none of JAX
+# The parent, with a child that does not use JAX
 
 PARENT = """
 import sys
@@ -116,12 +116,12 @@ ABORT = "os.write(2, b'F1 client.h: the JAX distributed service detected fatal e
 
 
 def start_parent(start, body, *more):
-    """`vages train --cluster …` with something in place of training."""
+    """`vages train --cluster …` with something else instead of training."""
     return start(PARENT.format(child=CHILD.format(body=indent(body, "    "))), *more, start_new_session=True)
 
 
 def ended(process, seconds=60):
-    """The exit status and all that was printed."""
+    """The exit status, standard output and standard error."""
     out, err = process.communicate(timeout=seconds)
     return process.returncode, out, err
 
@@ -202,7 +202,7 @@ def test_errors_of_collectives_mean_that_a_process_is_gone():
 
 
 def start_members(start, folder, *options):
-    """`vages train` in a cluster, one process for each list of options; the port."""
+    """`vages train` in a cluster, with one process for each list of options; and the port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -216,7 +216,7 @@ def start_members(start, folder, *options):
 
 
 def listening(port):
-    """The addresses at which this computer listens on a port, as the kernel writes them."""
+    """The addresses at which this computer listens on a port, as the kernel prints them."""
     lines = [line for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
     found = [line.split()[1] for line in lines if line.split()[3] == "0A"]
     return {address for address, _, at in (each.partition(":") for each in found) if int(at, 16) == port}
@@ -257,7 +257,7 @@ def test_a_process_that_is_killed_ends_the_others(start, tmp_path):
         time.sleep(0.05)
     second.kill()
     code, out, err = ended(first)
-    err = without_progress(err)  # it may have begun
+    err = without_progress(err)  # it may have started
     assert (code, out, err.count("\n")) == (1, "", 1), err
     assert err.startswith("vages: cluster: expected ")
     assert ", got no answer " in err

@@ -1,4 +1,4 @@
-"""The contracts of objectives, contexts and mixed latents, with models of one's own, against closed forms."""
+"""The contracts of objectives, contexts and mixed latents, with user-defined models, against closed forms."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ normal = lambda seed, *shape: jax.random.normal(jax.random.key(seed), shape)
 
 
 def causes(params, v, h):
-    """Binary causes of v that are not independent given it."""
+    """Binary causes of v that are not independent given v."""
     return jnp.sum((v - h @ params["w"]) ** 2) / 2 - params["c"] @ h
 
 
@@ -97,14 +97,14 @@ def test_exact_dsm_of_an_own_energy_is_plain_autodiff(float64):
     model, data = six_causes(), normal(3, 8, 4)
     for_points = jax.random.split(KEY, 3)[1]
     got, metrics = quick(lambda: followed(DSM(0.3, Enumerated()), KEY, model, ExactPosterior(), data))()
-    function = lambda key, *rest: exact_dsm(for_points, *rest)  # with the noise of the other
+    function = lambda key, *rest: exact_dsm(for_points, *rest)  # with the same noise
     want, expected = quick(lambda: followed(function, KEY, model, ExactPosterior(), data))()
     assert relative_error(got, want) < 1e-10
     assert relative_error(metrics["loss"], expected["loss"]) < 1e-12
 
 
 def test_an_own_objective_is_unbiased(float64):
-    """With the exact posterior its mean is the gradient of exact DSM with the same noise. False-alarm rate 1e-6."""
+    """With the exact posterior the mean is the gradient of exact DSM with the same noise. False-alarm rate 1e-6."""
     model, batch = six_causes(), Batch(normal(3, 1, 4))
 
     def difference(key):
@@ -120,7 +120,7 @@ def test_an_own_objective_is_unbiased(float64):
 
 
 def test_a_function_is_an_objective():
-    """It learns: exact DSM and VaGES-DSM of the same data reach losses that exact DSM says are close."""
+    """Exact DSM and VaGES-DSM both learn from the same data and reach similar losses, measured by exact DSM."""
     truth = {"w": 2 * jnp.eye(6, 4), "c": -jnp.ones(6)}
     h = jax.random.bernoulli(KEY, 0.3, (2000, 6)).astype(jnp.float32)
     data = h @ truth["w"] + 0.3 * normal(4, 2000, 4)
@@ -136,7 +136,7 @@ def test_a_function_is_an_objective():
     assert losses["own"] < losses["exact"] + 0.1 * (float(judge(start)) - losses["exact"])
 
 
-# mixed latents: given v, z and y are independent, and everything is a closed form
+# mixed latents: given v, z and y are independent, and everything has a closed form
 
 
 def mixed_energy(params, v, h):
@@ -164,7 +164,7 @@ class MixedTruth(Posterior):
 
 
 def test_gradients_with_mixed_latents_are_exact(float64):
-    """Gauss–Hermite nodes of z, which are exact for these polynomials, times all y, with their probabilities."""
+    """Gauss–Hermite nodes of z, which are exact for these polynomials, and all y, with their probabilities."""
     model, v, direction = mixed(), normal(4, 5, 3), normal(5, 5, 3)
     nodes, weights = np.polynomial.hermite_e.hermegauss(4)
     grid = jnp.asarray(np.stack(np.meshgrid(nodes, nodes), -1).reshape(-1, 2))
@@ -201,7 +201,7 @@ def test_the_control_variate_of_mixed_latents_removes_all_variance(float64):
 
 
 def test_mixed_latents_are_learnt():
-    """q of both parts approaches the posterior, and the model the data."""
+    """q approaches the posterior of both parts, and the model approaches the data."""
     data = mixed().params["u"].T[jax.random.randint(KEY, (2000,), 0, 4)] + 0.5 * normal(6, 2000, 3)
     parts = {"z": GaussianPosterior.linear(KEY, 3, 2), "y": CategoricalPosterior.linear(KEY, 3, 1, 4, temperature=0.3)}
     posterior = JointPosterior(parts)
@@ -217,7 +217,7 @@ def test_mixed_latents_are_learnt():
 
 
 def test_discrete_parts_are_enumerated_together(float64):
-    """A dict of binary and categorical latents: score and gradient of the sum over all 8 × 3 states."""
+    """A dict of binary and categorical latents: score and gradient sum over all 8 × 3 states."""
 
     def energy(params, v, h):
         return (
@@ -251,7 +251,7 @@ def test_discrete_parts_are_enumerated_together(float64):
     ids=["binary", "categorical"],
 )
 def test_many_states_are_summed_in_blocks(float64, h, total):
-    """2¹⁴ states in four blocks, and 3⁸ in two of which the last is not full, against products of sums."""
+    """2¹⁴ states in four blocks, and 3⁸ in two blocks, the last of them not full, against products of sums."""
     energy = lambda params, v, h: jnp.sum(v**2) / 2 - (params @ v) @ h.reshape(-1)
     model, v = EnergyModel(energy, normal(1, h.size, 2), v=Real(2), h=h), normal(2, 2)
 
@@ -272,10 +272,10 @@ def shifted(params, v, h, context):
 
 
 class Conditioned(Posterior):
-    """A Gaussian q that looks at the context."""
+    """A Gaussian q that depends on the context."""
 
     inner: GaussianPosterior
-    shift: float | None = None  # in the place of a context
+    shift: float | None = None  # instead of a context
 
     def __call__(self, model, features, v, context: Any = None):
         return self.inner(model, features, v - (context["shift"] if self.shift is None else self.shift))
@@ -285,7 +285,7 @@ class Conditioned(Posterior):
     "objective", [DSM(0.3), DSM(0.3, Variational(2), True), KSD(1.0), BiDSM(0.3, 1), VNCE(2)], ids=str
 )
 def test_a_context_reaches_energy_and_posterior(objective):
-    """A constant context gives what the constant gives, written into energy and posterior."""
+    """A constant context gives the same results as a constant in the energy and the posterior."""
     params, data = {"w": normal(1, 3, 2)}, normal(2, 6, 3)
     plain = lambda params, v, h: shifted(params, v, h, {"shift": 0.5})
     inner = GaussianPosterior.linear(KEY, 3, 2)
@@ -306,7 +306,7 @@ def test_a_context_reaches_energy_and_posterior(objective):
 
 
 def test_a_conditional_model_is_trained():
-    """Two classes about two means: the energy is told the class, and finds the means."""
+    """Two classes with two means: the energy depends on the label, and learns the means."""
 
     def energy(params, v, h, context):
         return jnp.sum((v - params["means"][context["label"]] - 0.3 * h) ** 2) / 0.18 + jnp.sum(h**2) / 2
@@ -331,7 +331,7 @@ def test_what_cannot_work_says_so():
         fit_state(learner, state, Batch(data, {"label": jnp.zeros(5, int)}), steps=2, batch=4)
     with refused("context", kind=TypeError):
         fit_state(learner, state, Batch(data, jnp.zeros(20)), steps=2, batch=4)
-    with refused("features", got="TypeError"):  # a model without a context
+    with refused("features", got="TypeError"):  # the model takes no context
         fit_state(learner, state, Batch(data, {"label": jnp.zeros(20, int)}), steps=2, batch=4)
     with refused("objective", kind=TypeError, got="float"):
         Learner(0.3, learning_rate=1e-2)

@@ -66,7 +66,7 @@ def own(v: Any = Real(3), h: Any = Real(2)) -> EnergyModel:  # noqa: B008
 
 
 def test_the_surrogate_holds_latents_fixed_that_are_made_of_the_model(float64):
-    """Samples of a q with the model's own parameters carry no gradient to them; nor do its probabilities."""
+    """Samples of a q with the model's own parameters, and its probabilities, are constants for the gradient."""
     model, v, z = LinearGaussian.init(KEY, 3, 2, dtype=jnp.float64), normal(1, 4, 3), normal(2, 4, 3)
     drawn = lambda model: infer(model, ExactPosterior(), v).sample(KEY, 3)
     got = eqx.filter_grad(lambda model: surrogate(model, v, drawn(model), z))(model)
@@ -88,20 +88,20 @@ def test_the_surrogate_checks_what_it_is_given():
         with refused("weights", got="1.1 in row 3"):
             estimate(weights)
         assert np.isfinite(estimate(weights.at[3, 1].set(0.5005))).all()
-        jax.eval_shape(estimate, weights)  # nothing is known of their values
+        jax.eval_shape(estimate, weights)  # their values are unknown
 
 
 # distributions
 
 
 def test_a_standard_deviation_of_another_shape_is_refused():
-    """A batch of them has one number an example, which broadcasts along the wrong axis."""
+    """A batch of standard deviations would have one number per example, which broadcasts along the wrong axis."""
     with refused("log_std", got="()"):
         Gaussian(jnp.zeros(3), jnp.zeros(()))
 
 
 def test_named_variables_draw_the_same_under_jit():
-    """Whatever the order in which they are named."""
+    """The draws do not depend on the order of the names."""
     part = Gaussian(jnp.zeros((2, 1)), jnp.zeros((2, 1)))
     q = Joint({"z": part, "y": part})
     for name, drawn in jax.jit(lambda q: q.sample(KEY, 3))(q).items():
@@ -112,7 +112,7 @@ def test_named_variables_draw_the_same_under_jit():
 
 
 def test_a_parameter_may_have_the_name_of_an_older_field():
-    """`memory` is what the carry was called; an own parameter of that name is read back."""
+    """`memory` was the name of the carry. A parameter of that name is restored correctly."""
     state = {"params": {"memory": jnp.ones(2)}, "optimizer": {"memory": jnp.zeros(3)}, "carry": jnp.ones(4)}
     arrays = named_arrays(state)
     older = {"optimiser/memory": arrays["optimizer/memory"], "memory": arrays["carry"]}
@@ -148,7 +148,7 @@ def test_a_context_that_is_none_is_refused_at_the_start(context, name, kind):
 
 
 def test_data_of_several_seeds_need_as_many_rows_of_context():
-    """Rows beyond the end would be read as the last one."""
+    """Rows beyond the end would be read as the last row."""
     model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
     posterior = GaussianPosterior.linear(KEY, 3, 2, context={"shift": 1})
     keys = jax.random.split(KEY)
@@ -179,7 +179,7 @@ SIZES = {"label": 3, "level": 2}
     ids=["linear", "mlp", "halves", "heads", "bernoulli", "categorical", "conditioned"],
 )
 def test_a_posterior_reads_the_context(posterior):
-    """Another label or another level, and the same v, give another q; v counts as it did."""
+    """For the same v, another label or level gives another q; q still depends on v."""
     v = normal(1, 4, 3)
     of = lambda v, **other: jax.tree.leaves(infer(own(), posterior, v, LABELS | other))
     differs = lambda a, b: [any(np.any(x[i] != y[i]) for x, y in zip(a, b, strict=True)) for i in range(4)]
@@ -202,7 +202,7 @@ def test_a_posterior_reads_the_context(posterior):
     ids=["linear", "mlp", "sequential", "function", "default"],
 )
 def test_a_posterior_that_ignores_the_context_is_refused(network):
-    """Its q would be the same for all labels, and every estimate biased."""
+    """q would be the same for all labels, and every estimate would be biased."""
     model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
     posterior, context = GaussianPosterior(Halves(network)), {"shift": jnp.zeros((20, 1))}
     with refused("posterior", kind=TypeError, got="a network of v alone"):
@@ -238,7 +238,7 @@ def test_a_posterior_of_another_context_is_refused(context, sizes):
 
 
 def test_a_conditional_model_is_learnt_without_bias():
-    """The energy of the docs, two classes about two means; with a q of v alone they came 0.5 too near to each other."""
+    """The energy of the docs with two classes. With a q of v alone, the learned means were 0.5 too close."""
 
     def energy(params, v, h, context):
         return jnp.sum((v - params["means"][context["label"]] - h) ** 2) + jnp.sum(h**2) / 2
@@ -266,7 +266,7 @@ def test_a_context_that_is_not_finite_is_named(value):
 
 @pytest.mark.parametrize("wrong", [-1, 3])
 def test_a_label_that_is_no_class_is_named(wrong):
-    """Labels counted from 1 were read as no class at all, and an energy that indexes by them took its last row."""
+    """Labels counted from 1 were encoded as no class, and an energy that indexes by the label used the last row."""
     shift = lambda params, v, h, context: jnp.sum((v - params["means"][context["label"]] - h) ** 2)
     model = EnergyModel(shift, {"means": jnp.zeros((3, 2))}, v=Real(2), h=Real(2))
     posterior = GaussianPosterior.linear(KEY, 2, 2, context={"label": 3})
@@ -287,9 +287,9 @@ def test_a_label_that_is_no_class_is_named(wrong):
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_narrow_data_are_trained_on_in_the_dtype_of_the_parameters(dtype):
-    """As float64 is: the loss had other values, from noise and scores of 16 bits, 1e-3 off.
+    """Data are cast as float64 is. Otherwise the loss differed by 1e-3, from noise and scores of 16 bits.
 
-    The two are different programs, and on some processors the cast moves a last bit of float32.
+    The two are different programs, and on some processors the cast changes the last bit of float32.
     """
     posterior = GaussianPosterior.linear(KEY, 3, 2, context={"shift": 1})
     model = EnergyModel(shifted, {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
@@ -311,7 +311,7 @@ def test_a_model_with_nothing_to_train_is_refused(params):
         LEARNER.init(KEY, model, GaussianPosterior.linear(KEY, 3, 2), batch=4)
 
 
-# classes of one's own
+# user-defined classes
 
 
 class OwnClass(EBLVM):
@@ -354,7 +354,7 @@ def test_domains_of_a_class_that_are_none():
         OwnClass(normal(1, 3, 2), Real(3), 2)
     with refused("v", kind=TypeError, got="dict"):
         OwnClass(normal(1, 3, 2), {"a": Real(3)}, Real(2))
-    with refused("v", kind=TypeError):  # said "'Real' object has no attribute 'dtype'"
+    with refused("v", kind=TypeError):  # the error was "'Real' object has no attribute 'dtype'"
         NotStatic(normal(1, 3, 2), Real(3), Real(2))
 
 
@@ -362,7 +362,7 @@ def test_domains_of_a_class_that_are_none():
 
 
 def test_whole_blocks_of_states_may_be_forbidden(float64):
-    """E = ∞ in three blocks of four: score and gradient are those of the states that are left."""
+    """E = ∞ in three blocks of four: score and gradient are those of the remaining states."""
 
     def free(params, v, h):
         return jnp.sum((v - h @ params) ** 2) / 2
@@ -390,7 +390,7 @@ def test_whole_blocks_of_states_may_be_forbidden(float64):
 
 @pytest.mark.parametrize("labeled", [False, True])
 def test_the_gap_of_a_posterior_over_few_states(float64, labeled):
-    """KL and the squared bias of VaES over all 8 × 3 states, against sums by hand; of each v with its own context."""
+    """KL and the squared bias of VaES over all 8 × 3 states, against sums by hand; with one context per v."""
 
     def energy(params, v, h, context={"label": 0}):  # noqa: B006
         pull = params["w"] @ h["a"] + params["u"] @ h["y"][0] + params["shift"][context["label"]]
@@ -436,7 +436,7 @@ def test_the_gap_of_mixed_latents_says_what_is_missing():
 
 
 def test_a_state_without_probability_is_never_drawn():
-    """Two of three in 2¹⁶ states have none; two million draws."""
+    """Two thirds of 2¹⁶ states have probability 0; two million draws."""
     states = 2**16
     log_probs = jnp.where(jnp.arange(states) % 3 == 1, normal(1, states), -jnp.inf)
     q = Listed(jax.nn.log_softmax(log_probs)[None], Binary(16))
@@ -453,7 +453,7 @@ def test_no_place_is_told_in_a_list_that_is_too_long():
 
 
 class Own(Objective):
-    """Anything may be its carry, what its loss returns, and its points."""
+    """An objective with any carry, any result of its loss, and any points."""
 
     def __init__(self, out, carry=None, points=None):
         self.out, self.carry, self.points = out, carry, points
@@ -477,7 +477,7 @@ def one_step(objective):
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (0, lambda carry: carry + 1),  # a compiled loop would leave it at 0
+        (0, lambda carry: carry + 1),  # a compiled loop would keep 0
         ("a", lambda carry: carry + "b"),
         (jnp.zeros(2), lambda carry: jnp.concatenate([carry, carry])),
         (jnp.zeros(2, int), lambda carry: carry.astype(float)),
@@ -496,12 +496,12 @@ def test_a_carry_of_arrays_and_constants_goes_on():
     after = lambda carry: carry | {"count": carry["count"] + 1, "key": jax.random.split(carry["key"])[0]}
     objective = Own(lambda value, carry: (value, {}, after(carry)), carry)
     assert one_step(objective)[0].carry["name"] == "a"
-    check_loss((0.0, {}, carry | {"host": jnp.zeros(2)}), carry)  # the host's arrays may have wider dtypes
+    check_loss((0.0, {}, carry | {"host": jnp.zeros(2)}), carry)  # NumPy arrays may have wider dtypes
 
 
 @pytest.mark.parametrize("metric", [jnp.arange(3.0), "text", None, {"a": jnp.zeros(())}], ids=str)
 def test_a_metric_is_one_number(metric):
-    """A vector was averaged along the wrong axis, and one number an iteration stood in the log."""
+    """A vector was averaged along the wrong axis, and the log had one number per iteration."""
     with refused("metrics['x']"):
         one_step(Own(lambda value, carry: (value, {"x": metric}, None)))
     assert one_step(Own(lambda value, carry: (value, {"x": jnp.ones(())}, None)))[1]["x"].shape == ()
@@ -538,7 +538,7 @@ class Weighted(NamedTuple):
 
 
 def test_a_metric_has_a_name_of_its_own(as_users_have_it):
-    """A metric called "divergence" was replaced by the posterior's, without a message in the log."""
+    """A metric called "divergence" was silently replaced in the log by that of the posterior."""
     named = lambda name: Own(lambda value, carry: (value, {name: jnp.ones(())}, None))
     with refused("metrics", got=1, kind=TypeError):
         one_step(named(1))
@@ -571,7 +571,7 @@ def test_a_discrete_v_has_no_score(objective):
 
 
 def test_the_control_variate_is_given_the_context(float64):
-    """q = p(h | v, context), so that no variance is left."""
+    """For q = p(h | v, context) there is no variance."""
     params, v, context = {"w": normal(1, 3, 2)}, normal(2, 4, 3), {"shift": normal(3, 4, 1)}
     model = EnergyModel(shifted, params, v=Real(3), h=Real(2))
     precision = params["w"].T @ params["w"] + jnp.eye(2)

@@ -28,7 +28,7 @@ def orders(draw):
 @settings(deadline=None, max_examples=50)
 @given(orders(), st.integers(0, 3))
 def test_every_epoch_visits_every_row_once(order, epoch):
-    stream = order.indices(0, (epoch + 1) * order.size).ravel()  # batch · size positions an epoch or more
+    stream = order.indices(0, (epoch + 1) * order.size).ravel()  # an epoch has batch · size positions or more
     visited = stream[epoch * order.size : (epoch + 1) * order.size]
     assert sorted(visited) == list(range(order.size))
 
@@ -36,7 +36,7 @@ def test_every_epoch_visits_every_row_once(order, epoch):
 @settings(deadline=None, max_examples=50)
 @given(orders(), st.integers(0, 2**40), st.lists(st.integers(0, 12), max_size=6))
 def test_chunks_do_not_change_the_order(order, step, chunks):
-    """Nor does a fresh object, nor what was asked for before."""
+    """Nor does a new object, nor do earlier calls."""
     ends = np.cumsum([step, *chunks]).tolist()
     pieces = [order.indices(start, stop - start) for start, stop in itertools.pairwise(ends)]
     whole = Batches(order.size, order.batch, order.seed).indices(step, sum(chunks))
@@ -59,18 +59,18 @@ def test_epochs_and_seeds_have_orders_of_their_own():
 
 
 def test_positions_are_uniform_over_rows():
-    """A chi-square test of the first place of 5,000 epochs: false-alarm rate 1e-6."""
+    """A chi-square test of the first position of 5,000 epochs: false-alarm rate 1e-6."""
     first = Batches(10, 10, 3).indices(0, 5_000)[:, 0]
     assert stats.chisquare(np.bincount(first, minlength=10)).pvalue > 1e-6
 
 
 def test_chunks_in_a_row_shuffle_each_epoch_once(monkeypatch):
-    """Even if each is asked for twice."""
+    """Also if each chunk is requested twice."""
     seen, permutation = [], batches._permutation
     monkeypatch.setattr(batches, "_permutation", lambda *args: (seen.append(args[-1]), permutation(*args))[1])
     order = Batches(600, 100, 0)
     for step in range(0, 60, 5):
-        order.indices(step, 5)[:] = 0  # a returned array belongs to the caller, and is not a cache
+        order.indices(step, 5)[:] = 0  # the caller owns the returned array; it is not the cache
         order.indices(step, 5)
     assert seen == list(range(10))
     np.testing.assert_array_equal(np.unique(order.indices(54, 6)), np.arange(600))
@@ -140,16 +140,16 @@ def test_a_split_needs_rows_of_float32():
 
 
 def chi_square_p(points, density, bounds, cells, sub, least=25.0):
-    """The p-value of counts on a grid of cells² against the density, by the midpoint rule on sub² points a cell.
+    """The p-value of counts on a grid of cells² against the density, by the midpoint rule on sub² points per cell.
 
-    What lies outside the bounds or in cells that expect fewer than `least` points counts as one more cell.
+    Everything outside the bounds, or in cells that expect fewer than `least` points, counts as one more cell.
     """
     grid, area = midpoints(bounds, cells * sub)
     expected = len(points) * (density(grid) * area).reshape(cells, sub, cells, sub).sum((1, 3)).ravel()
     got = np.histogram2d(points[:, 0], points[:, 1], cells, [bounds[:2], bounds[2:]])[0].ravel()
     enough = expected >= least
     rest = len(points) - expected[enough].sum(), len(points) - got[enough].sum()
-    if rest[0] < 1e-6 * len(points):  # no such cell: the density has no tails
+    if rest[0] < 1e-6 * len(points):  # no additional cell, as the density has no tails
         assert rest[1] == 0
         return stats.chisquare(got[enough], expected[enough] * got[enough].sum() / expected[enough].sum()).pvalue
     return stats.chisquare([*got[enough], rest[1]], [*expected[enough], rest[0]]).pvalue
@@ -163,18 +163,18 @@ def midpoints(bounds, n):
 
 
 def board(points):
-    """The paper's board, written down again."""
+    """The board of the paper, implemented again."""
     column, row = np.floor(2 * points).T
     return 2.0 * ((column == row) & ((column == 0) | (column == 1)))
 
 
 def test_the_checkerboard_is_the_papers():
-    """The sampler by a chi-square test on a 10 × 10 grid (false-alarm rate 1e-6), the density on a finer one."""
+    """A chi-square test of the sampler on a 10 × 10 grid (false-alarm rate 1e-6), and the density on a finer grid."""
     points = load_toy("checkerboard", 1, train=200_000).train
     assert chi_square_p(points, board, (0, 1, 0, 1), cells=10, sub=1) > 1e-6
     log_density = TOYS["checkerboard"].log_density
     assert log_density
-    np.testing.assert_array_equal(log_density(points), np.log(2))  # so that log 2 is what no model exceeds
+    np.testing.assert_array_equal(log_density(points), np.log(2))  # so no model exceeds log 2
     grid, _ = midpoints((-0.5, 1.5, -0.5, 1.5), 40)
     np.testing.assert_allclose(np.exp(log_density(grid)), board(grid), rtol=1e-12)
     assert [len(part) for part in load_toy("checkerboard", 1)] == [60_000, 10_000, 10_000]
@@ -182,7 +182,7 @@ def test_the_checkerboard_is_the_papers():
 
 @pytest.mark.parametrize("name", [name for name, toy in TOYS.items() if toy.log_density])
 def test_densities_are_those_of_the_samples(name):
-    """Each integrates to one on its window, and a chi-square test of false-alarm rate 1e-6 sees no other sampler."""
+    """Each density integrates to one on its window. Samples match it in a chi-square test of false-alarm rate 1e-6."""
     log_density, bounds, n = TOYS[name].log_density, TOYS[name].bounds, 600
     assert log_density
     density = lambda points: np.exp(log_density(points))
@@ -192,7 +192,7 @@ def test_densities_are_those_of_the_samples(name):
 
 
 def curve(name):
-    """The line that a toy's points lie about, evenly in how it is parametrised, and the noise about it."""
+    """The curve on which a toy's points lie, at equal steps of its parameter, and the noise around it."""
     t = np.linspace(0, np.pi, 4000)
     if name == "two_moons":
         upper = np.stack([np.cos(t) - 0.5, np.sin(t) - 0.25], 1) / 1.5
@@ -203,14 +203,14 @@ def curve(name):
 
 @pytest.mark.parametrize("name", ["two_moons", "swiss_roll"])
 def test_points_lie_about_their_curve(name):
-    """The mean, the mean square radius and the distance to the curve; false-alarm rates 1e-6."""
+    """The mean, the mean squared radius and the distance from the curve; false-alarm rates 1e-6."""
     points = load_toy(name, 0, train=3000, validation=0, test=0).train.astype(np.float64)
     line, std = curve(name)
     assert not mean_differs(points, line.mean(0))
     assert not mean_differs((points**2).sum(1), (line**2).sum(1).mean() + 2 * std**2)
     nearest = np.sqrt(((points[:, None] - line[None, ::4]) ** 2).sum(-1).min(1))
     assert nearest.max() < std * np.sqrt(stats.chi2.isf(1e-6 / len(points), 2))
-    assert np.sqrt(np.mean(nearest**2)) == pytest.approx(std, rel=0.15)  # across the curve, less near its bends
+    assert np.sqrt(np.mean(nearest**2)) == pytest.approx(std, rel=0.15)  # across the curve; smaller near its bends
 
 
 @pytest.mark.parametrize("name", TOYS)
@@ -301,7 +301,7 @@ def test_arrays_that_are_no_examples(tmp_path, name, array, message):
 
 
 def check_error(error, path):
-    """One line that names the file and ends with what to do."""
+    """The error is one line that names the file and ends with advice."""
     text = str(error)
     assert text.startswith(str(path))
     assert "\n" not in text
@@ -310,7 +310,7 @@ def check_error(error, path):
 
 
 class Trap:
-    """Unpickling this makes a file."""
+    """Unpickling this creates a file."""
 
     def __init__(self, path):
         self.path = path
@@ -326,7 +326,7 @@ def test_nothing_is_unpickled(tmp_path, suffix):
     files = []
     np.save(path, array) if suffix == ".npy" else np.savez(path, x=array)
     files.append(path.read_bytes())
-    files.append(pickle.dumps(Trap(sprung)))  # a bare pickle under a false name
+    files.append(pickle.dumps(Trap(sprung)))  # a bare pickle with a false suffix
     for content in files:
         path.write_bytes(content)
         for load in (load_array, lambda path: load_splits(path, 0)):
@@ -346,7 +346,7 @@ def contents(suffix, array):
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz"])
 def test_damaged_files_are_refused_or_read(tmp_path, suffix):
-    """Cut anywhere: an error in one line. A byte changed: the same, or an array. Never another exception."""
+    """Truncated anywhere: an error in one line. One byte changed: the array, or an error. No other exceptions."""
     path, whole = tmp_path / f"mine{suffix}", contents(suffix, np.random.default_rng(0).normal(size=(20, 3)))
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])

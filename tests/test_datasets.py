@@ -1,4 +1,4 @@
-"""Sets of images in the layouts of their authors, written small; downloads from a server on this computer."""
+"""Image sets in the layouts of their authors, but small; downloads from a server on this computer."""
 
 import gzip
 import hashlib
@@ -82,7 +82,7 @@ def test_digits():
     values = np.unique(np.concatenate([part.ravel() for part in images]))
     np.testing.assert_array_equal(values, np.arange(17, dtype=np.float32) / 16)
     counts = np.bincount(np.concatenate(labels))
-    np.testing.assert_array_equal(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180])  # as UCI counts them
+    np.testing.assert_array_equal(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180])  # the counts of UCI
     means = np.stack([images.train[labels.train == digit].mean(0).ravel() for digit in range(10)])
     for part, classes in ((images.validation, labels.validation), (images.test, labels.test)):
         distance = ((part.reshape(-1, 1, 64) - means) ** 2).sum(-1)
@@ -184,7 +184,7 @@ def test_cifar10(data, monkeypatch):
 
 
 def ramp(width, height, scale):
-    """An image that is linear in the place, and the same at any scale."""
+    """An image that is linear in the position, with the same content at any resolution."""
     y, x = np.mgrid[:height, :width]
     place = np.stack([x + 0.5, y + 0.5, x + y + 1]) / scale
     return np.round(place * np.array([1.4, 1.1, 0.6])[:, None, None]).astype(np.uint8).transpose(1, 2, 0)
@@ -192,7 +192,7 @@ def ramp(width, height, scale):
 
 @pytest.mark.parametrize(("width", "height", "scale"), [(178, 218, 1), (89, 109, 0.5)])
 def test_celeba(data, width, height, scale):
-    """140 of 178 pixels in the middle become 64, at any resolution: inside, a ramp stays the ramp at those places."""
+    """The middle 140 of 178 pixels are scaled to 64, at any resolution: inside, a ramp keeps its values."""
     folder = data / "celeba" / "img_align_celeba"
     folder.mkdir(parents=True)
     folder.with_name("img_align_half").mkdir()
@@ -223,7 +223,7 @@ def test_wrong_celeba(data):
     one_line(error)
 
 
-# Images of one's own
+# Own images
 
 
 def picture(i, mode="RGB", size=(6, 8)):
@@ -238,7 +238,7 @@ def png(image):
 
 
 def containers(tmp_path, members):
-    """The same files in a folder, in archives and in archives in another order."""
+    """The same files in a folder, in archives, and in archives in another order."""
     for name, content in members.items():
         write(tmp_path / "folder" / name, content)
     yield tmp_path / "folder"
@@ -280,7 +280,7 @@ def test_classes_are_folders_in_the_order_of_their_names(tmp_path):
         for i, name in enumerate(names):
             write(tmp_path / "x" / f"{name}.png", png(picture(i)))
         images, labels = load_images(str(tmp_path / "x"))
-        first = np.round(np.concatenate(images)[:, 0, 0, 0] * 25.5).astype(int)  # which image it is
+        first = np.round(np.concatenate(images)[:, 0, 0, 0] * 25.5).astype(int)  # number of the image
         return None if labels is None else dict(zip(first.tolist(), np.concatenate(labels).tolist(), strict=True))
 
     ten = [f"b/{i}" for i in range(4)] + [f"a/{i}" for i in range(3)] + [f"c/d/{i}" for i in range(3)]
@@ -465,14 +465,14 @@ def test_labels_of_another_name_are_told(tmp_path):
 
 
 def known_mat(path, monkeypatch, **arrays):
-    """A .mat file that is the known one of Frey face."""
+    """A .mat file with the expected checksum of Frey face."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scipy.io.savemat(path, arrays)
     monkeypatch.setitem(checksums.FILES, "freyface", {"frey_rawface.mat": known(path.read_bytes())})
 
 
 def test_few_images_wait_in_memory():
-    """An archive is read no faster than its images are decoded."""
+    """An archive is read only as fast as its images are decoded."""
     finished, ahead = [], []
 
     def sources():
@@ -500,7 +500,7 @@ def test_images_by_name(data, monkeypatch):
     assert [part.shape for part in splits] == [(1400, 1, 28, 20), (300, 1, 28, 20), (265, 1, 28, 20)]
     np.testing.assert_array_equal(np.concatenate(splits).reshape(1965, 560).T * 255, faces)
     content = path.read_bytes()
-    # An element's type, a class, a type of numbers that does not exist: scipy crashes on some of these.
+    # The type of an element, a class, an unknown numeric type: scipy crashes on some of these.
     for at, wrong in ((128, 15), (144, 99), (176, 99)):
         path.write_bytes(content[:at] + bytes([wrong]) + content[at + 1 :])
         with pytest.raises(BadFile, match=f"{path}: .*SHA-256"):
@@ -522,20 +522,20 @@ def test_images_by_name(data, monkeypatch):
 
 
 class Server(ThreadingHTTPServer):
-    """What it serves, by path: the content, and how many bytes of it to send."""
+    """A server of `files`: for each path its content, and how many bytes of it to send."""
 
     files: dict[str, tuple[bytes, int | None]]
 
 
 class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):  # the name that the base class wants
+    def do_GET(self):  # the name is fixed by the base class
         assert isinstance(self.server, Server)
         if self.path not in self.server.files:
             self.send_error(404)
             return
         content, sent = self.server.files[self.path]
         self.send_response(200)
-        if sent is None or sent >= 0:  # a negative number: all of it, without a length
+        if sent is None or sent >= 0:  # if negative, everything is sent, without a length
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content if sent is None or sent < 0 else content[:sent])
@@ -645,7 +645,7 @@ def tar_gz(members):
 
 @pytest.fixture
 def published(server, monkeypatch):
-    """Small datasets on the server, in the layouts and under the names of the true ones."""
+    """Small datasets on the server, with the layouts and names of the real ones."""
     contents = {
         name: {path: RNG.bytes(99 + i) for i, path in enumerate(files)} for name, files in checksums.FILES.items()
     }
@@ -681,7 +681,7 @@ def test_fetching(data, server, published, name):
     row = datasets_by_name()[name]
     assert row.state == "damaged"
     assert str(victim) in row.detail
-    fetch(name)  # what is damaged is replaced
+    fetch(name)  # damaged files are replaced
     assert tree(data / name) == published[name]
     server.files.clear()
     fetch(name)  # existing files are not downloaded again
@@ -703,7 +703,7 @@ def test_compressed_files_count_as_present(data, published):
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
 def test_archives_with_other_contents(data, server, published, name):
-    """Whose own digest is right: as if a publisher had changed both."""
+    """The archive has the right digest, but its content is wrong, as if a publisher had changed both."""
     source = SOURCES[name][0]
     wrong = gzip.compress(b"other") if name == "mnist" else tar_gz(dict.fromkeys(source.files, b"other"))
     for content, message in (

@@ -1,4 +1,4 @@
-"""Deep models, the posteriors that go with them, and both in narrower arithmetic."""
+"""Deep models and their posteriors, also in reduced precision."""
 
 import math
 
@@ -48,7 +48,7 @@ def dtypes(tree):
     ],
 )
 def test_the_size_of_the_papers_models(make, parameters):
-    """Only shapes are computed: nothing of this size is allocated."""
+    """Only shapes are computed; nothing of this size is allocated."""
     assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(eqx.filter_eval_shape(make))) == parameters
 
 
@@ -134,7 +134,7 @@ def test_a_mixed_model_computes_its_features_narrow_and_its_energy_wide():
         assert (mixed.v.shape, mixed.h.shape) == (model.v.shape, model.h.shape)
         program = jax.make_jaxpr(mixed.features)(v)
         convolutions = [e for e in program.jaxpr.eqns if e.primitive.name == "conv_general_dilated"]
-        assert len(convolutions) == 9  # the first layer is a product of matrices
+        assert len(convolutions) == 9  # the first layer is a matrix product
         assert {e.outvars[0].aval.dtype.name for e in convolutions} == {"bfloat16"}
         (features,) = program.out_avals
         assert features.dtype == jnp.float32
@@ -205,7 +205,7 @@ def test_mixed_posteriors_of_other_kinds():
 
 
 def test_many_models_at_once():
-    """Seeds are a leading axis of the parameters; shapes of one example stay what they are."""
+    """Seeds are a leading axis of the parameters; shapes of one example do not change."""
     sizes = {"width": 4, "depth": 2, "latents": 3, "head_width": 5}
     alone = [filled(DeepEBLVM.vectors, IMAGE, seed=seed, **sizes) for seed in (0, 1)]
     together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone)

@@ -1,4 +1,4 @@
-"""Experiments with deep models: tiny runs end to end, and verdicts on numbers that are made up."""
+"""Experiments with deep models: tiny runs end to end, and claims for made-up numbers."""
 
 import json
 from dataclasses import replace
@@ -124,8 +124,8 @@ def test_good_samples_are_told_from_bad_ones():
     assert not hold(images[:200])[copies]
     assert not hold(good.mean(0) + 0.03 * (good - good.mean(0)))[recognisable]
     assert not hold(draw(rng.integers(5, size=200)))[classes]
-    data = replace(data, splits=Splits(images[:400], images[:0], images[:200]))  # all of the test images are trained on
-    assert hold(good) == [True] * 4  # nothing is said of copies
+    data = replace(data, splits=Splits(images[:400], images[:0], images[:200]))  # all test images are training images
+    assert hold(good) == [True] * 4  # no claim about copies
 
 
 def test_nearest_and_classes_against_what_they_mean():
@@ -159,7 +159,7 @@ def test_time_and_memory(tmp_path, monkeypatch, ours, expected):
 
 
 def test_sensitivity(tmp_path, monkeypatch):
-    """Runs end at made-up losses: deeper is better, KL is worse, and K = 0 diverges."""
+    """Runs with made-up final losses: deeper is better, KL is worse, and K = 0 diverges."""
 
     def train(recipe, images, guard):
         settings = recipe.settings
@@ -208,7 +208,7 @@ def test_the_distance_of_pixels_is_that_of_gaussians():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(5000, 2)) * [1, 2], rng.normal(size=(5000, 2)) * [3, 4] + [1, 0]
     distance = table1.fid(table1.pixel_statistics(a), table1.pixel_statistics(b))
-    assert distance == pytest.approx(1 + (3 - 1) ** 2 + (4 - 2) ** 2, rel=0.05)  # a standard error is 2 % of it
+    assert distance == pytest.approx(1 + (3 - 1) ** 2 + (4 - 2) ** 2, rel=0.05)  # one standard error is 2 %
 
 
 def test_verdicts_on_table_1():

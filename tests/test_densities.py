@@ -54,14 +54,14 @@ def test_log_density_and_score_of_few_states(dtype, tolerance):
 
 
 class Pinned(Posterior):
-    """q(h | v) of the curved energy, too wide."""
+    """q(h | v) of the curved energy, with too large a variance."""
 
     def __call__(self, model, features, v, context=None):
         return Gaussian(v**2 - 0.3 * v + 0.1, jnp.full(1, 0.2))
 
 
 def test_importance_weights_against_the_integral(float64):
-    """h given v is N(v² − 0.3 v, 1): log p̃(v) is known. 200 examples, the mean within 5 standard errors: 1e-6."""
+    """h given v is N(v² − 0.3 v, 1), so log p̃(v) is known. The mean of 200 is within 5 standard errors: 1e-6."""
     model = EnergyModel(curved, jnp.zeros(1), v=Real(1), h=Real(1))
     v = jnp.asarray(RNG.normal(size=(200, 1)))
     truth = -(v**4) / 4 + 0.5 * ((v**2 - 0.3 * v) ** 2 - v**4) + 0.5 * np.log(2 * np.pi)
@@ -111,7 +111,7 @@ class Standard(Posterior):
 
 
 class Shifted(Posterior):
-    """The same, moved."""
+    """The same, shifted."""
 
     shift: jax.Array
 
@@ -140,7 +140,7 @@ def test_scores_by_samples():
 
 
 class Even(Posterior):
-    """Each of three as likely."""
+    """Three states with equal probability."""
 
     def __call__(self, model, features, v, context=None):
         return vages.OneHot(jnp.zeros((1, 3)))
@@ -154,7 +154,7 @@ class Plain(Posterior):
 
 
 def test_log_z_of_the_mixture_from_both_sides():
-    """Both estimates within 5 standard errors of the truth, and bracket or nearly so."""
+    """Both estimates are within 5 standard errors of the truth, and their gap is small."""
     model = mixture()
     found = vages.log_partition(KEY, model, chains=400, temperatures=400)
     truth = exact_log_z(model)
@@ -163,7 +163,7 @@ def test_log_z_of_the_mixture_from_both_sides():
         assert abs(side.value - truth) < 5 * side.error
         assert side.error < 0.1
     assert abs(found.gap) < 0.2
-    drawn = vages.sample(KEY, model, 1000, sampler=vages.MCMC("hmc"))  # compiled already
+    drawn = vages.sample(KEY, model, 1000, sampler=vages.MCMC("hmc"))  # already compiled
     again = vages.log_partition(KEY, model, chains=400, temperatures=400, drawn=drawn)
     assert again.reverse != found.reverse
     assert abs(again.reverse.value - truth) < 5 * again.reverse.error < 0.5
@@ -207,7 +207,7 @@ def test_log_z_of_continuous_and_mixed_latents(float64):
 
 @pytest.mark.parametrize("block", [2**18, 5])
 def test_sums_over_discrete_v(block, monkeypatch, float64):
-    """Against the sum over all pairs in NumPy, also where blocks do not fit; with a context, and of a closed form."""
+    """Against the sum over all pairs in NumPy, also with an incomplete block; with a context, and for a closed form."""
     monkeypatch.setattr("vages.evaluation.partition._BLOCK", block)
     weights = RNG.normal(size=(3, 4))
     energy = lambda J, v, h, context: -jnp.sum(v, 0) @ J @ h - context["bias"] * h[0]
@@ -230,7 +230,7 @@ def test_sums_over_discrete_v(block, monkeypatch, float64):
 
 
 def test_a_missed_mode_shows_in_the_gap():
-    """W = 10, c = −50: two modes of one mass, at 0 and 10. AIS from below never sees the second."""
+    """W = 10, c = −50: two modes of equal mass, at 0 and 10. Forward AIS never finds the second one."""
     model = vages.GRBM(jnp.full((1, 1), 10.0), jnp.zeros(1), jnp.full(1, -50.0), jnp.zeros(()))
     truth = np.log(2) + 0.5 * np.log(2 * np.pi)
     exact = vages.log_partition(KEY, model)
@@ -276,7 +276,7 @@ def test_means_of_a_posterior_that_reads_a_context():
 
 @pytest.mark.parametrize("domain", [vages.Binary(1), Real(1)])
 def test_an_energy_that_is_no_number_is_refused(domain, as_users_have_it):
-    """The sum was forgotten: summed over states, such an energy would give a number all the same."""
+    """The user forgot a sum. Summed over states, such an energy would still give a number."""
     v = jnp.zeros((3, 2))
     model = EnergyModel(lambda p, v, h: 0.5 * (v - h[0]) ** 2, jnp.zeros(1), v=Real(2), h=domain)
     for wrong in (
@@ -323,7 +323,7 @@ def test_a_context_that_a_model_does_not_take_is_refused(as_users_have_it):
 
 
 def test_a_score_is_a_function_of_jax():
-    """jit, vmap and derivatives take it as it is. log p̃(v) = log(1 + e^v) − v²/2: the derivatives are known."""
+    """It works in jit, vmap and derivatives. log p̃(v) = log(1 + e^v) − v²/2, so derivatives are known."""
     model = EnergyModel(lambda p, v, h: 0.5 * v[0] ** 2 - v[0] * h[0], jnp.zeros(1), v=Real(1), h=vages.Binary(1))
     v, share = jnp.asarray([[0.3], [-1.0]]), 1 / (1 + np.exp([[-0.3], [1.0]]))
     exact = vages.score(model)
@@ -338,7 +338,7 @@ def test_a_score_is_a_function_of_jax():
 
 def test_scores_of_what_has_none_are_refused(as_users_have_it):
     model = mixture()
-    for v in (jnp.zeros((3, 1)), jnp.zeros(1)):  # which would be broadcast
+    for v in (jnp.zeros((3, 1)), jnp.zeros(1)):  # these would be broadcast
         with refused("v"):
             vages.score(model)(None, v)
     with refused("v", "list", kind=TypeError):
@@ -381,12 +381,12 @@ def test_bad_input(as_users_have_it):
         with refused("v"):
             function(KEY, binary, None, jnp.full((3, 2), 0.5))
     assert LogPartition.known(1.5).gap == 0
-    (fifty,) = np.asarray([50])  # NumPy's whole numbers will do
+    (fifty,) = np.asarray([50])  # NumPy integers are accepted
     assert np.isfinite(vages.log_likelihood(KEY, deep, q, v, samples=fifty, log_z=LogPartition.known(0.0)).mean)
 
 
 def test_log_density_of_a_gaussian_of_noisy_data():
-    """Of fitted moments, by SciPy. A mean over noise is that over the corners ±σ, exactly, as the log is quadratic."""
+    """Against SciPy. As the log is quadratic, its mean over noise is exactly that over the corners ±σ."""
     train, v, sigma = RNG.normal(size=(50, 1, 3)) + 2, RNG.normal(size=(4, 1, 3)), 0.5
     flat = train.reshape(50, 3)
     covariance: Any = np.cov(flat.T) + sigma**2 * np.eye(3)

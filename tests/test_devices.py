@@ -19,7 +19,7 @@ from vages.app.cli.training import make_mesh
 from vages.training import data_mesh
 from vages.training.checkpoint import checkpoints
 
-# what process 1 has another of, and what is said of it; the rest of the processes' settings are the same
+# what differs in process 1, and the error; all other settings of the processes are the same
 DIFFERENCES = {
     "steps": "steps, got 20 in process 0 and 21 in process 1",
     "seed": "settings, got keys [[0, 5]] in process 0 and [[0, 6]] in process 1",
@@ -52,10 +52,10 @@ def start_cluster(*jobs):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A folder in which a cluster did some jobs, what each process printed after each of them, and their errors.
+    """A folder with a cluster's jobs, what each process printed for each of them, and the errors.
 
-    It trained, was refused what differs between its processes, went on with a run of one device, was stopped by Ctrl-C
-    in one process, and found nothing to resume.
+    The cluster trains, refuses settings that differ between processes, resumes a run of one device, is stopped by
+    Ctrl-C in one process, and finds nothing to resume.
     """
     folder = tmp_path_factory.mktemp("cluster")
     cluster_member.train(folder / "begun", 20, False, None)
@@ -70,7 +70,7 @@ def cluster(tmp_path_factory):
     os.kill(members[1].pid, signal.SIGINT)
     printed, errors = zip(*(member.communicate(timeout=240) for member in members), strict=True)
     assert all(member.returncode for member in members)  # the last job failed
-    lines = [[line.split() for line in out.splitlines() if line[:1].isdigit()] for out in printed]  # not Gloo's
+    lines = [[line.split() for line in out.splitlines() if line[:1].isdigit()] for out in printed]  # not Gloo
     assert [len(each) for each in lines] == [3, 3], errors
     why = [[line for line in out.splitlines() if line.startswith("refused")] for out in printed]
     return folder, list(zip(*lines, strict=True)), errors, why
@@ -90,11 +90,11 @@ def test_two_processes_of_two_devices_are_one_device_and_can_be_resumed_by_it(cl
     assert [first[:2], second[:2]] == [["0", "40"], ["1", "40"]]
     assert first[2] == second[2]
     one = cluster_member.train(tmp_path / "one", 40, False, None)
-    resumed = cluster_member.train(folder / "four", 40, True, None)  # reads what the four wrote, and adds nothing
+    resumed = cluster_member.train(folder / "four", 40, True, None)  # reads the results of four, adds nothing
     close(resumed, one)
     assert len(checkpoints(folder / "four" / "checkpoints")) == 2
 
-    further = cluster_member.train(folder / "four", 60, True, None)  # a run of four devices goes on, on one
+    further = cluster_member.train(folder / "four", 60, True, None)  # a run of four devices is resumed on one device
     close(further, cluster_member.train(tmp_path / "one", 60, True, None))
 
 

@@ -1,4 +1,4 @@
-"""The guides' code runs, their commands exist, and the site that is built of them loads nothing from a network."""
+"""The code in the guides runs, their commands exist, and the site built from them loads nothing from a network."""
 
 import re
 import subprocess
@@ -50,7 +50,7 @@ def test_the_site_builds_and_loads_nothing_from_a_network(tmp_path):
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr[-2000:]
     pages = list((tmp_path / "site").rglob("*.html"))
-    assert len(pages) > len(PAGES)  # and one for what is not found
+    assert len(pages) > len(PAGES)  # plus the page for errors 404
     for page in pages:
         loaded = re.findall(r"<(?:script|img|iframe|source)[^>]*?\ssrc=[\"']?([^\"'\s>]+)", page.read_text())
         loaded += re.findall(r"<link(?![^>]*canonical)[^>]*?\shref=[\"']?([^\"'\s>]+)", page.read_text())

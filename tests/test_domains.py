@@ -43,7 +43,7 @@ DISCRETE = [Binary(6), Binary(2, 3), Categorical(2, 4), Categorical(1, 5)]
 
 
 def energy(params, v, h):
-    """An energy in which v and h, and the latents among themselves, are coupled; its posterior does not factorise."""
+    """An energy that couples v and h, and the latents with each other; its posterior does not factorize."""
     h = h.reshape(-1)
     pull = jnp.tanh(params["W"] @ h) * (1 + 0.3 * jnp.sin(v))
     return 0.5 * jnp.sum((v - pull) ** 2) + h @ params["J"] @ h - params["c"] @ h
@@ -56,7 +56,7 @@ def own(h, dtype=jnp.float64):
 
 
 def every_state(h):
-    """All states by other means."""
+    """All states, computed in another way."""
     if isinstance(h, Binary):
         return np.array(list(itertools.product((0, 1), repeat=h.size))).reshape(-1, *h.shape)
     n, k = h.shape
@@ -117,7 +117,7 @@ def test_what_cannot_be_listed():
 
 @pytest.mark.parametrize("h", DISCRETE)
 def test_score_and_gradient_of_any_energy_are_exact(float64, h):
-    """VaES is ∇ log p̃(v) and zᵀVaGES its gradient in θ, to 1e-10; the posterior, its mean and samples' law as well."""
+    """VaES is ∇ log p̃(v) and zᵀVaGES its gradient in θ, to 1e-10; also the posterior, its mean and its samples."""
     model, v = own(h), jax.random.normal(KEY, (4, 3))
     z = jax.random.normal(jax.random.key(1), v.shape)
     q: Any = infer(model, ExactPosterior(), v)
@@ -145,7 +145,7 @@ def test_score_and_gradient_of_any_energy_are_exact(float64, h):
 
 
 def test_samples_of_the_exact_posterior():
-    """Frequencies of 64 states in 100,000 samples: χ² has 63 degrees of freedom, false alarms once in 1e6."""
+    """Frequencies of 64 states in 100,000 samples: χ² has 63 degrees of freedom, one false alarm in 1e6."""
     model = own(Binary(6), jnp.float32)
     v = jnp.array([[0.3, -0.5, 0.8]])
     q: Any = infer(model, ExactPosterior(), v)
@@ -160,7 +160,7 @@ def test_samples_of_the_exact_posterior():
 
 
 def first_gradient(objective, model, data):
-    """What the learner follows in its first step: a tenth of it is Adam's first moment."""
+    """The gradient of the learner's first step: ten times Adam's first moment."""
     learner = Learner(objective, learning_rate=1e-3)
     state = learner.init(KEY, model, ExactPosterior(), batch=len(data))
     state, _ = eqx.filter_jit(learner.step)(KEY, state, Batch(data))
@@ -168,9 +168,9 @@ def first_gradient(objective, model, data):
 
 
 def test_ksd_of_any_energy_is_exact(float64):
-    """Its gradient is that of the discrepancy with log p̃ written out, over the pairs that the batch is cut into.
+    """The gradient equals that of the discrepancy with log p̃ written out, over the pairs of the batch.
 
-    Of a pair, θ is differentiated in one of the two points, twice: the other half is that of the pairs turned round.
+    θ is differentiated in one point of each pair, times two: the other half is that of the swapped pairs.
     """
     model, data = own(Binary(6)), jax.random.normal(KEY, (6, 3))
 
@@ -193,7 +193,7 @@ def test_ksd_of_any_energy_is_exact(float64):
 
 
 def test_a_one_hot_posterior_draws_choices_and_is_learnt():
-    """Its log-masses sum to one, its mean is that of its samples, and KL falls to nearly 0 for one choice."""
+    """Its probabilities sum to one, its mean is that of its samples, and KL falls to nearly 0 for one choice."""
     q = OneHot(jnp.array([[0.5, -1.0, 2.0], [0.0, 0.3, -0.2]]), temperature=0.0)
     states = Categorical(2, 3).states()
     np.testing.assert_allclose(jnp.sum(jnp.exp(jax.vmap(q.log_prob)(states))), 1.0, rtol=1e-5)

@@ -94,7 +94,7 @@ def both_estimates(model, v, h, z):
 
 
 def coupled(params, v, h):
-    """An energy with a constant."""
+    """An energy with a constant that is not trained."""
     return jnp.sum(jnp.cosh(v)) - v @ params["w"] @ h + jax.lax.stop_gradient(params["c"])
 
 
@@ -135,7 +135,7 @@ def test_permuting_the_latents_permutes_the_gradient(seed, order):
 
 
 def test_features_are_passed_once_whatever_the_number_of_samples():
-    """The cost that the design promises, counted in the compiled program: matrix products of the features."""
+    """The design promises this. Matrix products of the features are counted in the compiled program."""
 
     def products(samples):
         network = eqx.nn.MLP(8, 16, 32, 2, key=jax.random.key(0))

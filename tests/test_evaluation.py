@@ -58,7 +58,7 @@ def examples(*shape, dtype="float64"):
 
 
 def with_idle_latents(model, idle):
-    """The same p(v) with `idle` more latent units that do not touch v, and log Z as it grows by them."""
+    """The same p(v) with more latent units, `idle`, that are not coupled to v; and its log Z."""
     weight = jnp.concatenate([model.weight, jnp.zeros((len(model.weight), len(idle)))], axis=1)
     larger = GRBM(weight, model.visible_bias, jnp.concatenate([model.latent_bias, idle]), model.log_sigma)
     return larger, float(log_partition(model)) + float(np.logaddexp(0, np.asarray(idle, np.float64)).sum())
@@ -66,9 +66,9 @@ def with_idle_latents(model, idle):
 
 @pytest.mark.long_runs
 def test_annealing_finds_log_z_within_its_error_bar():
-    """Few temperatures, so that a wrong transition shows, and many chains, so that the errors are normal.
+    """Few temperatures, so a wrong transition shows; many chains, so the errors are normal.
 
-    False-alarm rates: 1e-5 for the twenty together, 1e-6 for their spread.
+    False-alarm rates: 1e-5 for the twenty models together, 1e-6 for their spread.
     """
     for estimate in (ais, reverse_ais):
         scores = []
@@ -83,7 +83,7 @@ def test_annealing_finds_log_z_within_its_error_bar():
 
 
 def test_the_truth_lies_between_the_two_directions():
-    """The mean of a forward estimate is below log Z, that of a reverse estimate above it, by more than 6 errors."""
+    """The mean of forward estimates is below log Z, that of reverse estimates is above it, by more than 6 errors."""
     model = random_grbm(3, 5, 8, 4.0)
     truth = float(log_partition(model))
     keys = list(jax.random.split(jax.random.key(0), 200))
@@ -96,7 +96,7 @@ def test_the_truth_lies_between_the_two_directions():
 
 
 def test_annealing_needs_no_enumeration():
-    """With 24 latents, of which 18 are idle: from samples that are given, and through the log-likelihood."""
+    """24 latents, 18 of them idle: reverse AIS from given samples, and AIS in the log-likelihood."""
     short = functools.partial(ais, chains=2000, temperatures=30)
     small = random_grbm(1, 4, 6)
     model, truth = with_idle_latents(small, jnp.linspace(-2, 2, 18))
@@ -107,7 +107,7 @@ def test_annealing_needs_no_enumeration():
     assert abs(reverse.value - truth) < 5 * reverse.error < 0.25
     with refused("reverse_ais", got="Binary(24)"):
         reverse_ais(jax.random.key(0), model)
-    # p(v) is that of the small model, and so is its likelihood
+    # p(v) and the likelihood are those of the small model
     exact = log_likelihood(jax.random.key(0), small, None, v)
     annealed = log_likelihood(jax.random.key(0), model, None, v, chains=2000, temperatures=30)
     assert not annealed.exact
@@ -141,7 +141,7 @@ def test_a_run_too_short_says_so(estimate):
 
 @pytest.mark.parametrize("kind", [GRBM, LinearGaussian])
 def test_exact_log_likelihood(float64, kind):
-    """In blocks with a remainder it is the mean of log p(v)."""
+    """The mean of log p(v), also with an incomplete block."""
     model = in_float64(random_grbm(0, 3, 4)) if kind is GRBM else random_linear_gaussian(0)
     v = examples(2100, 3)
     log_prob = np.asarray(jax.jit(jax.vmap(model.log_prob))(v))
@@ -177,14 +177,14 @@ def test_score_matching_loss_of_a_linear_gaussian_model(float64):
 
 
 def sigma_points(model):
-    """Points whose mean and covariance are those of p(v): over them, means of quadratic functions are expectations."""
+    """Points with the mean and covariance of p(v): means of quadratic functions over them are exact expectations."""
     covariance = np.linalg.inv(np.asarray(model.marginal_precision()))
     steps = math.sqrt(len(covariance)) * np.linalg.cholesky(covariance).T
     return jnp.asarray(np.asarray(model.marginal_mean()) + np.concatenate([steps, -steps]))
 
 
 def test_score_matching_loss_is_the_fisher_divergence_less_a_constant(float64):
-    """½ E ‖s_data − s_model‖² = SM(model) + ½ E ‖s_data‖², so that the data's own score has the least loss."""
+    """½ E ‖s_data − s_model‖² = SM(model) + ½ E ‖s_data‖², so the data's own score has the lowest loss."""
     scores_of = eqx.filter_jit(lambda model, v: jax.vmap(model.score)(v))
     data = random_linear_gaussian(0)
     v = sigma_points(data)
@@ -236,7 +236,7 @@ def test_no_examples_are_refused_by_name():
 
 
 def test_any_score_of_any_shape():
-    """s = −v³ has a diagonal Jacobian, at which one Rademacher vector gives the trace without variance."""
+    """s = −v³ has a diagonal Jacobian, so one Rademacher vector gives the trace without variance."""
     v = examples(9, 2, 3, dtype="float32")
     squares = np.asarray(v, np.float64).reshape(9, 6) ** 2
     expected = 0.5 * (squares**3).sum(1) - 3 * squares.sum(1)
@@ -247,14 +247,14 @@ def test_any_score_of_any_shape():
 
 
 def test_large_examples_are_taken_in_blocks():
-    """At 1500 dimensions one Jacobian is in memory at a time."""
+    """With 1500 dimensions, only one Jacobian is in memory at a time."""
     v = examples(3, 1500, dtype="float32")
     expected = 0.5 * (np.asarray(v, np.float64) ** 2).sum(1).mean() - 1500
     assert score_matching_loss(lambda v: -v, v).mean == pytest.approx(expected, rel=1e-5)
 
 
 def test_sliced_loss_has_the_mean_of_the_full_one():
-    """Over 40,000 u at one v. Five errors: false-alarm rate 1e-6."""
+    """40,000 projections u at one v. Five errors: false-alarm rate 1e-6."""
     model, v = random_grbm(5, 5, 4, 2.0), examples(1, 5, dtype="float32")
     full = score_matching_loss(model.score, v)
     sliced = sliced_score_matching_loss(jax.random.key(2), model.score, jnp.broadcast_to(v, (40_000, 5)))

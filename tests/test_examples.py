@@ -10,7 +10,7 @@ import pytest
 from vages.data import Splits, load_digits
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-SIZES = {  # of each example: what is made smaller, the pictures it draws, and what it prints
+SIZES = {  # for each example: reduced sizes, the pictures it draws, and what it prints
     "density": ({"STEPS": 100, "SAMPLES": 50}, ["density.png", "samples.png"], r"test log-likelihood -?\d+\.\d{3} ±"),
     "own_discrete_model": ({"STEPS": 40}, ["bars.png"], r"found \d of 6"),
     "digits": ({"STEPS": 20, "SAMPLING": 0.005}, ["digits.png"], r"\d+ of 100 chains diverged"),
@@ -30,8 +30,8 @@ SIZES = {  # of each example: what is made smaller, the pictures it draws, and w
     "own_loop": ({"STEPS": 200, "BLOCK": 100}, [], r"log-likelihood -\d+\.\d{3}; of the best Gaussian -\d+\.\d{3}"),
 }
 
-RECIPES = {"own_binary_energy", "own_curve"}  # for `vages train`: see test_own_recipes.py
-DATA = {"colored_shapes"}  # to train on: see test_image_models.py
+RECIPES = {"own_binary_energy", "own_curve"}  # recipes for `vages train`: see test_own_recipes.py
+DATA = {"colored_shapes"}  # data to train on: see test_image_models.py
 
 
 def test_every_example_is_here():
@@ -44,7 +44,7 @@ def test_an_example_runs(name, tmp_path, monkeypatch, capsys):
     if name == "other_libraries":
         pytest.importorskip("diffrax")
         pytest.importorskip("flowjax")
-    if name == "one_pass_likelihood":  # with digits of the package in the place of MNIST
+    if name == "one_pass_likelihood":  # digits of the package instead of MNIST
         images = load_digits()
         larger = images._replace(splits=Splits(*(np.kron(part, np.ones((4, 4))) for part in images.splits)))
         monkeypatch.setattr("vages.data.load_mnist", lambda: larger)
@@ -54,7 +54,7 @@ def test_an_example_runs(name, tmp_path, monkeypatch, capsys):
         source, found = re.subn(place, rf"\g<1>{value}", source, flags=re.M)
         assert found == 1, constant
     monkeypatch.chdir(tmp_path)
-    loose = name == "other_libraries"  # whose libraries leave ranks and dtypes to NumPy's rules
+    loose = name == "other_libraries"  # its libraries rely on NumPy's rules for ranks and dtypes
     with jax.numpy_rank_promotion("allow" if loose else "raise"):
         with jax.numpy_dtype_promotion("standard" if loose else "strict"):
             exec(compile(source, f"{name}.py", "exec"), {"__name__": name})

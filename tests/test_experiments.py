@@ -1,4 +1,4 @@
-"""The experiments' claims follow the numbers: training is stubbed, so that both verdicts can be seen."""
+"""The experiments' claims follow the numbers. Training is replaced by a stub, so both verdicts can be tested."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ def fresh_models(seeds):
 
 
 def stub(likelihood):
-    """A `train` whose runs end at likelihood(settings), the same for every seed."""
+    """A `train` whose runs end at likelihood(settings), for every seed."""
 
     def train(recipe):
         seeds = len(recipe.seeds)
@@ -80,7 +80,7 @@ def test_control_variate(tmp_path, monkeypatch, gain, expected):
 
 
 def test_fig4(tmp_path, monkeypatch):
-    """BiDSM N = 2 is made better than VaGES-DSM, BiDSM N = 0 worse; costs are made up."""
+    """Made-up qualities and costs: BiDSM N = 2 is better than VaGES-DSM, BiDSM N = 0 is worse."""
     quality = {0: 1.0, 2: 3.0, 5: 2.0}
     score = lambda recipe: 2.0 if recipe.method == "vages-dsm" else quality[recipe.unrolled]
     monkeypatch.setattr(fig4, "train", stub(score))

@@ -73,7 +73,7 @@ def plain():
 
 
 def encoded(ground, images):
-    """The posterior's means, without the library's way of batching."""
+    """The posterior's means, computed without the library's batching."""
     return np.asarray(eqx.filter_jit(jax.vmap(lambda v: ground.run.posterior.network(v)[0]))(images))
 
 
@@ -180,7 +180,7 @@ def test_noise_conditional_images_are_drawn_by_heuns_method(flowing):
     np.testing.assert_array_equal(seen.v[:, :, :4], np.broadcast_to(image[:, :4], (TOGETHER, 1, 4, 8)))
     other = np.where(hidden, 1 - image, image)
     (again,) = flowing.completed(other, hidden, 1, "quick")
-    np.testing.assert_array_equal(seen.v, again.v)  # hidden pixels are not seen
+    np.testing.assert_array_equal(seen.v, again.v)  # hidden pixels have no influence
     assert (seen.v[0, :, 4:] != image[:, 4:]).any()
     stopped = flowing.joint(1, "quick")
     stopped.stop()
@@ -205,7 +205,7 @@ def test_a_stopped_chain_gives_nothing_more(ground, monkeypatch):
     threading.Thread(target=chain.stop).start()
     while not chain.stopped:
         time.sleep(0.001)
-    monkeypatch.delattr(program, "_advance")  # no further step is taken
+    monkeypatch.delattr(program, "_advance")  # there are no further steps
     assert list(snapshots) == []
     assert list(chain) == []
 
@@ -245,7 +245,7 @@ def test_pictures_are_fitted():
     wide[:, 10:20] = 255
     image = fitted_image(file_of(wide), "wide.png", SHAPE)
     assert (image.shape, image.dtype) == (SHAPE, np.float32)
-    np.testing.assert_array_equal(image, 1)  # the middle alone
+    np.testing.assert_array_equal(image, 1)  # only the middle
     red = np.zeros((8, 8, 3), np.uint8)
     red[..., 0] = 255
     np.testing.assert_array_equal(fitted_image(file_of(red), "red.png", (3, 4, 8))[:, 0, 0], [1, 0, 0])
@@ -258,7 +258,7 @@ def test_pictures_are_fitted():
 
 
 class Endless(Chain):
-    """Snapshots without end, but for being stopped; no more than a thousand a second."""
+    """Endless snapshots until it is stopped, at most a thousand per second."""
 
     def __init__(self):
         self._stopped = threading.Event()
@@ -291,7 +291,7 @@ def test_chains_take_turns():
         with pytest.raises(Busy, match="2 other pages"):
             await asyncio.wait_for(play(CHAINS), 5)
         assert not players[CHAINS].playing
-        again = play(0)  # a page's new chain takes the place of its old one
+        again = play(0)  # a page's new chain replaces its old one
         await asyncio.wait_for(tasks[0], 5)
         assert turns.taken == CHAINS
         assert players[0].playing
@@ -300,7 +300,7 @@ def test_chains_take_turns():
         assert not players[1].playing
         tasks = [again, play(CHAINS)]
         await until(lambda: seen[CHAINS])
-        overtaken, last = play(0), play(0)  # of many that come at once, the last one runs
+        overtaken, last = play(0), play(0)  # of several simultaneous requests, the last one runs
         await asyncio.gather(again, overtaken)
         count = seen[0]
         await until(lambda: seen[0] > count)
@@ -332,13 +332,13 @@ def test_a_turn_comes_back_after_an_error():
 
 @pytest.fixture(scope="module")
 def guarded():
-    """A server that answers everything, behind the guard; its functions raise where a request came through."""
+    """A client of a server behind the guard. The server answers every request that the guard lets through."""
     pytest.importorskip("nicegui", reason="the extra vages[explore] is not installed")
     from starlette.applications import Starlette
     from starlette.responses import PlainTextResponse
     from starlette.routing import Route, WebSocketRoute
 
-    with warnings.catch_warnings(action="ignore"):  # that it would rather have another client than NiceGUI brings
+    with warnings.catch_warnings(action="ignore"):  # it prefers another HTTP client than NiceGUI installs
         from starlette.testclient import TestClient
 
     from vages.app.explore.security import Guard
@@ -474,7 +474,7 @@ def test_rates():
     assert not bucket.exhausted
     assert not bucket.take(1.0, 0.375)
     assert bucket.exhausted
-    assert bucket.take(5.0, 10.0)  # after a pause all is forgotten
+    assert bucket.take(5.0, 10.0)  # a pause resets it
     assert not bucket.exhausted
     steady = Bucket(0.0)
     assert all(steady.take(1.0, i / 500) for i in range(5000))  # the fastest mouse
@@ -502,7 +502,7 @@ def test_the_page_of_a_closed_socket_starts_no_chain():
         await asyncio.sleep(0.05)
         player.stop()
         await asyncio.wait_for(asyncio.gather(*again), 5)
-        assert len(made) <= 3  # of many that come at once, only the first and the last are made
+        assert len(made) <= 3  # of several simultaneous requests, only the first and the last are computed
         turns.close()
 
     asyncio.run(visit())
@@ -527,7 +527,7 @@ def test_strokes_leave_no_gap():
 
 
 def test_the_window_is_opened_by_a_private_file(monkeypatch):
-    """The arguments of a browser's process are visible to all users, so the token is not among them."""
+    """The arguments of a browser's process are visible to all users, so they must not contain the token."""
     pytest.importorskip("nicegui", reason="the extra vages[explore] is not installed")
     from vages.app.explore import access
 

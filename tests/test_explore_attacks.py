@@ -1,4 +1,4 @@
-"""A server of `vages explore`, attacked over real sockets: its token, its limits, and what its page may send."""
+"""Attacks on a server of `vages explore` over real sockets: its token, its limits, and what its page may send."""
 
 import html
 import http.client
@@ -45,19 +45,19 @@ with suppress(KeyboardInterrupt):
     serve(playground(run), browser=False, say=lambda text: print(text, flush=True))
 """
 MEBIBYTE = 2**20
-PAGES = 22  # in place of 32: so many are opened before the first of them is forgotten, on a slow machine too
+PAGES = 22  # instead of 32: on a slow machine, the first would be forgotten before so many are opened
 pytestmark = pytest.mark.in_order
 
 
 def found(pattern, text):
-    """What stands in the pattern's group."""
+    """The first group of the pattern's match."""
     match = re.search(pattern, text, re.DOTALL)
     assert match is not None, f"no {pattern} in {text[:500]}"
     return match[1]
 
 
 class Server:
-    """A server in a process of its own."""
+    """A server in its own process."""
 
     def __init__(self, process, address):
         self.process, self.address = process, address
@@ -76,7 +76,7 @@ class Server:
         return WebSocket(self.host, self.port, f"{path}_nicegui_ws/socket.io/?{urlencode(query)}", **headers)
 
     def memory(self):
-        """Resident bytes."""
+        """Resident memory in bytes."""
         status = Path(f"/proc/{self.process.pid}/status")
         if not status.exists():
             return 0
@@ -114,7 +114,7 @@ def server(tmp_path_factory):
 
 
 class Page:
-    """What a browser does with the page, without one."""
+    """A client that does what a browser does with the page."""
 
     def __init__(self, server):
         status, text = server.get(server.path)
@@ -141,7 +141,7 @@ class Page:
         self._reader.start()
 
     def _read(self):
-        """Answer pings, and put all else where `until` looks."""
+        """Answer pings, and queue all other messages for `until`."""
         with suppress(OSError):
             while True:
                 try:
@@ -159,7 +159,7 @@ class Page:
         self._reader.join(5)
 
     def find(self, **wanted):
-        """The number of the first element whose tag, text or properties these are, and its listeners by type."""
+        """The number of the first element with this tag, text or properties, and its listeners by type."""
         for number, element in self.elements.items():
             seen = {**element.get("props", {}), "tag": element.get("tag"), "text": element.get("text"), **element}
             if all(seen.get(name.replace("_", "-"), seen.get(name)) == value for name, value in wanted.items()):
@@ -185,7 +185,7 @@ class Page:
         return self.event(number, listener, values)
 
     def until(self, what, seconds=5.0, only=""):
-        """Wait for a message that holds this text; all before it begin with `only`."""
+        """Wait for a message that contains this text; all messages before it start with `only`."""
         began = time.monotonic()
         while True:
             try:
@@ -215,21 +215,21 @@ def opened(server):
 
 
 def wait_for_room(server):
-    """Until the pages of an earlier test that never opened a socket are forgotten, all of them."""
+    """Wait until all pages of earlier tests that never opened a socket are forgotten."""
     end = time.monotonic() + 20
     while any(server.get(server.path)[0] == 503 for _ in range(4)):
         assert time.monotonic() < end
-        time.sleep(4)  # each of these four is remembered for some seconds, too
+        time.sleep(4)  # each of these four requests is remembered for some seconds, too
 
 
 @pytest.fixture(scope="module")
 def witness(server):
-    """Another page, which is open all the time.
+    """Another page that is open all the time.
 
-    It is opened first: while pages that came before it were compiling, there was no turn for it.
+    It is opened first, as it would get no turn while earlier pages compile.
     """
     with opened(server) as page:
-        page.until("step ", 60)  # compiled
+        page.until("step ", 60)  # it has compiled
         page.click("Stop")
         yield page
 
@@ -316,7 +316,7 @@ def test_wrong_positions_change_nothing(server, witness, wrong):
         witness.answers()
         assert server.memory() - before < 48 * MEBIBYTE
         page.line.send(page.mouse(4.5, 3.5, "pointermove"))
-        page.until("M2 3h3v1h-3z")  # as if there had been nothing between
+        page.until("M2 3h3v1h-3z")  # as if nothing had been sent in between
 
 
 def test_nan_and_infinity_are_no_json(server, witness):
@@ -416,7 +416,7 @@ def test_floods_are_dropped_and_then_closed(server, witness):
 
 @pytest.mark.usefixtures("witness")
 def test_a_fast_mouse_is_heard(server):
-    """500 positions a second, for two seconds: all of them are painted."""
+    """All of 500 positions per second, for two seconds, are painted."""
     with opened(server) as page:
         began = time.monotonic()
         for i in range(1000):
@@ -431,7 +431,7 @@ def test_the_number_of_pages_is_limited(server, witness):
     from vages.app.explore import visitors
 
     with ExitStack() as pages:
-        pages.callback(wait_for_room, server)  # whatever happens: other tests need pages, too
+        pages.callback(wait_for_room, server)  # in any case, as other tests need pages, too
         for _ in range(15):
             pages.enter_context(opened(server))
         with pytest.raises(Refused):
@@ -446,7 +446,7 @@ def test_the_number_of_pages_is_limited(server, witness):
 
 
 def test_a_chain_ends_when_its_page_goes(server, witness):
-    """Two pages take all turns; when one goes, a third gets its turn within a second."""
+    """Two pages take all turns. When one is closed, a third gets its turn within a second."""
     running = "step "
     wait_for_room(server)
     with opened(server) as first, opened(server) as second:

@@ -47,7 +47,7 @@ def energy(params, v, h):
 
 
 def untrained(size, v=None, context=None, energy=energy):
-    """A run of an energy of v and two switches; the coordinates from 2 on follow coordinate 0."""
+    """A run of an energy of v and two binary latents. The coordinates from 2 on follow coordinate 0."""
     domain = vages.Real(size) if v is None else v
 
     def build(key, settings, data):
@@ -78,7 +78,7 @@ def table():
 
 
 def test_the_density_sums_the_states_of_h(plane):
-    """The sum over the four states in float64, on the same grid from the bottom up."""
+    """The sum over the four states in float64, on the same grid, with rows from the bottom up."""
     side = len(plane.density.log)
     assert plane.density.exact
     centers = (np.arange(side) + 0.5) / side
@@ -132,7 +132,7 @@ def test_what_was_stopped_shows_nothing_more(table):
 
 
 def test_held_coordinates_stay_and_the_others_follow_them(table):
-    """Given v₀, v₂ is normal about it with variance 1/2: 1,000 draws, each worth a tenth of an independent one."""
+    """Given v₀, v₂ is N(v₀, 1/2). Each of the 1,000 draws counts as a tenth of an independent one."""
     values, held = np.asarray([3.0, 0.5, -9.0], np.float32), np.asarray([True, True, False])
     drawn = list(table.completed(values, held, 0))[-1].drawn
     np.testing.assert_array_equal(drawn[:, :2], np.broadcast_to(values[:2], (DRAWS, 2)))
@@ -275,7 +275,7 @@ def test_wrong_values_change_nothing(server):
         for x in (1e6, "1", None):
             page.line.send(page.mouse(x))
         page.line.send(page.event(slider, sliders[change], 0.125))
-        shown = written(float(untrained(3).data.splits.test[0, 1]), 3)  # beside v[1], once it is held
+        shown = written(float(untrained(3).data.splits.test[0, 1]), 3)  # next to v[1], once it is held
         while '"0.125"' not in (message := str(page.heard.get(timeout=10))):
             assert shown not in message
             assert "1,000,000,000" not in message
@@ -284,7 +284,7 @@ def test_wrong_values_change_nothing(server):
 
 
 def click(page, label):
-    """Click on a button, which may have the name of a tab."""
+    """Click on a button; tabs may have the same name."""
     number, listeners = page.find(tag="q-btn", label=label)
     page.line.send(page.event(number, listeners["click"]))
 

@@ -15,7 +15,7 @@ from vages.data import checksums, load_freyface
 
 
 def terms(model, v, h, weights):
-    """E_q VaGES at one v as one flat matrix, from the estimators' own terms over an enumerated support."""
+    """E_q VaGES at one v as a flat matrix, from the estimators' own terms over enumerated states."""
 
     @jax.jit
     def total(model, v, h, weights):
@@ -37,7 +37,7 @@ def test_grbm_biases_are_those_of_the_estimators(float64):
 
 
 def test_gaussian_biases_are_those_of_the_estimators(float64):
-    """Two symmetric points a dimension have any mean and variance: a support that stands for a Gaussian here."""
+    """Two symmetric points per dimension can have any mean and variance, so they can stand for a Gaussian here."""
     keys = jax.random.split(jax.random.key(0), 4)
     model = bilinear(LinearGaussian, keys[0], 3, 2, "float64")
     v = jax.random.normal(keys[1], (3,))
@@ -54,7 +54,7 @@ def test_gaussian_biases_are_those_of_the_estimators(float64):
 
 
 def test_divergences_are_expectations(float64):
-    """KL by enumeration; Fisher by its definition at samples, in a test of false-alarm rate about 1e-6 (5σ)."""
+    """KL by enumeration; Fisher by its definition at samples, with a false-alarm rate of about 1e-6 (5σ)."""
     q, p = Bernoulli(jnp.asarray([0.3, -1.0])), Bernoulli(jnp.asarray([1.1, 0.2]))
     (states,), (weights,) = enumerated(q.logits[None])
     expected = sum(w * (q.log_prob(h) - p.log_prob(h)) for h, w in zip(states, weights, strict=True))
@@ -68,7 +68,7 @@ def test_divergences_are_expectations(float64):
 
 
 def test_the_constants_bound_every_state(float64):
-    """Each factor of the constants against the largest over all h, from plain autodiff."""
+    """Each factor of the constants, against the largest value over all h, from plain autodiff."""
     model = bilinear(GRBM, jax.random.key(0), 3, 4, "float64")
     v = jax.random.normal(jax.random.key(1), (3,))
     (states,), _ = enumerated(jnp.zeros((1, 4)))

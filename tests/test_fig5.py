@@ -1,4 +1,4 @@
-"""Figure 5 and the Stein tests' experiment: small runs, and claims that follow the numbers."""
+"""Figure 5 and the experiment on Stein tests: small runs, and claims that follow the numbers."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def test_a_small_figure_5(monkeypatch):
 
 
 def test_accurate_divergence_of_a_perturbed_grbm():
-    """½ ‖b + W sigmoid(c + Wᵀv)‖², by hand; the noise is the same at every level."""
+    """½ ‖b + W sigmoid(c + Wᵀv)‖² by hand; the noise is the same at every level."""
     model, twice = (fig5.perturbed(jax.random.key(1), 4, level) for level in (0.5, 1.0))
     weight, b, c = (np.asarray(x, np.float64) for x in (model.weight, model.visible_bias, model.latent_bias))
     v = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
@@ -94,7 +94,7 @@ def test_shifted_posteriors():
 
 
 def test_a_small_experiment_of_levels(monkeypatch):
-    """A hundred data sets tell a wrong model; the level itself is for the experiment to show."""
+    """A hundred data sets reject a wrong model. The exact level of the test is left to the full experiment."""
     small = replace(
         stein_tests.QUICK,
         sets=100,
@@ -111,7 +111,7 @@ def test_a_small_experiment_of_levels(monkeypatch):
     monkeypatch.setattr(stein_tests, "TESTS", ("KSD, IMQ",))
     outcome = stein_tests.run(quick=True, seed=0, say=lambda line: None)
     rates = outcome.measurements["rejection rates"]["KSD, IMQ"]
-    assert rates["exact"][0] < 0.2  # 1e-8 of a binomial
+    assert rates["exact"][0] < 0.2  # a binomial exceeds it with probability 1e-8
     assert rates["exact"][1] > 0.5
     assert [len(rates[kind]) for kind in ("exact", "VaES", "gap")] == [2, 2, 2]
     assert rates["gap"][0] == rates["VaES"][0]

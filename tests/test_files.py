@@ -49,16 +49,16 @@ RNG = np.random.default_rng(0)
 
 
 def numbers(dtype, shape):
-    """Random numbers of a type, over all of its range where they are whole; no float is cast beyond that range."""
+    """Random numbers of a type, for integers over the whole range, without casts of floats."""
     if np.dtype(dtype).kind == "f":
         return RNG.normal(size=shape).astype(dtype)
     return RNG.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
 
 
 def refused(match, function, *args):
-    """`BadFile` in one line that names the file and ends with what to do, in our words.
+    """The call raises `BadFile` with one line in our words that names the file and ends with advice.
 
-    What a library said of the file is the error's cause, and may be matched as well.
+    The library's own message is in the error's cause, and may be matched as well.
     """
     with pytest.raises(BadFile) as error:
         function(*args)
@@ -73,14 +73,14 @@ def refused(match, function, *args):
 
 
 def cuts(content, parse, *args):
-    """Cut anywhere, or with a byte more: refused."""
+    """Truncated anywhere, or with additional bytes: refused."""
     shortened(content, parse, *args)
     refused("expected", parse, content + b"\0", "FILE", *args)
     refused("expected", parse, content + content, "FILE", *args)
 
 
 def shortened(content, parse, *args):
-    """Cut anywhere: refused."""
+    """Truncated anywhere: refused."""
     for length in {
         *range(0, len(content), max(1, len(content) // 97)),
         *range(max(0, len(content) - 40), len(content)),
@@ -317,7 +317,7 @@ FILES = {"a.txt": b"alpha" * 100, "d/é.bin": RNG.bytes(300), "d/empty": b"", "z
 
 
 class Stream(io.RawIOBase):
-    """Takes bytes and cannot go back, so that zipfile writes sizes behind the members."""
+    """A stream that cannot seek, so zipfile writes sizes after the members."""
 
     def __init__(self):
         self.content = b""
@@ -343,7 +343,7 @@ def test_zip(tmp_path, monkeypatch):
                 file.write(data)
         archive.comment = b"a comment"
     assert zipped(stream.content) == FILES
-    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)  # sizes and offsets of 64 bits everywhere
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)  # 64-bit sizes and offsets everywhere
     monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)
     content = zip_bytes(FILES)
     assert b"PK\x06\x06" in content
@@ -404,7 +404,7 @@ def test_zips_that_deceive():
     refused("name once.*'a'", zipped, file.getvalue())
     refused("3 files", zipped, zip_bytes(FILES), "FILE", LIMIT, 3)
 
-    # Two entries for the same bytes: the way to a bomb that no ratio of a member betrays. Each counts.
+    # Two entries for the same bytes, a zip bomb that the ratio of a single member does not reveal. Each entry counts.
     content = zip_bytes({"a": b"1" * 99, "b": b"2" * 99})
     end, first, second = content.rindex(b"PK\x05\x06"), content.index(b"PK\x01\x02"), entry(content)
     refused("expected", zipped, content[:second] + content[first:second].replace(b"a", b"b") + content[end:])
@@ -419,7 +419,7 @@ def test_a_member_that_inflates_beyond_its_declared_size():
 
 
 def test_what_unpacks_to_much_is_refused():
-    """64 MiB, or 200 times the size of the file, whichever is more."""
+    """The limit is 64 MiB or 200 times the size of the file, whichever is larger."""
     zeros = bytes(2**26 + 1)
     for size, good in ((2**26, True), (2**26 + 1, False)):
         content, limit = gzip.compress(zeros[:size], 1), 2**40
@@ -590,7 +590,7 @@ def test_global_headers_of_a_tar_do_not_add_up():
         assert len(untarred(content, gzipped=True)) == 90
 
 
-# Archives by their endings
+# Archives by suffix
 
 
 @pytest.mark.parametrize("name", ["x.zip", "x.tar", "x.tar.gz", "x.TGZ"])
@@ -621,7 +621,7 @@ GRAY, COLOR = RNG.integers(0, 256, (7, 5), np.uint8), RNG.integers(0, 256, (7, 5
 
 
 def cut_images(content):
-    """Cut anywhere: refused, unless only what stands behind the pixels is missing. More bytes at the end: ignored."""
+    """Truncated: refused, unless only bytes after the pixels are missing. Additional bytes at the end are ignored."""
     whole = parse_image(content, "")
     np.testing.assert_array_equal(parse_image(content + b"more", ""), whole)
     shortened(content[:-9], parse_image)
@@ -660,7 +660,7 @@ def test_modes_of_images():
     alpha = np.dstack([COLOR, np.full((7, 5), 255, np.uint8)])
     alpha[0, 0] = 9, 9, 9, 0
     got = parse_image(image_bytes(alpha), "")
-    np.testing.assert_array_equal(got[:, 0, 0], 255)  # what is transparent lies over white
+    np.testing.assert_array_equal(got[:, 0, 0], 255)  # transparent pixels become white
     np.testing.assert_array_equal(got[:, 1:], COLOR.transpose(2, 0, 1)[:, 1:])
     gray_alpha = np.dstack([GRAY, np.zeros((7, 5), np.uint8)])
     np.testing.assert_array_equal(parse_image(image_bytes(gray_alpha), ""), np.full((1, 7, 5), 255))
@@ -670,7 +670,7 @@ def test_modes_of_images():
     assert decode_image(image_bytes(GRAY), "").mode == "L"
     refused("8 bits.*got 16", parse_image, image_bytes(GRAY.astype(np.uint16)), "FILE")
     exif = Image.Exif()
-    exif[0x0112] = 6  # turned by a quarter
+    exif[0x0112] = 6  # rotated by 90°
     content = image_bytes(GRAY, exif=exif.tobytes())
     np.testing.assert_array_equal(parse_image(content, "")[0], np.rot90(GRAY, -1))
 
@@ -683,7 +683,7 @@ def png_chunks(*chunks):
 
 IHDR = struct.pack(">IIBBBBB", 5, 7, 8, 0, 0, 0, 0)
 IDAT = zlib.compress(b"".join(b"\0" + row.tobytes() for row in GRAY))
-WIDE = zlib.compress((b"\0" + bytes(6 * 5)) * 7)  # two bytes for each of three channels
+WIDE = zlib.compress((b"\0" + bytes(6 * 5)) * 7)  # two bytes per channel
 IEND = png_chunks((b"IEND", b""))[8:]
 
 
@@ -745,7 +745,7 @@ def test_a_bomb_of_text_in_a_png():
     refused(r"PNG image(.|\n)*too large", parse_image, content, "FILE")
 
 
-# Through what users call, in a process of its own
+# Through the functions that users call, in a separate process
 
 USER = """
 import sys
@@ -764,15 +764,15 @@ print(int(peak.split()[1]) // 1024)
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from /proc")
 def test_small_files_take_little_memory_and_libraries_print_nothing(tmp_path):
-    """An .npz file of some 100 kB once took ten times what it unpacks to, here 960 MB; Pillow warned of metadata."""
+    """An .npz file of some 100 kB once took ten times its unpacked size, here 960 MB. Pillow warned of metadata."""
     np.savez_compressed(tmp_path / "zeros.npz", np.zeros((96, 2**20), np.uint8))
     np.savez_compressed(tmp_path / "good.npz", np.zeros((32, 2**20), np.uint8))
-    late = (b"acTL", bytes(8))  # an animation of no frames, behind the pixels
+    late = (b"acTL", bytes(8))  # an animation without frames, after the pixels
     (tmp_path / "x.png").write_bytes(png_chunks((b"IHDR", IHDR), (b"IDAT", IDAT), late, (b"IEND", b"")))
     exif = (
         b"Exif\0\0MM\0*\0\0\0\x08\0\x02\x01\x0f\0\x02\0\0\xff\xff\0\0\xff\xf0\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
     )
-    (tmp_path / "x.jpg").write_bytes(image_bytes(GRAY, "JPEG", exif=exif))  # turned, and a text beyond the end
+    (tmp_path / "x.jpg").write_bytes(image_bytes(GRAY, "JPEG", exif=exif))  # rotated, with a text beyond the end
     python2 = npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2L, 3L), }")
     (tmp_path / "old.npz").write_bytes(zip_bytes({"x.npy": python2}))
     paths = [tmp_path / name for name in ("zeros.npz", "old.npz", "good.npz", "x.png", "x.jpg")]
@@ -782,9 +782,9 @@ def test_small_files_take_little_memory_and_libraries_print_nothing(tmp_path):
     assert re.search("old.npz, array 'x': .*NumPy file", old)
     assert good == str((26, 2**20))
     assert image == "(1, 7, 5)"
-    assert photo in ("(1, 5, 7)", "(1, 7, 5)")  # how much of damaged metadata is read differs between Pillow's versions
+    assert photo in ("(1, 5, 7)", "(1, 7, 5)")  # Pillow versions differ in how much damaged metadata they read
     assert result.stderr == ""
-    assert int(megabytes) < 100 + 32 * 6  # the process, the bytes, four times as much in float32, and a part
+    assert int(megabytes) < 100 + 32 * 6  # the process, the bytes, four times as much in float32, and a margin
 
 
 # Folders of images
@@ -869,7 +869,7 @@ def test_what_is_no_json_object(content, message):
 
 
 def test_no_reader_takes_another_format():
-    """Each reader with each other's files, empty bytes, zeros and a pickle."""
+    """Each reader gets the files of the others, empty bytes, zeros and a pickle."""
     parsers = {
         "idx": parse_idx,
         "cifar": parse_cifar10,

@@ -60,11 +60,11 @@ IMAGE = (1, 8, 8)
 V_DSM = DSM(0.1, Variational(2))
 
 
-pytestmark = pytest.mark.usefixtures("as_users_have_it")  # whose type checks would raise first
+pytestmark = pytest.mark.usefixtures("as_users_have_it")  # the type checks would raise first
 
 
 def refused(error, says, go):
-    """In one line: what was expected, what came and what to do."""
+    """The error is one line: what was expected, what was given, and advice."""
     with pytest.raises(error, match=says) as caught:
         go()
     assert "\n" not in str(caught.value)
@@ -137,7 +137,7 @@ def test_features_that_cannot_take_v():
 
 
 class Listed(EBLVM):
-    """A model whose v is no domain."""
+    """A model whose v is not a domain."""
 
     v: Any = eqx.field(static=True)
     h: Any = Real(1)
@@ -161,7 +161,7 @@ def test_domains_that_are_none():
 
 
 class Given(Posterior):
-    """A posterior that gives q(v), whatever it is."""
+    """A posterior that returns q(v), whatever that is."""
 
     q: Callable = eqx.field(static=True)
 
@@ -170,7 +170,7 @@ class Given(Posterior):
 
 
 class Unsummed(Gaussian):
-    """A Gaussian that does not add up its log-density."""
+    """A Gaussian that does not sum its log-density."""
 
     def log_prob(self, h):
         return -(h**2)
@@ -317,7 +317,7 @@ def test_a_divergence_that_cannot_have_this_posterior():
     says = "^fisher: .*got Bernoulli; .*kl"
     refused(TypeError, says, lambda: begin(grbm(), bernoulli(), divergence=fisher))
     refused(TypeError, says, lambda: begin(grbm(), bernoulli(), BiDSM(0.1, 1), divergence=fisher, posterior_steps=0))
-    begin(grbm(), bernoulli(), divergence=fisher, posterior_steps=0)  # it is not asked for
+    begin(grbm(), bernoulli(), divergence=fisher, posterior_steps=0)  # the divergence is not needed
     begin(grbm(), ExactPosterior(), divergence=fisher)
 
 
@@ -409,7 +409,7 @@ def test_each_function_is_looked_at_once_and_no_number_is_computed():
     ],
 )
 def test_what_is_right_passes_under_vmap_too(parts, objective, options, dtype):
-    """Of shapes alone, so that nothing is compiled."""
+    """Only shapes are computed, so nothing is compiled."""
     with jax.enable_x64(dtype == "float64"):
         learner = Learner(objective, learning_rate=1e-3, **options)
         one = lambda key: learner.init(key, *parts(), batch=4)
@@ -536,7 +536,7 @@ def conditional(params, v, h, context):
 
 
 def test_a_context_with_another_key():
-    """The message says which it has."""
+    """The message names the keys of the context."""
     context, v = {"lable": jnp.zeros((4, 2))}, jnp.ones((4, 2))
     posterior = GaussianPosterior.linear(KEY, 2, 1, context={"lable": 2})
     learner = Learner(V_DSM, learning_rate=1e-3)
@@ -546,7 +546,7 @@ def test_a_context_with_another_key():
 
 
 def test_an_energy_without_h():
-    """A model without latents is given an empty h."""
+    """The energy of a model without latents still takes an empty h."""
     model = EnergyModel(lambda params, v: params * jnp.sum(v**2), jnp.ones(()), Real(2))
     refused(
         ValueError,
@@ -556,7 +556,7 @@ def test_an_energy_without_h():
 
 
 def test_parts_of_a_posterior_that_differ():
-    """The latent is named that has none, one too many, or one of another kind."""
+    """The error names the latent that has no posterior, that does not exist, or that has another type."""
     mixed = own(lambda params, v, h: energy(params, v, h["z"]) + jnp.sum(h["y"]), h={"z": Real(1), "y": Binary(3)})
     says = lambda key, got: rf"^posterior\.parts\['{key}'\]: .*got {got}; "
     joint = lambda **parts: lambda: begin(mixed, JointPosterior(parts))

@@ -1,4 +1,4 @@
-"""The Fisher divergence by a critic: Theorem 5 to round-off, trained critics against closed forms, bad input."""
+"""The Fisher divergence by a critic: Theorem 5 to round-off, trained critics against closed forms, invalid input."""
 
 import itertools
 import math
@@ -46,13 +46,13 @@ def gaussian(seed, dim=3):
 def closed_form(data, model):
     """½ E ‖∇ log p − ∇ log p_D‖² of two Gaussians (mean, covariance, precision), by hand."""
     (m, covariance, a), (n, _, b) = data, model
-    slope, constant = a - b, b @ n - a @ m  # the gap of the scores is slope·v + constant
+    slope, constant = a - b, b @ n - a @ m  # the difference of the scores is slope·v + constant
     at_mean = slope @ m + constant
     return 0.5 * (at_mean @ at_mean + np.trace(slope @ covariance @ slope.T))
 
 
 def sigma_points_and_signs(data):
-    """Every pair of a point and a sign vector: means over them of what is quadratic in both are expectations."""
+    """Every pair of a point and a sign vector: means over them are exact for functions quadratic in both."""
     mean, covariance, _ = data
     steps = math.sqrt(len(mean)) * np.linalg.cholesky(covariance).T
     points = mean + np.concatenate([steps, -steps])
@@ -72,7 +72,7 @@ def affine(matrix, bias):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_theorem_5(float64, seed):
-    """At f = ∇ log p − ∇ log p_D the maximum form is the Fisher divergence; any f falls short by ½ E ‖f − f*‖²."""
+    """For f = ∇ log p − ∇ log p_D the maximum form is the Fisher divergence; any other f is ½ E ‖f − f*‖² lower."""
     data, model = gaussian(seed), gaussian(seed + 10)
     v, signs = sigma_points_and_signs(data)
     scores = jax.vmap(normal_score(model))(v)
@@ -111,7 +111,7 @@ def linear_gaussian_truth(data):
 
 @pytest.mark.parametrize("way", ["exact", "learnt"])
 def test_linear_gaussian_model_against_the_closed_form(way):
-    """A linear critic can be right. Five standard errors, and 2 % below for the noise of its training: rate 1e-6."""
+    """A linear critic can be exact. Five standard errors, and 2 % below for the noise of training: rate 1e-6."""
     data = gaussian(1)
     v = jnp.asarray(np.random.default_rng(0).multivariate_normal(*data[:2], size=9000), jnp.float32)
     score = {
@@ -127,7 +127,7 @@ def test_linear_gaussian_model_against_the_closed_form(way):
         assert -5 * estimate.error - 0.02 * truth < estimate.mean - truth < 5 * estimate.error
     assert found.best_step in (400, 800, 1200, 1600, 2000)
     assert [step for step, _ in found.validation] == [400, 800, 1200, 1600, 2000]
-    assert found.best.mean != pytest.approx(found.validation[-1][1].mean, rel=1e-6)  # other examples, other noise
+    assert found.best.mean != pytest.approx(found.validation[-1][1].mean, rel=1e-6)  # other examples and other noise
     if way == "learnt":
         q = jax.vmap(lambda v: found.posterior(LINEAR, None, v))(v[:100])
         p = jax.vmap(lambda v: LINEAR.posterior(LINEAR.features(v)))(v[:100])
@@ -142,12 +142,12 @@ def test_a_model_that_is_right_has_divergence_zero_by_the_critic_that_is_zero():
     )
     assert (found.best, found.best_step) == ((0.0, 0.0), 0)
     assert float(jnp.abs(found.critic(v[0])).max()) == 0
-    assert found.last.mean < 0  # a critic that is not zero can only lose
+    assert found.last.mean < 0  # any critic other than zero is worse
 
 
 @pytest.mark.parametrize(("spread", "kept"), [(6.0, False), (4.0, True)])
 def test_a_critic_has_to_beat_zero_by_two_errors(monkeypatch, spread, kept):
-    """On validation data it has mean 1, and a standard error of a tenth of the spread."""
+    """The critic's validation mean is 1 with a standard error of a tenth of the spread."""
     v = jnp.asarray(np.random.default_rng(1).normal(size=(20, 3)), jnp.float32)
     score, how = FunctionScore(lambda v: 1 - v), CriticTraining()
     state = start_critic(affine(np.zeros((3, 3), np.float32), np.ones(3, np.float32)), score, how)
@@ -162,7 +162,7 @@ def test_a_critic_has_to_beat_zero_by_two_errors(monkeypatch, spread, kept):
 
 
 def test_chunks_change_nothing(monkeypatch):
-    """How iterations are cut, into chunks and into blocks of noise, changes no more than round-off; keys do."""
+    """Cutting iterations into chunks, and noise into blocks, changes only round-off; other keys change the result."""
     model = GRBM.init(KEY, 4, 3)
     score = VariationalScore(model, BernoulliPosterior.linear(KEY, 4, 3))
     how = CriticTraining(batch=5, posterior_steps=1, learning_rate=1e-2)
@@ -186,7 +186,7 @@ def test_chunks_change_nothing(monkeypatch):
 
 
 def test_scores_that_are_computed_once_are_those_of_each_iteration():
-    """Of a score without noise the critic is the same to round-off; q that is trained is refused."""
+    """For a score without noise the critic is the same to round-off. A trained q is refused."""
     v = jnp.asarray(np.random.default_rng(2).normal(size=(60, 3)), jnp.float32)
     how = {"critic": MLPCritic(KEY, 3, width=6, hidden_layers=1), "steps": 6, "batch": 5, "checks": 1}
     how |= {"learning_rate": 1e-2, "posterior_steps": 0}
@@ -200,9 +200,9 @@ def test_scores_that_are_computed_once_are_those_of_each_iteration():
 
 
 def test_a_critic_that_reads_the_latents_is_exact_for_a_grbm(float64):
-    """∇ log p − ∇ log p_D = b + W E[h | v] where the data are standard normal: linear in what the critic reads.
+    """For standard normal data, ∇ log p − ∇ log p_D = b + W E[h | v] is linear in the critic's input.
 
-    The terms are those of the same function of v written out, and Theorem 5's bound is reached at each example.
+    The terms equal those of the same function of v written out, and reach the bound of Theorem 5 at each example.
     """
     rng = np.random.default_rng(4)
     weight, b, c = (jnp.asarray(rng.normal(size=shape)) for shape in ((3, 2), (3,), (2,)))
@@ -224,7 +224,7 @@ def test_a_critic_that_reads_the_latents_is_exact_for_a_grbm(float64):
 
 
 def test_a_critic_that_reads_the_latents_gets_nearer():
-    """A GRBM far from the data, steep in h: short training, the same for both; the network of v stays far below."""
+    """A GRBM far from the data, steep in h. After equally short training, the network of v alone is much lower."""
     model = GRBM(3 * jnp.ones((4, 4)) - 6 * jnp.eye(4), 3 * jnp.ones(4), jnp.zeros(4), jnp.zeros(()))
     v = jnp.asarray(np.random.default_rng(5).normal(size=(900, 4)), jnp.float32)
     score = VariationalScore(model, ExactPosterior())
@@ -240,7 +240,7 @@ def test_a_critic_that_reads_the_latents_gets_nearer():
 
 
 def test_both_learning_rates_decay_to_zero_over_the_iterations():
-    """Adam moves a parameter by about its learning rate: after all iterations by nothing, half-way by half of it."""
+    """Adam moves a parameter by about its learning rate: by half of it half-way, and by nothing at the end."""
     steps, rate = 8, 1e-3
     model = GRBM.init(KEY, 4, 3)
     score = VariationalScore(model, BernoulliPosterior.linear(KEY, 4, 3))
@@ -264,7 +264,7 @@ def test_both_learning_rates_decay_to_zero_over_the_iterations():
 
 
 def test_terms_in_blocks_are_those_of_a_batch():
-    """Without noise in the score, and with a corrector's noise; each example has a key of its own."""
+    """For a score without noise, and with a corrector's noise; each example has its own key."""
     v = jnp.asarray(np.random.default_rng(5).normal(size=(6, 3)), jnp.float32)
     critic, how = MLPCritic(KEY, 3), CriticTraining()
     for score in (
@@ -282,7 +282,7 @@ def test_terms_in_blocks_are_those_of_a_batch():
 
 
 def test_probes_are_standard():
-    """Signs of mean 0, uncorrelated along the word and across it. Each statistic within 6 standard deviations."""
+    """Signs have mean 0 and are uncorrelated within a word and between words, within 6 standard deviations."""
     signs = np.asarray(_probe(KEY, jnp.zeros((20_000, 7)), "rademacher"))
     assert set(np.unique(signs)) == {-1.0, 1.0}
     assert np.abs(signs.T @ signs / len(signs) - np.eye(7)).max() < 6 / math.sqrt(20_000)
@@ -292,7 +292,7 @@ def test_probes_are_standard():
 
 
 def test_scores_by_vaes_have_the_exact_mean():
-    """And a model without latents has no noise at all."""
+    """A model without latents has no noise."""
     v = jnp.asarray(np.random.default_rng(6).normal(size=(4, 3)), jnp.float32)
     many = score_batch(KEY, VariationalScore(LINEAR, ExactPosterior()), jnp.repeat(v, 4000, axis=0))
     many = np.asarray(many).reshape(4, 4000, 3)

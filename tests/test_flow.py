@@ -33,11 +33,11 @@ from vages.samplers.flow import Flow
 from vages.samplers.interpolation import slerp
 
 LOW, HIGH = 0.01, 80.0
-TAIL = 1e-6  # of false alarms of each test
+TAIL = 1e-6  # false-alarm rate of each test
 
 
 class Levels(EBLVM):
-    """A density that is known at every level, without latents."""
+    """A density without latents that is known at every level."""
 
     @property
     def h(self) -> Domain:
@@ -56,7 +56,7 @@ class Levels(EBLVM):
 
 
 class Classes(Levels):
-    """N(m_k, 0.3²) on the line given the label k; without a label their mixture."""
+    """N(m_k, 0.3²) on the line given the label k; the mixture without a label."""
 
     means: jax.Array
     log_weights: jax.Array
@@ -105,7 +105,7 @@ def levels(steps, low=LOW, high=HIGH):
 
 
 def check_normal(x, mean, covariance):
-    """Independent draws (n, d) of a Gaussian: their mean, their squares and their products."""
+    """Test independent draws (n, d) of a Gaussian: their mean, squares and products."""
     z = np.linalg.solve(np.linalg.cholesky(covariance), (np.asarray(x, np.float64) - mean).T).T
     n, d = z.shape
     tail = TAIL / 2 / (2 * d + d * (d - 1) // 2)
@@ -118,7 +118,7 @@ def check_normal(x, mean, covariance):
 
 @pytest.mark.parametrize("guidance", [None, 1.0])
 def test_a_label_gives_the_law_of_its_class(guidance):
-    """Heun's steps are linear in v − m: mean and variance are known."""
+    """Heun's steps are linear in v − m, so mean and variance are known."""
     n, steps = 4000, 18
     context = {"label": 1}
     drawn = sample(jax.random.key(0), classes(), n, context=context, sampler=Heun(steps=steps, guidance=guidance))
@@ -132,7 +132,7 @@ def test_a_label_gives_the_law_of_its_class(guidance):
 
 
 def test_guidance_of_zero_gives_the_law_without_a_label():
-    """Kolmogorov's and Smirnov's distance from the mixture, with 0.005 for the error of the ODE."""
+    """The Kolmogorov–Smirnov distance from the mixture, with 0.005 for the error of the ODE."""
     n = 3000
     context = {"label": jnp.asarray([0, 1] * (n // 2))}
     drawn = sample(jax.random.key(1), classes(), n, context=context, sampler=Heun(steps=50, guidance=0.0))
@@ -155,7 +155,7 @@ def test_the_guided_score(float64):
 
 
 def test_labels_are_dropped_while_training():
-    """Each with the same probability; all else is as without. A false alarm once in 10⁶."""
+    """Each with the same probability; everything else is unchanged. One false alarm in 10⁶."""
     n = 5000
     batch = Batch(jnp.zeros((n, 2)), {"label": jnp.arange(n, dtype=jnp.int32) % 4})
     points = NoiseConditionalDSM(0.5, label_dropout=0.1).perturb(jax.random.key(0), batch)
@@ -173,11 +173,11 @@ def test_labels_are_dropped_while_training():
             NoiseConditionalDSM(0.5, label_dropout=share)
 
 
-KNOWN = 1.5  # of the first of three entries
+KNOWN = 1.5  # the held value of the first of three entries
 
 
 def inpainted(steps, repeats):
-    """Mean and covariance of what inpainting gives: affine in all noises. The state is the others and the noise."""
+    """Mean and covariance of inpainting, which is affine in all noises. The state is the free entries and the noise."""
     a = levels(steps)
     mean, covariance = np.zeros(3), np.diag([a[0] ** 2, a[0] ** 2, 1.0])
 
@@ -230,7 +230,7 @@ class Curved(Levels):
 
 
 def test_held_entries_have_the_noise_of_the_level():
-    """Around 0 at levels 1 and 0.5, their squares carry the other entry to 28.125 ε² + 6.25 ε'²; within 6 errors."""
+    """At levels 1 and 0.5, squares of the held noise move the other entry by 28.125 ε² + 6.25 ε'²; within 6 errors."""
     n = 500
     held = Held(jnp.asarray([True, False]), jnp.zeros(2))
     heun = Heun(steps=2, sigma_max=1.0, sigma_min=0.5, resample=1)
@@ -240,7 +240,7 @@ def test_held_entries_have_the_noise_of_the_level():
 
 
 def test_inpainting_approaches_the_conditional():
-    """The bias falls as one over the number of repeats; of the mean of each entry, in standard deviations."""
+    """The bias falls as one over the number of repeats; means are compared in standard deviations."""
     gain = COVARIANCE[1:, 0] / COVARIANCE[0, 0]
     truth, rest = gain * KNOWN, COVARIANCE[1:, 1:] - np.outer(gain, COVARIANCE[0, 1:])
     bias = {}
@@ -255,7 +255,7 @@ def test_inpainting_approaches_the_conditional():
 
 
 def test_noise_and_back(float64):
-    """Upwards the ODE of a Gaussian is known; down again it is the identity, of second order in the step."""
+    """The ODE of a Gaussian to high noise is known; back again it is the identity, to second order in the step."""
     model, v = correlated(), normal(0, 5, 3)
     values, vectors = np.linalg.eigh(COVARIANCE)
     growth = np.sqrt((values + HIGH**2) / values)
@@ -309,7 +309,7 @@ def test_latents_are_held_on_the_way():
 
 
 class MixedLatents(Levels):
-    """A Gaussian whose mean is z + y, with a standard normal z and a fair y."""
+    """A Gaussian with mean z + y, for standard normal z and a fair coin y."""
 
     @property
     def v(self):
@@ -337,7 +337,7 @@ def test_of_mixed_latents_the_real_ones_are_interpolated():
 
 
 def test_the_likelihood_of_a_gaussian(float64):
-    """Exact but for the steps of the ODE, which are of fourth order, and N(0, σ_max² I) at the top."""
+    """Exact except for the steps of the ODE, of fourth order, and for N(0, σ_max² I) at the highest level."""
     model, v = correlated(), normal(0, 6, 3)
     truth = stats.multivariate_normal(np.zeros(3), COVARIANCE + LOW**2 * np.eye(3)).logpdf(np.asarray(v))  # pyright: ignore[reportArgumentType]
     off = [
@@ -350,7 +350,7 @@ def test_the_likelihood_of_a_gaussian(float64):
 
 
 def test_probes_are_unbiased(float64):
-    """Hutchinson's estimate, over 200 repeats; a false alarm once in 10⁶ for each of three examples, by Student's t."""
+    """Hutchinson's estimate over 200 repeats; by Student's t, one false alarm in 10⁶ for each of three examples."""
     model, v = correlated(), normal(0, 3, 3)
     call = lambda **options: flow_likelihood(jax.random.key(0), model, None, v, steps=12, **options)
     exact, rough = call(), call(probes=2, repeats=200)
@@ -361,7 +361,7 @@ def test_probes_are_unbiased(float64):
 
 
 def test_the_likelihood_of_a_mixture(float64):
-    """A density with two modes, given a label and without one. σ_max is so high that their means do not matter."""
+    """A density with two modes, with a label and without. σ_max is so high that the modes' means do not matter."""
     model, v = classes(), jnp.asarray([[-1.6], [0.0], [1.3]])
     each = stats.norm.logpdf(np.asarray(v), [-1.5, 1.0], math.hypot(0.3, LOW))
     truth = np.log(np.exp(each) @ [0.3, 0.7])
@@ -373,7 +373,7 @@ def test_the_likelihood_of_a_mixture(float64):
 
 
 def test_bits_of_a_gaussian(float64):
-    """Wide bins of a Gaussian of small noise: the bits of its density, up to the curvature within a bin."""
+    """Wide bins of a Gaussian with little noise: the bits of its density, except for the curvature within a bin."""
     model, width = correlated(), 0.05
     v = np.random.default_rng(0).multivariate_normal(np.zeros(3), COVARIANCE, 200)
     v = jnp.asarray(width * np.round(v / width))
@@ -385,7 +385,7 @@ def test_bits_of_a_gaussian(float64):
 
 
 def test_the_noise_of_h_is_the_same_along_the_path(float64):
-    """The density integrates to 1 for each noise: the field's divergence goes through the posterior too."""
+    """The density integrates to 1 for each noise: the divergence of the field includes that of the posterior."""
     model = latent_model(Real(2))
     posterior = filled(lambda key: FeaturePosterior.init(key, model, width=4))
     grid = np.linspace(-6, 6, 41)

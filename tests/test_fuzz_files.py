@@ -1,7 +1,7 @@
-"""Damaged and hostile files by the thousand: every reader gives a value or `BadFile`, within a fixed amount of memory.
+"""Thousands of damaged and hostile files: every reader returns a value or raises `BadFile`, within a limit on memory.
 
-The suite tries 10,000 mutants a reader; `VAGES_FUZZ=100000 pytest -n0 -rP tests/test_fuzz_files.py` tries more
-and shows how many were read and how many refused. Mutants follow from the seed and their number alone.
+The suite tries 10,000 mutants per reader; `VAGES_FUZZ=100000 pytest -n0 -rP tests/test_fuzz_files.py` tries more and
+shows how many were read and how many refused. Mutants depend only on the seed and their number.
 """
 
 import gzip
@@ -48,8 +48,8 @@ def test_little_memory_is_little():
     assert len(bytes(2 * HEADROOM)) == 2 * HEADROOM
 
 
-# What mutants are made from: bytes that are read, and what makes a whole file of them after they are changed, so that
-# checksums are right and the mutation reaches what lies behind them.
+# Sources of mutants: bytes for a reader, and a function that completes them to a file after a mutation. It corrects
+# checksums, so the mutation reaches the code behind them.
 
 RNG = np.random.default_rng(0)
 PICTURE = (np.add.outer(np.arange(24), np.arange(20)) * 5 + RNG.integers(0, 9, (24, 20))).astype(np.uint8)
@@ -89,7 +89,7 @@ def tar(form: int = tarfile.GNU_FORMAT) -> bytes:
 
 
 def summed(content: bytes) -> bytes:
-    """The checksum of every block that looks like a tar header, made right."""
+    """Correct the checksum of every block that looks like a tar header."""
     blocks = [content[at : at + 512] for at in range(0, len(content), 512)]
     for i, block in enumerate(blocks):
         if block[257:260] == b"ust" and len(block) == 512:
@@ -105,7 +105,7 @@ def image(form: str, array: np.ndarray = PICTURE, **options) -> bytes:
 
 
 def chunked(content: bytes) -> bytes:
-    """The checksum of every PNG chunk made right, as far as the lengths lead."""
+    """Correct the checksum of every PNG chunk, as far as the lengths are valid."""
     pieces, at = [content[:8]], 8
     while at + 12 <= len(content):
         end = at + 12 + int.from_bytes(content[at : at + 4], "big")
@@ -117,7 +117,7 @@ def chunked(content: bytes) -> bytes:
 
 
 def png_rows(content: bytes) -> bytes:
-    """A PNG whose compressed data are these bytes."""
+    """A PNG with these bytes as its compressed data."""
     whole = image("PNG")
     start, end = whole.index(b"IDAT"), whole.index(b"IEND") - 8
     pressed = zlib.compress(content)
@@ -281,10 +281,10 @@ def test_mutants(name, as_users_have_it):
             else:
                 accepted += 1
     print(f"{name}: {accepted} of {MUTANTS} mutants read, {MUTANTS - accepted} refused for {len(reasons)} reasons")
-    assert 0.02 * MUTANTS < accepted < 0.9 * MUTANTS  # both happen: neither blind nor stopped at the door
+    assert 0.02 * MUTANTS < accepted < 0.9 * MUTANTS  # both happen, so mutants reach the parsers
 
 
-# The same through the functions that users call, with files on a disk
+# The same through the functions that users call, with files on disk
 
 
 def images_in_a_zip() -> bytes:
@@ -329,11 +329,11 @@ def test_mutants_on_a_disk(tmp_path, ending, load, content):
         assert text.isprintable()
 
 
-# Bombs: a few bytes that claim or inflate to far more than there is memory for
+# Bombs: a few bytes that declare, or inflate to, far more than the memory
 
 
 def strided(size: int) -> bytes:
-    """A tensor that repeats one number without end."""
+    """A tensor that repeats one number endlessly."""
     one = state_dict_pickle({"a": np.ones(1, np.float32)})
     return one.replace(b"(K\x01t(K\x01t", b"(J" + struct.pack("<i", size) + b"t(K\x00t")
 

@@ -61,7 +61,7 @@ SMALL = replace(
 )
 PLAIN = replace(SMALL, method="mdsm", ema=None)
 STEPS = 27
-COUNT = 6  # chains everywhere, so that few programs are compiled
+COUNT = 6  # for all chains, so few programs are compiled
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def plain(tmp_path_factory):
 
 @pytest.fixture
 def copied(trained, tmp_path):
-    """A copy of the run's folder, to be damaged."""
+    """A copy of the run's folder that tests may damage."""
     return shutil.copytree(trained[0], tmp_path / "copy")
 
 
@@ -105,14 +105,14 @@ def pixels(path):
 
 
 def with_images(run, images):
-    """The run as if these were its images."""
+    """The run with these images as its data."""
     other = replace(run)
     other.__dict__["data"] = images
     return other
 
 
 def encoded(run, images):
-    """The posterior's means, without the library's way of batching."""
+    """The posterior's means, computed without the library's batching."""
     return np.asarray(eqx.filter_jit(jax.vmap(lambda v: run.posterior.network(v)[0]))(images))
 
 
@@ -133,7 +133,7 @@ def test_a_run_comes_back(trained, run, plain):
     for loaded, kept in ((run, (there.model, there.posterior)), (raw, (state.model, state.posterior))):
         assert eqx.tree_equal((loaded.model, loaded.posterior), kept)
     assert not eqx.tree_equal(raw.model, run.model)
-    assert plain.weights == "raw"  # it keeps no averages
+    assert plain.weights == "raw"  # without averages
     assert not plain.has_latents
     np.testing.assert_array_equal(run.data.splits.train, load_digits().splits.train)
 
@@ -161,7 +161,7 @@ def test_damaged_checkpoints_are_named(copied, capsys):
 
 
 def with_settings(run, recipe):
-    """The run as if it had been trained by another recipe, config and checkpoint alike."""
+    """The run as if it had been trained by another recipe: config and checkpoint are changed."""
     config = config_of(as_recipe(recipe))
     (run / "config.json").write_text(json.dumps(config))
     found = newest_checkpoint(run / "checkpoints", pytest.fail)
@@ -199,7 +199,7 @@ def test_other_images_are_refused(copied, tmp_path):
             sample_images(run)
         assert "\n" not in str(error.value)
         assert not list(copied.glob("samples-*"))
-    assert sample_images(run, latents="joint", count=COUNT).folder.is_dir()  # which needs none
+    assert sample_images(run, latents="joint", count=COUNT).folder.is_dir()  # it needs no images
 
 
 def test_samples_given_posterior_means(run, tmp_path):
@@ -264,7 +264,7 @@ def test_a_picture_shows_the_first_of_many(run, tmp_path, monkeypatch):
     assert pixels(kept.folder / "inpainting.png").shape == (8 * 35, 8 * 17, 3)
     monkeypatch.setattr(completions, "SHOWN", 3)
     kept = inpaint(run, tmp_path / "c", count=3, tries=2)
-    assert pixels(kept.folder / "inpainting.png").shape == (8 * 26, 8 * 8, 3)  # one image, with the first of its tries
+    assert pixels(kept.folder / "inpainting.png").shape == (8 * 26, 8 * 8, 3)  # one image, with its first try
     assert arrays_of(kept)["v"].shape[:2] == (2, 3)
 
 
@@ -279,7 +279,7 @@ def test_results_are_never_overwritten(copied):
         sample_images(run, first.folder, count=COUNT)
     with pytest.raises(RuntimeError, match="stop"):
         embed(run, progress=stopped)
-    assert not list(copied.glob("embedding-*"))  # nothing was written to it
+    assert not list(copied.glob("embedding-*"))  # nothing was written to the folder
     assert load_run(copied).step == 4
 
 
@@ -312,7 +312,7 @@ def test_interpolation(run, tmp_path, monkeypatch):
     mean = encoded(run, run.data.splits.train[3:4])
     np.testing.assert_allclose(arrays_of(far)["h"], 5 * factors * mean, rtol=1e-5, atol=1e-6)
     still = arrays_of(interpolate(run, tmp_path / "c", image=3, rows=COUNT, columns=4, ratio=0.0))
-    for chain in still["v"]:  # the same start and noise, and now the same h
+    for chain in still["v"]:  # the same start and noise, and here the same h
         np.testing.assert_array_equal(chain, still["v"][0])
 
 
@@ -454,7 +454,7 @@ def test_means_of_no_images(run):
 
 
 def test_logistic_regression_against_an_equation():
-    """Two classes at ±1: weights ∓a, where 2a/n = 2 expit(−2a)."""
+    """Two classes at ±1: the weights are ∓a, where 2a/n = 2 expit(−2a)."""
     features, labels = np.asarray([[1.0], [1.0], [-1.0], [-1.0]]), np.asarray([1, 1, 0, 0])
     weights, converged = logistic_regression(features, labels)
     a = root_scalar(lambda a: a / 4 - expit(-2 * a), bracket=(0, 10)).root
@@ -466,7 +466,7 @@ def test_logistic_regression_comes_to_its_end():
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=200)
     features = rng.normal(size=(200, 4)) + 0.8 * np.eye(3, 4)[labels] * [1, 1, 1, 0]
-    features[:, 3] = features[:, 0] + 1e-3 * features[:, 3]  # nearly the same direction twice
+    features[:, 3] = features[:, 0] + 1e-3 * features[:, 3]  # almost the same direction twice
     weights, converged = logistic_regression(features, labels)
     assert converged
     miss = softmax(features @ weights[:-1] + weights[-1], axis=1) - np.eye(3)[labels]
@@ -478,7 +478,7 @@ def test_a_probe_learns_from_training_examples_alone():
     rng = np.random.default_rng(0)
     draw = lambda n, shift: (labels := rng.integers(3, size=n), rng.normal(size=(n, 5)) + np.eye(3, 5)[labels] + shift)
     (train_labels, train), (test_labels, test) = draw(300, 0.0), draw(200, 1.0)
-    train[:, 4] = test[:, 4] = 7.0  # a feature without information
+    train[:, 4] = test[:, 4] = 7.0  # a constant feature
     probe = linear_probe(train, train_labels, test, test_labels)
     halves = [linear_probe(train, train_labels, test[rows], test_labels[rows]) for rows in np.split(np.arange(200), 2)]
     assert probe.accuracy == pytest.approx(np.mean([half.accuracy for half in halves]), abs=1e-12)
@@ -513,7 +513,7 @@ def test_the_commands(monkeypatch, capsys, run, tmp_path):
 
 
 def test_one_module_opens_the_files_of_a_run(monkeypatch, copied):
-    """Everything that is made of a run, in the run's own folder."""
+    """With all results that are made from a run, in the run's own folder."""
     with opened_by_path(copied) as seen:
         run = load_run(copied)
         sample_images(run, count=COUNT, latents="joint")

@@ -28,12 +28,12 @@ def parts():
 
 
 def count(key, state, batch):
-    """A step that is compiled quickly: it counts, and its loss is its noise."""
+    """A step that compiles quickly: it counts, and its loss is noise."""
     return state._replace(step=state.step + 1), {"loss": 1 + jax.random.uniform(key), "gradient_norm": jnp.ones(())}
 
 
 def broken(spoil, step=count):
-    """The learner with `spoil(state, metrics)` after each step."""
+    """The learner with `spoil(state, metrics)` applied after each step."""
 
     def spoilt(key, state, batch):
         return spoil(*step(key, state, batch))
@@ -63,7 +63,7 @@ def test_the_message_says_what_when_the_last_good_checkpoint_and_what_to_try(tmp
     assert "loss, got nan at iteration 28 of seed 4; " in message
     assert message.endswith(f" {tmp_path}/run/checkpoints/step-000000000020.")
     assert [event["event"] for event in events(folder)] == ["started", "diverged"]
-    problem = events(folder)[-1]["problem"]  # which the page shows
+    problem = events(folder)[-1]["problem"]  # shown on the page
     assert "try a smaller learning rate" in problem
     assert f"training diverged: {problem}. " in message
 
@@ -80,7 +80,7 @@ def test_the_divergence_of_the_posterior_is_not_called_that_of_training():
 
 
 def test_recovering_goes_back_takes_other_noise_and_slows_down(tmp_path):
-    """The learner breaks at iteration 28 until its rate is low enough."""
+    """The learner breaks at iteration 28 until its learning rate is low enough."""
 
     def spoil(after, metrics):
         bad = (after.step == 28) & (after.rate > 0.3)
@@ -110,8 +110,8 @@ def test_recovering_goes_back_takes_other_noise_and_slows_down(tmp_path):
 
     calm = run(parts()[0], steps=40)
     early, late = (np.asarray(one.curve("loss")[1]) for one in (calm, fitted))
-    np.testing.assert_array_equal(early[:4], late[:4])  # up to where it went back
-    assert (early[4:] != late[4:]).all()  # and other noise after it
+    np.testing.assert_array_equal(early[:4], late[:4])  # up to the checkpoint that was restored
+    assert (early[4:] != late[4:]).all()  # and with other noise after it
 
 
 def test_retries_are_bounded(tmp_path):
@@ -171,7 +171,7 @@ def test_the_largest_parameter_is_found_seed_by_seed():
 
 
 def test_every_number_of_a_state_is_looked_at():
-    """One that is not finite, in any leaf, makes its own seed's size infinite; a large one counts if it is trained."""
+    """A non-finite number in any leaf makes its own seed's size infinite. A large one counts only if it is trained."""
     state = parts()[1]._replace(extras={"c": jnp.ones((2, 3))}, carry=jnp.ones((2, 4)))
     leaves, structure = jax.tree.flatten(state)
     trained = len(jax.tree.leaves((state.model, state.posterior, state.extras)))

@@ -55,11 +55,11 @@ def noisy(curve, noise=0.3):
 
 @pytest.mark.parametrize("noise", [0.0, 0.01, 1.0])
 def test_losses_that_fall_or_stay_are_well(noise):
-    """Of 200 curves of noise alone none is called sick: with 6 errors of a median, the rate is far below 1e-6."""
+    """180 noisy curves that fall or stay give no warning: at 6 errors of a median, false alarms are far below 1e-6."""
     for curve in (5 + 20 * np.exp(-STEPS / 30), np.full(200, 400.0), 1000.0 / (1 + STEPS)):
         for _ in range(60):
             assert look_at_loss(noisy(curve, noise), baseline=Baseline("a score of 0", 1e4)) == []
-    assert look_at_loss(np.linspace(1, 100, 11)) == []  # too few to tell
+    assert look_at_loss(np.linspace(1, 100, 11)) == []  # too few points to judge
     (found,) = look_at_loss(np.where(STEPS % 2, np.nan, 1.0))
     assert "not finite at 100 of 200" in found.told
 
@@ -109,7 +109,11 @@ def test_samples_beside_data():
 
 
 def test_bounds_of_samples():
-    """Of values from −1 to 1: 1 % of them further out than their range; a spread of 0.05, a half and twice as much."""
+    """Thresholds for data from −1 to 1.
+
+    More than 1 % of the values lie further outside than the data's range; the spread is below 0.05 or 0.5 times, or
+    above twice, that of the data; and nearest neighbors are closer than 0.05 times the distance usual in the data.
+    """
     data = RNG.uniform(-1, 1, size=(1000, 1, 5))
     data.flat[:2] = -1, 1
     far = lambda count, value: np.where(np.arange(5000).reshape(data.shape) < count, value, data)
@@ -132,9 +136,10 @@ def test_bounds_of_samples():
 
 
 def test_duplicates_are_more_than_those_that_data_have():
-    """Where half of the data have a twin, whether the median sample has one is chance, and rounding is no distance.
+    """Samples have duplicates only if the data have fewer.
 
-    A false alarm is a share of twins that is six errors off: less than 1e-6.
+    If about half of the data have a twin, the median sample has one or not by chance. Rounding errors do not count as
+    distances. A false alarm needs a share of twins that is six errors too large: less than 1e-6.
     """
     corners = lambda count: (RNG.random((count, 5)) < 0.5) * 1.0
     few = RNG.normal(size=(3, 10))
@@ -143,17 +148,17 @@ def test_duplicates_are_more_than_those_that_data_have():
             assert "duplicates" not in str(look_at_samples(corners(rows), corners(60)))
             samples, data = (few[RNG.integers(0, 3, size)] for size in (rows, 60))
             assert "duplicates" not in str(look_at_samples(samples, data))
-    data = np.sort(np.maximum(RNG.normal(size=(1000, 1, 2)), -0.85), axis=0)  # about the first 200 are the same
+    data = np.sort(np.maximum(RNG.normal(size=(1000, 1, 2)), -0.85), axis=0)  # about the first 200 are equal
     assert look_at_samples(data[5::10], data) == []
     assert "duplicates" in look_at_samples(data[np.arange(100) % 20 * 50], data)[0].told
-    far = 1e8 + RNG.normal(size=(400, 1, 3))  # whose squares are rounded by more than their distances
+    far = 1e8 + RNG.normal(size=(400, 1, 3))  # the rounding of its squares exceeds the distances
     assert look_at_samples(far[:200], far) == []
     assert "duplicates" in look_at_samples(far[np.arange(200) % 20], far)[0].told
 
 
 @pytest.mark.parametrize("size", [1, 2, 30])
 def test_few_outliers_of_the_data_do_not_make_samples_narrow(size):
-    """Up to a hundredth of the rows; more are a mode, and samples that lack it are told."""
+    """Up to 1 % of the rows are outliers. More than that are a mode, and samples that lack it give a warning."""
     made = lambda rows: correlated(0.9, rows, size)
     for rows, count in ((1000, 5000), (1000, 100), (100, 100)):
         for value in (30.0, 1e3, -1e6):
@@ -169,7 +174,7 @@ def test_few_outliers_of_the_data_do_not_make_samples_narrow(size):
 
 
 def test_samples_beside_the_data_are_told():
-    """Of all columns together, where there are too few rows for each, or where they are pixels."""
+    """The mean over all columns is far off, where there are too few rows to check each column, or for images."""
     for made in (lambda n: correlated(0.9, n, 30), lambda n: correlated(0.8, n, 64).reshape(n, 1, 8, 8)):
         for count in (30, 100, 1000):
             data, samples, sure = made(1000), made(count), 6 / math.sqrt(count)
@@ -189,7 +194,7 @@ def test_averages_and_energies_far_out():
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_energies_far_out(size):
-    """|v|^-a is integrable at infinity where a is more than the dimension; a Gaussian is, waves are not."""
+    """|v|^-a is integrable at infinity if a exceeds the dimension. A Gaussian is integrable, waves are not."""
     radius = 30 * RNG.uniform(0.5, 2, 64)
     said = lambda log_p: told(look_far_out(log_p(radius), log_p(10 * radius), size))
     power = lambda a: lambda r: -a * np.log(r)
@@ -197,12 +202,12 @@ def test_energies_far_out(size):
     for improper in (power(size - 0.1), lambda r: 9 * np.cos(r), lambda r: r, lambda r: np.full(64, np.nan)):
         assert "no normalizer" in said(improper)[0]
     falls = lambda flat: told(look_far_out(np.zeros(64), np.where(np.arange(64) < flat, 0.0, -1e3), size))
-    assert falls(16) == []  # a quarter may not
+    assert falls(16) == []  # up to a quarter of the directions is allowed
     assert "in 27 % of the directions" in falls(17)[0]
 
 
 def test_latents_of_examples():
-    """log p̃(v_i, h_j) of a linear-Gaussian model, with h that follow v, are drawn blindly, or are not coupled to v."""
+    """log p̃(v_i, h_j) of a linear-Gaussian model: h follows v, follows −v, or is not coupled to v."""
     v, noise = RNG.normal(size=(2, 300))
     joint = lambda h, weight: -0.5 * (v[:, None] - weight * h) ** 2 - 0.5 * h**2
     assert look_at_latents(joint(v + 0.5 * noise, 1.0)) == []
@@ -212,7 +217,7 @@ def test_latents_of_examples():
     (lagging,) = look_at_latents(joint(-v + 0.5 * noise, 1.0))
     assert (lagging.of, lagging.level) == ("posterior", "warning")
     assert look_at_latents(joint(-v + 0.5 * noise, 1.0), learnt=False) == []
-    weak = lambda h: 0.2 * v[:, None] * h  # by less than is judged, but h is anything but that of the posterior
+    weak = lambda h: 0.2 * v[:, None] * h  # the coupling is too weak to judge h, unless h contradicts the posterior
     assert look_at_latents(weak(noise)) == []
     assert look_at_latents(weak(v)) == []
     assert look_at_latents(weak(-v))[0].of == "posterior"
@@ -229,13 +234,13 @@ def test_seeds_are_told_apart():
 
 
 def test_loss_of_a_score_of_zero():
-    """d / (2 σ²) at one level; in units of the noise, E[1 + (σ / σ_d)²] at all; by hand over a range."""
+    """d / (2 σ²) at one level; E[1 + (σ / σ_d)²] over all levels in units of the noise; by hand over a range."""
     key, v = jax.random.key(0), jnp.zeros((4000, 3))
     loss = lambda objective: zero_score_loss(key, objective, Batch(v))
     assert loss(DSM(0.1, Enumerated())) == pytest.approx(150, rel=0.07)  # 5.5 errors
     levels = NoiseRange(0.1, 1.0, "geometric", 0.1)
     assert loss(DSM(levels, Enumerated())) == pytest.approx(3 / (2 * 0.1**4), rel=0.07)
-    v = jnp.zeros((500, 3000))  # so long that ‖ε‖² / d is 1 within 14 %, 5.5 errors
+    v = jnp.zeros((500, 3000))  # so many dimensions that ‖ε‖² / d is 1 within 14 %, 5.5 errors
     for weight in (0.0, 20.0):
         objective = NoiseConditionalDSM(1.0, Enumerated(), level_weight=weight)
         sigma = objective.perturb(key, Batch(v)).context["sigma"]
@@ -247,9 +252,9 @@ def test_loss_of_a_score_of_zero():
 
 @pytest.mark.parametrize("normalized", [False, True])
 def test_loss_of_a_gaussian_is_that_of_a_model_at_its_start(normalized):
-    """Whose network is 0: averaged over noise, the same loss; a false alarm in 500,000.
+    """A model whose network is 0 has the same loss, averaged over noise (one false alarm in 500,000).
 
-    Of data as wide as `sigma_data`, it is 1.
+    For data as wide as `sigma_data` the loss is 1.
     """
     v = 0.7 + 0.3 * jax.random.normal(jax.random.key(1), (2000, 30))
     model = NoiseConditionalEBLVM.vectors(
@@ -262,7 +267,7 @@ def test_loss_of_a_gaussian_is_that_of_a_model_at_its_start(normalized):
         points = objective.perturb(key, Batch(v))
         given = Given(Batch(v), points, objective.encode(model, points), None, None)
         _, metrics, _ = objective.loss(key, model, ExactPosterior(), given)
-        for_levels, _ = jax.random.split(key)  # as in `perturb`
+        for_levels, _ = jax.random.split(key)  # the same split as in `perturb`
         found = jnp.mean(objective.gaussian_losses(for_levels, v, 0.7))
         return metrics["loss"] - found, metrics.get("score_loss", metrics["loss"])
 
@@ -272,25 +277,25 @@ def test_loss_of_a_gaussian_is_that_of_a_model_at_its_start(normalized):
 
 
 def test_a_model_of_noisy_data_is_as_wide_as_these():
-    """As Frey face's is, whose pixels vary by a third of the noise."""
+    """Like those of Frey face, the pixels vary by a third of the noise."""
     faces = np.clip(0.5 + 0.1 * RNG.normal(size=(400, 560)), 0.05, 0.95)
     samples = faces + 0.3 * RNG.normal(size=faces.shape)
     assert look_at_samples(samples, faces, 0.3) == []
     assert "wider" in look_at_samples(samples, faces)[0].told
     spread = math.hypot(faces.std(), 0.3)
     told = lambda x, noise: [one.told for one in look_at_samples(x, faces, noise)]
-    for factor, words in ((1.95, []), (2.05, [f"not {spread:.3g}"])):  # of what is right
+    for factor, words in ((1.95, []), (2.05, [f"not {spread:.3g}"])):  # times the correct spread
         found = told(0.5 + factor * spread * RNG.normal(size=faces.shape), 0.3)
         assert (len(found), [word for word in words if word not in found[0]]) == (len(words), [])
     assert "narrower" in told(0.5 + 0.4 * (faces - 0.5), 0.3)[0]
     spikes = 0.5 + 0.1 * RNG.normal(size=faces.shape)
-    spikes[:, :10] = 0.95 + 0.9 + 0.8  # 1.8 % of them; noise of 0.3 reaches 0.9 further
+    spikes[:, :10] = 0.95 + 0.9 + 0.8  # 1.8 % of the values; noise of 0.3 extends the range by 0.9
     assert told(spikes, 0.3) == []
     assert "outside" in told(spikes, 0.2)[0]
 
 
 def test_samples_of_a_table_are_held_against_each_column_and_direction():
-    """Sample sizes are large beside the bounds: a healthy one is never told."""
+    """Sample sizes are large compared with the bounds, so a healthy run never gives a warning."""
     data = RNG.normal(size=(1000, 2)) * [1000, 0.01] + [5000, -3]
     again = lambda: RNG.normal(size=(1000, 2)) * [1000, 0.01] + [5000, -3]
     told = lambda samples, data=data, noise=0.0: [one.told for one in look_at_samples(samples, data, noise)]
@@ -299,28 +304,28 @@ def test_samples_of_a_table_are_held_against_each_column_and_direction():
     assert "column 1 has a standard deviation of" in told(again() * [1, 0.1] + [0, -2.7])[0]
     assert "column 1 has a standard deviation of" in told(np.add(again(), [0, 3]) * [1, 1000] - [0, 3])[0]
     assert "mean of column 0 is 2.9" in told(np.add(data, [2.9 * data[:, 0].std(), 0]))[0]
-    assert told(again() + RNG.normal(size=(1000, 2)) * 0.2, noise=0.2) == []  # as a model of noisy data has it
+    assert told(again() + RNG.normal(size=(1000, 2)) * 0.2, noise=0.2) == []  # as from a model of noisy data
     mixing = np.linalg.cholesky([[1, 0.99], [0.99, 1]]).T
     one, other = (RNG.normal(size=(1000, 2)) @ mixing * [1, sign] for sign in (1, -1))
     assert "one direction is" in told(other, one)[0]
     assert told(RNG.normal(size=(1000, 2)) @ mixing, one) == []
-    assert told(other[:29], one) == []  # too few to tell
-    assert "lack the data's structure" in told(other[:50], one)[0]  # and too few for directions
+    assert told(other[:29], one) == []  # too few rows to judge
+    assert "lack the data's structure" in told(other[:50], one)[0]  # and too few rows to check directions
     assert "one direction" in told(other[:100], one)[0]
     constant = np.concatenate([np.full((1000, 1), 4.0), one], axis=1)
     assert told(constant + 1e-3 * RNG.normal(size=constant.shape), constant) == []
     assert "column 2 has" in told(constant * [1, 1, 0.2], constant)[0]
     assert "mean of column 2 is 1.5" in told(np.add(constant, [0, 0, 1.5 * one[:, 1].std()]), constant)[0]
-    assert told(again(), noise=0.2) == []  # as a model has it that adds none
-    assert told(np.add(data, [0, 0.1]), noise=0.2) == []  # a mean that the noise hides
+    assert told(again(), noise=0.2) == []  # as from a model that adds no noise
+    assert told(np.add(data, [0, 0.1]), noise=0.2) == []  # an error of the mean that is small compared with the noise
 
 
 def test_bounds_of_samples_of_a_table():
-    """Of rows with a covariance of 1 and a mean of 0, exactly: a mean is 1 off, variances differ by a factor of 10."""
+    """Rows with mean 0 and covariance 1 exactly. The bounds are 1 for a mean and a factor of 10 for a variance."""
     rows = RNG.normal(size=(1100, 4))
     rows -= rows.mean(axis=0)
     rows = np.linalg.solve(np.linalg.cholesky(rows.T @ rows / 1100), rows.T).T
-    column, along = np.array([1.0, 0, 0, 0]), np.full((4, 4), 0.25)  # the direction in which all columns are the same
+    column, along = np.array([1.0, 0, 0, 0]), np.full((4, 4), 0.25)  # the direction in which all columns are equal
     stretched = lambda by: rows @ (np.eye(4) + (math.sqrt(by) - 1) * along)
     widened = lambda by: rows * (1 + (math.sqrt(by) - 1) * column)
     for within, beyond, says in (
@@ -336,22 +341,23 @@ def test_bounds_of_samples_of_a_table():
     changed = long * np.where(np.arange(20) == 5, 4.0, 1.0)
     assert "column 5" in look_at_samples(changed, long)[0].told
     assert look_at_samples(changed.reshape(-1, 4, 5), long.reshape(-1, 4, 5)) == []
-    wider = [np.concatenate([x, rows[:, :1]], axis=1) for x in (changed, long)]  # too many columns to look at each
+    wider = [np.concatenate([x, rows[:, :1]], axis=1) for x in (changed, long)]  # too many columns to check each one
     assert look_at_samples(wider[0], wider[1]) == []
 
 
 def correlated(rho, rows=400, size=2):
-    """Standard normal columns, each two with the correlation ρ."""
+    """Standard normal columns; every two have the correlation ρ."""
     common = math.sqrt(rho) * RNG.normal(size=(rows, 1))
     return common + math.sqrt(1 - rho) * RNG.normal(size=(rows, size))
 
 
 def test_lost_dependence_of_gaussians_is_that_of_the_closed_form():
-    """1 − r / ρ with the correlation r for ρ, and 1 for no correlation; e / (1 + e) with noise of variance e.
+    """The loss is 1 − r / ρ if the correlation is r instead of ρ, and e / (1 + e) with noise of variance e.
 
-    The strength of two columns is (1 + λ) / (1 + λ − ρ²) with λ = 0.1. Of 40 estimates each, means are within 6 errors
-    of the mean and 0.02 for the bias of few rows. On the plane, and where nothing is lost, they scatter as their errors
-    say, by 0.7 to 1.6 of them; elsewhere the covariance of the one half is uncertain too.
+    The strength for two columns is (1 + λ) / (1 + λ − ρ²) with λ = 0.1. The mean of 40 estimates is within 6 errors of
+    its mean, plus 0.02 for the bias from few rows. In two dimensions, and where nothing is lost, the ratio of their
+    spread to the estimated errors is 0.7 to 1.6. Elsewhere the covariance of one half is uncertain too, and the ratio
+    is at most 4.
     """
     for rho, size, each, made, truth in (
         (0.9, 2, True, lambda: correlated(0.9), 0.0),
@@ -361,7 +367,7 @@ def test_lost_dependence_of_gaussians_is_that_of_the_closed_form():
         (0.8, 10, False, lambda: 3 * correlated(0.2, size=10), 0.75),
         (0.8, 30, False, lambda: correlated(0.8, size=30) + RNG.normal(size=(400, 30)) * math.sqrt(0.5), 1 / 3),
         (0.8, 30, False, lambda: correlated(0.8, rows=100, size=30), 0.0),
-        (0.5, 300, False, lambda: correlated(0.5, rows=100, size=300), 0.0),  # more columns than rows of a half
+        (0.5, 300, False, lambda: correlated(0.5, rows=100, size=300), 0.0),  # more columns than rows in a half
     ):
         found = [lost_dependence(made(), correlated(rho, size=size), each=each) for _ in range(40)]
         lost, error = (np.array([one[i] for one in found]) for i in (0, 1))
@@ -408,10 +414,10 @@ def smooth(rows, side=64):
     ],
 )
 def test_samples_that_are_noise_are_told(made, count, draws):
-    """Independent columns are told, and none of the data's distribution.
+    """Samples with independent columns give a warning, samples of the data's distribution do not.
 
-    A false alarm needs an estimate that is a quarter and 6 of its errors off, where it scatters by up to 1.6 of them:
-    less than 1e-6 of Gaussian ones, as a quarter is two errors or more.
+    A false alarm needs an estimate that is too large by a quarter plus 6 of its errors. Estimates scatter by up to 1.6
+    errors, and a quarter is at least two errors, so the rate is less than 1e-6 if they are Gaussian.
     """
     data = made(600)
     for _ in range(draws):
@@ -423,7 +429,7 @@ def test_samples_that_are_noise_are_told(made, count, draws):
 
 
 def test_data_without_dependence_say_nothing_of_that_of_samples():
-    """Not even of samples that depend on each other; nor where the dependence is as weak as the checkerboard's."""
+    """Even if the samples' columns depend on each other, or if the data's do, but as weakly as a checkerboard's."""
     for size in (2, 10, 64):
         rows = lambda size=size: RNG.normal(size=(500, size))
         for _ in range(10):
@@ -433,7 +439,7 @@ def test_data_without_dependence_say_nothing_of_that_of_samples():
 
 @pytest.mark.parametrize("rows", [100, 600, 1000])
 def test_columns_that_are_constant_up_to_rounding_have_no_scale(rows):
-    """The mean of a constant is rounded, so that its deviation is not 0, or 0 where the rest is not."""
+    """The mean of a constant is rounded, so its deviation may not be exactly 0; or it is 0 in one half of the rows."""
     for value in (0.1, 1 / 3, -2.7):
         data, samples = (np.insert(correlated(0.9, count), 0, value, axis=1) for count in (rows, 5000))
         jitter = samples * (1 + 1e-4 * RNG.normal(size=(5000, 1)) * [1, 0, 0])
@@ -445,7 +451,7 @@ def test_columns_that_are_constant_up_to_rounding_have_no_scale(rows):
 
 
 def test_bounds_of_lost_dependence(monkeypatch):
-    """A quarter and six errors, of a strength of 2.5."""
+    """The lost share must exceed a quarter by six errors, and the strength must be at least 2.5."""
     data = RNG.normal(size=(100, 30))
     for lost, error, strength, count in ((0.32, 0.01, 2.6, 1), (0.3, 0.01, 2.6, 0), (0.32, 0.01, 2.4, 0)):
         monkeypatch.setattr(health, "lost_dependence", lambda *_, found=(lost, error, strength), **__: found)
@@ -453,7 +459,7 @@ def test_bounds_of_lost_dependence(monkeypatch):
 
 
 def test_samples_are_held_against_all_that_is_trained_on():
-    """Rows from all over sorted arrays, of mirror images as many; and noise is allowed for where samples have it."""
+    """Examples are spread evenly over sorted arrays and mirrored copies. Noise counts only if samples contain it."""
     rows = np.arange(5000.0, dtype=np.float32).reshape(-1, 1)
     splits = Splits(rows, rows[:1], rows[:1])
     held = lambda *parts: examples_of(Examples(splits, parts=parts))[:, 0]
@@ -468,7 +474,7 @@ def test_samples_are_held_against_all_that_is_trained_on():
 
 @pytest.mark.parametrize("noise", [0.5, 1e-9])
 def test_the_latents_of_a_noise_conditional_model_are_those_of_noisy_examples(noise, monkeypatch):
-    """Of the level, which has seen no others; q of clean images is wrong there, and was once said to lag."""
+    """The model only knows noisy examples of its level. For clean images q is wrong, and was once said to lag."""
     rows = RNG.normal(size=(100, 20)).astype(np.float32)
     examples = Examples(Splits(rows, rows[:1], rows[:1]))
     model = NoiseConditionalEBLVM.vectors(jax.random.key(0), (20,), sigma_data=1.0, h=Real(2), width=4, depth=1)
@@ -480,16 +486,16 @@ def test_the_latents_of_a_noise_conditional_model_are_those_of_noisy_examples(no
         return np.zeros((2, group, group)), np.zeros(100), np.zeros(100)
 
     monkeypatch.setattr(runs_health, "_joints", joints)
-    fitted: Any = None  # none of it is examined
+    fitted: Any = None  # not used by the checks
     trained = Trained(replace(sick(1e-2), noise=noise), examples, model, posterior, {}, fitted)
     runs_health._of_model(trained)
     ((level, v),) = seen
     assert level == pytest.approx(max(noise, model.sigma_min))
-    assert np.std(v - rows) == pytest.approx(level, rel=0.1)  # of 2,000 numbers: six errors
+    assert np.std(v - rows) == pytest.approx(level, rel=0.1)  # 2,000 numbers: six errors
 
 
 def test_the_gaussian_that_a_loss_is_held_against_is_that_of_all_examples():
-    """Also where they are sorted by their size; its error is that of few numbers: within six of them."""
+    """Also if examples are sorted by size. The loss is within six errors of 1; the error is that of a small sample."""
     rows = np.sort(RNG.normal(size=(20_000, 1)), axis=0).astype(np.float32)
     rows = rows[np.argsort(np.abs(rows[:, 0]))]
     model = NoiseConditionalEBLVM.vectors(jax.random.key(0), (1,), sigma_data=1.0, h=Empty(), width=4, depth=1)
@@ -527,7 +533,7 @@ def test_a_density_that_is_not_normalized_is_told():
     assert "too low" in large.told
     levels = [look_at_mass(log_z)[0].level for log_z in (-0.021, 0.1, 0.101, -0.101, math.nan, math.inf, -math.inf)]
     assert levels == ["notice", "notice", *["warning"] * 5]
-    assert "integrates to e^3e+18, not to 1: " in look_at_mass(3e18)[0].told  # which is no float
+    assert "integrates to e^3e+18, not to 1: " in look_at_mass(3e18)[0].told  # e^3e18 overflows a float
 
 
 def sick(rate, steps=60):
@@ -554,7 +560,7 @@ def test_a_run_tells_its_health(rate, status, tmp_path):
     health["loss of a score of 0"] = 1e4
     Directory(tmp_path / "run").write_json("result.json", {"health": health, "loss": 1.0})
     assert "a score of 0: 10,000" in (far := build_report(tmp_path / "run"))
-    assert far.count("a score of 0") < page.count("a score of 0")  # far above the curve, which it would flatten
+    assert far.count("a score of 0") < page.count("a score of 0")  # not drawn, as the curve would look flat
     assert health["judged"]
     health |= {"judged": False, "warnings": []}
     Directory(tmp_path / "run").write_json("result.json", {"health": health})

@@ -1,4 +1,4 @@
-"""`hoist` splits a step without changing a bit, and keeps no more than has to be kept."""
+"""`hoist` splits a step without changing a bit, and stores no more than necessary."""
 
 from dataclasses import replace
 from typing import get_args
@@ -24,7 +24,7 @@ def shapes(draw):
 
 
 def primitives(function, *arguments):
-    """The names of all primitives in a function, jitted functions' included."""
+    """The names of all primitives in a function, including those of jitted functions."""
 
     def names(jaxpr):
         for equation in jaxpr.eqns:
@@ -37,9 +37,9 @@ def primitives(function, *arguments):
 
 
 def check_split(step, *arguments):
-    """The split step has the plain one's bits, and noise is the same whether it is drawn for one key or for several.
+    """The split step has the same bits as the plain one, and noise is the same for one key and for several.
 
-    Each is one program: across the ends of programs the compiler combines no roundings.
+    Each is one program, as compilers do not combine roundings across programs.
     """
     draw, update = hoist(step, KEY, *arguments)
     keys = jax.random.split(jax.random.key(7), 3)
@@ -70,7 +70,7 @@ def of_learner(learner, make, shape):
 
 GRBM_SETTINGS = {"latents": 3, "batch": BATCH, "posterior_steps": 2, "unrolled": 2}
 K, L, H, V = 2, 2, 3, 2  # posterior steps, samples, latents, dimension
-FLOATS = {  # of noise in an iteration, for each example
+FLOATS = {  # of noise per iteration and example
     "vages-dsm": V + (K + 2 * L) * H,
     "dsm": V,
     "bidsm": V + (K + 2 + L) * H,
@@ -92,7 +92,7 @@ def test_every_method_has_the_same_bits_and_keeps_its_noise_alone(method):
     assert all(dtype == ("bool" if method == "is-ksd" else "float32") for _, dtype in shapes(draw))
 
 
-@pytest.mark.parametrize("method", ["vages-mdsm", "mdsm"])  # an unrolled posterior is that of bidsm, above
+@pytest.mark.parametrize("method", ["vages-mdsm", "mdsm"])  # bidsm above covers an unrolled posterior
 def test_so_have_methods_of_deep_models(method):
     small = {"width": 4, "depth": 1, "latents": 2, "head_width": 4, "batch": BATCH, "posterior_steps": 1, "unrolled": 1}
     recipe = replace(DIGITS, method=method, samples=L, corrector_steps=2, **small)
@@ -152,7 +152,7 @@ def test_old_keys_too():
 
 
 def test_the_key_may_be_of_another_generator():
-    """Whose bits under `vmap` are others: they are drawn in the step."""
+    """Its bits differ under `vmap`, so they are drawn in the step."""
     key = jax.random.key(0, impl="rbg")
     step = lambda key, x: x + jax.random.normal(key, (3,))
     draw, update = hoist(step, key, jnp.ones(3))
@@ -218,8 +218,8 @@ def test_jitted_functions_without_draws_stay_whole():
         (lambda e: jnp.broadcast_to(e, (5, 6)) * 2, [((6,), "float32")]),  # small, then large
         (lambda e: jnp.where(e > 0, 2.0, 3.0), [((6,), "bool")]),  # large, then small
         (lambda e: e[:2], [((2,), "float32")]),
-        (lambda e: jnp.broadcast_to(jnp.max(jnp.broadcast_to(e, (5, 6))), (9,)), [((), "float32")]),  # in between
-        (lambda e: (jnp.exp(e), jnp.sign(e)), 2 * [((6,), "float32")]),  # costly: both
+        (lambda e: jnp.broadcast_to(jnp.max(jnp.broadcast_to(e, (5, 6))), (9,)), [((), "float32")]),  # small in between
+        (lambda e: (jnp.exp(e), jnp.sign(e)), 2 * [((6,), "float32")]),  # costly, so both are stored
         (lambda e: jnp.ones(1000), []),
     ],
 )

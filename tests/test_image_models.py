@@ -1,4 +1,4 @@
-"""Noise-conditional models of images: their quick network, their center, one level of them, and `vages train`."""
+"""Noise-conditional models of images: their patch network, their center, a model at one level, and `vages train`."""
 
 import json
 import math
@@ -46,9 +46,9 @@ from vages.storage.directory import Directory
 from vages.training.checkpoint import newest_checkpoint
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-SHAPE = (2, 5, 7)  # which no patch divides
+SHAPE = (2, 5, 7)  # not divisible by any patch
 TINY = ("--width", "8", "--depth", "1", "--latents", "2", "--steps", "12", "--batch", "8", "--sampling-steps", "3")
-TINY += ("--posterior-steps", "1")  # each is compiled
+TINY += ("--posterior-steps", "1")  # each one is compiled
 
 
 def mixer_model(**other):
@@ -79,7 +79,7 @@ def test_every_place_and_every_parameter_of_the_mixer_matters(float64):
     slopes = {jax.tree_util.keystr(path): x for path, x in jax.tree_util.tree_leaves_with_path(of_network)}
     assert [name for name, x in slopes.items() if not np.abs(x).max() > 1e-9] == []
     scaled = jax.tree.map(lambda w: 3 * w if w.ndim == 2 else w, network)
-    for get in (lambda n: n.places, lambda n: n.embedding.labels):  # all others are normalized
+    for get in (lambda n: n.places, lambda n: n.embedding.labels):  # all other weights are normalized
         scaled = eqx.tree_at(get, scaled, get(network))
     for ours, theirs in zip(network(u, level, label), scaled(u, level, label), strict=True):
         assert relative_error(theirs, ours) < 1e-6
@@ -97,7 +97,7 @@ def test_a_center_moves_the_model_and_nothing_else(float64, h, normalized):
 
     @quick
     def of(model):
-        """log p̃, the denoiser and the denoiser by the score, at v beside the center."""
+        """log p̃, the denoiser, and the denoiser computed from the score, at v relative to the center."""
         at, context = v + model.center, {"sigma": jnp.asarray(0.2)}
         log_joint = lambda x, h: model.log_joint(model.features(x, context), h)
         slope = jax.grad(lambda x: jnp.mean(jax.vmap(lambda h: log_joint(x, h))(states)))(at)
@@ -111,7 +111,7 @@ def test_a_center_moves_the_model_and_nothing_else(float64, h, normalized):
 
 
 def test_an_evaluation_of_a_normalized_model_of_images_counts_bits():
-    """An untrained one is N(c, t² I): the bits of a Gaussian."""
+    """An untrained model is N(c, t² I), so the bits are those of a Gaussian."""
     make = lambda key: NoiseConditionalEBLVM.patches(
         key, (1, 2, 2), h=Empty(), patch=2, width=4, depth=1, features=2, sigma_data=0.3, center=0.5, normalized=True
     )
@@ -119,7 +119,7 @@ def test_an_evaluation_of_a_normalized_model_of_images_counts_bits():
     v = jnp.round(255 * (0.5 + 0.3 * normal(0, 400, 1, 2, 2))) / 255
     subject = InContext(model, {"sigma": jnp.asarray(0.1)})
     rows = {row.name: row for row in likelihood_rows(KEY, subject, ExactPosterior(), v, Sizes())}
-    expected = np.log2(255 * 0.3 * np.sqrt(2 * np.pi * np.e))  # cells are narrow beside the spread
+    expected = np.log2(255 * 0.3 * np.sqrt(2 * np.pi * np.e))  # bins are narrow compared with the spread
     row = rows["bits per dimension"]
     assert row.value is not None
     assert row.standard_error is not None
@@ -129,7 +129,7 @@ def test_an_evaluation_of_a_normalized_model_of_images_counts_bits():
 
 @pytest.mark.parametrize("images", [True, False])
 def test_an_evaluation_of_a_noise_conditional_model_takes_the_law_of_its_samples(images, monkeypatch):
-    """An untrained one draws from N(c, t² I). Images have noise of the lowest level on them, other examples none."""
+    """An untrained model draws from N(c, t² I). Images get noise of the lowest level, other examples get none."""
     make = lambda key: NoiseConditionalEBLVM.vectors(
         key, (1, 2, 2) if images else 4, h=Empty(), width=4, depth=1, features=2, sigma_data=0.3, center=0.5
     )
@@ -142,7 +142,7 @@ def test_an_evaluation_of_a_noise_conditional_model_takes_the_law_of_its_samples
     rows = likelihood_rows(KEY, subject, ExactPosterior(), v, Sizes(), stage=stages.append)
     assert [row.name for row in rows] == ["log-likelihood by the ODE", "25 steps less 50, nats"]
     assert stages == ["likelihood by the ODE"]
-    noise = np.std(np.asarray(given[0] - v[:100]))  # of 400 numbers: six standard errors are 0.21 of it
+    noise = np.std(np.asarray(given[0] - v[:100]))  # 400 numbers: six standard errors are a factor of 1 ± 0.21
     assert noise == pytest.approx(images * model.sigma_min, rel=0.21)
     variance = 0.3**2 + model.sigma_min**2
     shown = np.asarray(v[:100], np.float64)
@@ -150,7 +150,7 @@ def test_an_evaluation_of_a_noise_conditional_model_takes_the_law_of_its_samples
     expected = -2 * np.log(2 * np.pi * variance) - spread / (2 * variance)
     assert rows[0].value == pytest.approx(expected, abs=2e-3)
     assert rows[1].value == pytest.approx(0, abs=2e-3)
-    beside = gaussian_rows(subject, v, v[:100], 0.1, rows)  # with the noise of the row above, not the level's
+    beside = gaussian_rows(subject, v, v[:100], 0.1, rows)  # the noise of the row above, not of the level
     assert [row.name for row in beside] == ["log-likelihood of a Gaussian"]
     logs = gaussian_log_density(v, v[:100], model.sigma_min, noisy=images)
     assert logs is not None
@@ -248,7 +248,7 @@ def test_a_model_in_a_context_is_that_of_the_level(float64):
 
 
 def run_command(*words):
-    """Run `vages …` here; its exit status."""
+    """Run `vages …` in this process and return its exit status."""
     name, *rest = map(str, words)
     positional, named = parse(name, rest)
     return getattr(cli, name)(*positional, **named)
@@ -264,7 +264,7 @@ def run_command(*words):
     ],
 )
 def test_the_sizes_of_models(name, shape, network, parameters):
-    """Only shapes are computed: nothing of this size is allocated. CIFAR10's is that of the results."""
+    """Only shapes are computed; nothing of this size is allocated. The size for CIFAR10 is that of the results."""
     recipe = preset(name).with_(**network)
     model, posterior = eqx.filter_eval_shape(lambda key: recipe.make(key, example_of(shape)), KEY)
     assert (model.v.shape, model.center) == (shape, 0.5)
@@ -273,7 +273,7 @@ def test_the_sizes_of_models(name, shape, network, parameters):
 
 
 def test_the_preset_of_digits(tmp_path):
-    """A run records all settings that were left open; the loaded model is the same, and can be sampled."""
+    """A run records all settings that were left open. The loaded model is the same, and can be sampled."""
     run = tmp_path / "run"
     assert run_command("train", "digits", *TINY, "--labels", "--out", run) == 0
     settings = json.loads((run / "config.json").read_text())["settings"]
@@ -314,7 +314,7 @@ def test_the_preset_of_digits(tmp_path):
 
 
 def test_the_length_of_a_schedule():
-    """Of Heun's method, n steps are 2 n - 1 gradients: 19, 35 and 79 are usual."""
+    """n steps of Heun's method take 2 n - 1 gradients: 19, 35 and 79 are usual numbers."""
     digits = preset("digits")
     steps = [digits.with_sampling(length).make_sampler().steps for length in (0.55, None, 1.0, 2.2, 1e-3)]
     assert steps == [10, 18, 18, 40, 2]
@@ -325,7 +325,7 @@ def test_the_length_of_a_schedule():
 
 
 def test_a_run_of_own_images_goes_on_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(images_pictures, "GRID", 3)  # and as many samples: one program
+    monkeypatch.setattr(images_pictures, "GRID", 3)  # also the number of samples, so one program is enough
     shapes(tmp_path / "own", 60)
     words = ["train", "--data", tmp_path / "own", *TINY, "--decay", "constant", "--warmup", "0"]
     words += ["--checkpoint-every", 4]  # one program for all parts
@@ -357,7 +357,7 @@ def shapes(folder, count):
 
 @pytest.mark.parametrize(("network", "expected"), [("mixer", (0.3, 1.4)), ("unet", (-0.5068528194400547, 1.2))])
 def test_a_mixer_of_own_images_is_trained_at_higher_levels(network, expected, tmp_path):
-    """Own images alone: 500 colored shapes have their covariance within 17 % then, and 22 % at EDM's levels."""
+    """For own images only: the covariance of 500 colored shapes is then within 17 %, not 22 % as at EDM's levels."""
     np.save(tmp_path / "images.npy", np.random.default_rng(0).random((20, 3, 16, 16), np.float32))
     settings = replace(ALL["images"], data=str(tmp_path / "images.npy"), network=network, batch=4)
     recipe = as_recipe(settings)
@@ -368,13 +368,13 @@ def test_a_mixer_of_own_images_is_trained_at_higher_levels(network, expected, tm
 
 
 def test_settings_without_levels_have_those_of_the_objective():
-    """So had the runs that are older than the setting."""
+    """Runs from before these settings used the objective's levels."""
     objective = NoiseConditionalDSM(1.0)
     assert (ImageSettings.level_mean, ImageSettings.level_std) == (objective.log_mean, objective.log_std)
 
 
 def test_own_images_have_the_classes_of_their_folders(tmp_path):
-    """The last class is one image, of the test set."""
+    """The last class has a single image, in the test set."""
     shapes(tmp_path / "all", 20)
     for row, path in enumerate(sorted((tmp_path / "all").iterdir())):
         name = tmp_path / "own" / ("c" if row == 19 else "ab"[row % 2]) / path.name
@@ -405,7 +405,7 @@ def test_fewer_classes_than_labels_are_refused_before_anything_is_written(tmp_pa
 
 
 def test_labels_without_dropout_are_refused(tmp_path):
-    """Pictures without a label, completions and guidance take the score without one, which would not be trained."""
+    """Pictures without a label, completions and guidance use the score without a label, which would not be trained."""
     with refused("label_dropout", 0):
         run_command("train", "digits", *TINY, "--labels", "--label-dropout", 0, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()

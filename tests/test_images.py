@@ -66,7 +66,7 @@ def test_figures_show_their_sheet_and_labels(tmp_path):
     (axes,) = figure.axes
     np.testing.assert_allclose(pixels_of(axes), trajectory_sheet(trajectory))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["one", "two"]
-    np.testing.assert_allclose(axes.get_yticks(), [1.5, 6.5])  # the middles of rows of 4 pixels
+    np.testing.assert_allclose(axes.get_yticks(), [1.5, 6.5])  # the centers of rows of 4 pixels
     np.testing.assert_allclose(axes.get_xticks(), [2.5, 9.5, 16.5])
     figure.savefig(tmp_path / "a.png")
     assert len(trajectory_figure(trajectory).axes[0].get_yticks()) == 0

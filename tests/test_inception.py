@@ -1,4 +1,4 @@
-"""The FID network: its features against another implementation's, and its weights out of every kind of file."""
+"""The FID network: its features against another implementation, and its weights from every kind of file."""
 
 import contextlib
 import hashlib
@@ -25,7 +25,7 @@ SIZES = [(32, 32)] * 4 + [(28, 20)] * 2 + [(64, 64)] * 2 + [(299, 299)] * 2 + [(
 
 
 def thin_arrays() -> dict[str, np.ndarray]:
-    """Random weights of the whole architecture with a sixteenth of its channels."""
+    """Random weights for the whole architecture with a sixteenth of the channels."""
     rng, arrays = np.random.default_rng(0), {}
     for name, shape in kernel_shapes(THIN):
         arrays[f"{name}.weight"] = rng.normal(0, (2 / np.prod(shape[1:])) ** 0.5, shape)
@@ -53,7 +53,7 @@ def arrays():
 
 @pytest.fixture
 def known(arrays, monkeypatch, tmp_path):
-    """The thin weights are the ones that are looked for, in a folder of their own."""
+    """Make the thin weights the expected ones, and return a folder for them."""
     shapes = list(kernel_shapes(THIN))
     monkeypatch.setattr(inception, "kernel_shapes", lambda: iter(shapes))
     monkeypatch.setattr(inception, "SHA256", digest(arrays))
@@ -77,7 +77,7 @@ def test_features_of_a_thin_network(arrays):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
-# By plain_inception on the weights of 2015-12-05: some features of each picture, and the length of all 2048.
+# From plain_inception with the weights of 2015-12-05: some features of each picture, and the norm of all 2048.
 PLACES = [102, 191, 292, 747, 860, 1032, 1884, 2024]
 SOME = [
     [3.7155, 1.129, 2.6076, 1.0453, 5.1146, 1.4927, 1.7173, 1.6631],
@@ -123,15 +123,15 @@ def test_the_architecture():
     assert len(shapes) == 94
     assert sum(int(np.prod(shape)) for shape in shapes.values()) == 21_751_136
     assert shapes["mixed_10.conv"] == (320, 2048, 1, 1)
-    known = "bd1e0620ae49dd832033a2309b63f12edbb0c0c2cbcc5ce49307ec752a590df7"  # of the names and shapes in the file
+    known = "bd1e0620ae49dd832033a2309b63f12edbb0c0c2cbcc5ce49307ec752a590df7"  # of the file's names and shapes
     assert hashlib.sha256(repr(list(shapes.items())).encode()).hexdigest() == known
 
 
-# Weights, out of every kind of file
+# Weights from every kind of file
 
 
 def state_dict(arrays):
-    """The arrays as they lie in pt_inception-2015-12-05: other names, a scale of 1, a counter, a classifier."""
+    """The arrays as in pt_inception-2015-12-05: other names, a scale of 1, a counter, a classifier."""
     parts = {"weight": "conv.weight", "beta": "bn.bias", "mean": "bn.running_mean", "var": "bn.running_var"}
     found = {}
     names = [name for name, _ in kernel_shapes()]
@@ -188,7 +188,7 @@ def test_installing_and_loading(arrays, known):
     network = load_inception()
     assert network.sha256 == digest(arrays)
     assert load_inception() is network
-    inception_file().write_bytes(known.read_bytes())  # another form in that place, read all the same
+    inception_file().write_bytes(known.read_bytes())  # another format in that place can be read, too
     assert load_inception() is not network
     np.testing.assert_array_equal(load_inception().convs["mixed_4.conv"].kernel, network.convs["mixed_4.conv"].kernel)
 
@@ -242,7 +242,7 @@ def test_files_of_other_things_are_refused(arrays, known):
 
 
 def test_pickles_that_would_fill_the_memory_or_never_end():
-    """A position in the memo is memory; a tuple is hashed through all that it holds."""
+    """A high memo position needs memory, and hashing a tuple visits all its contents."""
     doubled = b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(60))
     cases = {
         "the instruction LONG_BINPUT": b"\x80\x02]r\xff\xff\xff\x7f.",
@@ -257,7 +257,7 @@ def test_pickles_that_would_fill_the_memory_or_never_end():
 
 
 def test_a_pickle_changes_nothing_for_the_next_one(arrays):
-    """BUILD sets attributes of what is on the stack, which may be a class or a function."""
+    """BUILD sets attributes of the object on the stack, which may be a class or a function."""
     for name in (b"__torch__.net\nModule", b"torch._utils\n_rebuild_tensor_v2", b"collections\nOrderedDict"):
         hostile = b"\x80\x02c" + name + b"\n" + b"N}(" + text("__setstate__") + b"Nu\x86b."
         with contextlib.suppress(BadFile):

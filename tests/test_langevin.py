@@ -27,7 +27,7 @@ SHORT = Schedule(hot_steps=3, cooling_steps=4, freezing_steps=3, top_temperature
 
 
 def gaussian(dtype="float32"):
-    """v (3,) and h (2,), coupled strongly enough to tell a wrong chain from a right one."""
+    """v (3,) and h (2,), coupled so strongly that a wrong chain shows."""
     rng = np.random.default_rng(3)
     weight, b, c = rng.uniform(-0.7, 0.7, (3, 2)), rng.uniform(-1, 1, 3), rng.uniform(-1, 1, 2)
     return LinearGaussian(*(jnp.asarray(x, dtype) for x in (weight, b, c, np.asarray([-0.4, 0.1, -0.2]))))
@@ -48,7 +48,7 @@ def film(samples):
 
 
 def law(precision, information, schedule, v_dim):
-    """Mean and covariance of the chain in discrete time, step by step: the start, each step, the denoised end."""
+    """Mean and covariance of the discrete chain: the start, each step, and the denoised end."""
     dim, s = len(information), schedule.step_size
     mean, covariance = np.full(dim, 0.5), np.eye(dim)
     for temperature in schedule.temperatures():
@@ -63,7 +63,7 @@ def law(precision, information, schedule, v_dim):
 
 
 def check_law(x, mean, covariance):
-    """Means and all products, with a false-alarm rate of 1e-6 each."""
+    """Test means and all products, with a false-alarm rate of 1e-6 each."""
     gap = np.asarray(x, np.float64) - mean
     assert not mean_differs(gap, np.zeros(gap.shape[1]))
     rows, columns = np.triu_indices(gap.shape[1])
@@ -99,7 +99,7 @@ def test_a_step_is_the_formula(float64, joint):
     model, key = gaussian("float64"), jax.random.key(0)
     rng = np.random.default_rng(0)
     v, h = jnp.asarray(rng.normal(size=(4, 3))), jnp.asarray(rng.normal(size=(4, 2)))
-    start = LangevinState(v, h, jnp.zeros(4, bool).at[3].set(True))  # lost before
+    start = LangevinState(v, h, jnp.zeros(4, bool).at[3].set(True))  # already diverged
     step = eqx.filter_jit(langevin_step)(key, model, start, temperature=3.0, step_size=0.3, joint=joint)
     noise = jax.random.normal(key, (4, 5 if joint else 3))
     precision, information = joint_form(model)
@@ -113,7 +113,7 @@ def test_a_step_is_the_formula(float64, joint):
 
 
 def replay(key, model, h, schedule):
-    """v after every step, by the kernel, one step at a time; then the denoised end."""
+    """v after every step of the kernel, one step at a time, and the denoised end."""
     for_start, for_steps = jax.random.split(jax.random.fold_in(key, 0))
     state = eqx.filter_jit(langevin_init)(for_start, model, len(h), h)
     step, path = eqx.filter_jit(langevin_step), []
@@ -127,7 +127,7 @@ def replay(key, model, h, schedule):
 
 
 def test_a_sample_is_the_kernel_step_by_step(float64):
-    """With its trajectory, and with what the box catches at any time on the way."""
+    """Also its trajectory, and the chains that leave the box at any step."""
     model, h = gaussian("float64"), np.random.default_rng(1).normal(size=(6, 2))
     path, end = replay(jax.random.key(5), model, jnp.asarray(h), SHORT)
     samples = sample_v(jax.random.key(5), model, h, SHORT, record=4)
@@ -138,7 +138,7 @@ def test_a_sample_is_the_kernel_step_by_step(float64):
 
     furthest = np.abs(np.concatenate([path, end[None]]) - 0.5).max((0, 2))
     out = furthest > (box := float(np.median(furthest)))
-    assert (out & (np.abs(end - 0.5).max(1) < box)).any()  # one that comes back
+    assert (out & (np.abs(end - 0.5).max(1) < box)).any()  # one chain that comes back
     caught = sample_v(jax.random.key(5), model, h, replace(SHORT, box=box), record=4)
     np.testing.assert_array_equal(caught.diverged, out)
     np.testing.assert_array_equal(caught.v, np.where(out[:, None], np.nan, samples.v))
@@ -147,7 +147,7 @@ def test_a_sample_is_the_kernel_step_by_step(float64):
 
 
 def test_v_given_h_has_the_law_of_the_discrete_chain():
-    """Each chain has its own h, and with it its own mean."""
+    """Each chain has its own h, and therefore its own mean."""
     model, h = gaussian(), np.random.default_rng(2).normal(size=(CHAINS, 2)).astype(np.float32)
     samples = sample_v(jax.random.key(0), model, h, SHORT, batch=CHAINS)
     precision, information = joint_form(model)
@@ -163,7 +163,7 @@ def test_v_and_h_together_have_the_law_of_the_discrete_chain():
 
 
 def test_a_long_chain_is_at_its_stationary_law():
-    """N(μ, T P⁻¹ (1 − ¼ s² P)⁻¹): Langevin dynamics at temperature T, and the bias of its step size."""
+    """N(μ, T P⁻¹ (1 − ¼ s² P)⁻¹): Langevin dynamics at temperature T, with the bias of the step size."""
     model, s, temperature = gaussian(), 0.8, 2.5
     schedule = Schedule(60, 0, 0, temperature, s, denoise=None)
     samples = sample_joint(jax.random.key(1), model, CHAINS, schedule, batch=CHAINS)
@@ -177,7 +177,7 @@ def test_a_long_chain_is_at_its_stationary_law():
 
 
 def test_inpainting_samples_the_unknown_pixels_given_the_known():
-    """Of v (3,) one entry is known; the other two and h have the law of the chain on their conditional density."""
+    """One entry of v (3,) is known. The other two and h follow the chain of their conditional density."""
     model, known = gaussian(), np.asarray([9.0, -1.3, np.nan], np.float32)
     mask, free = np.asarray([False, True, False]), [0, 2, 3, 4]
     samples = sample_joint(jax.random.key(2), model, CHAINS, SHORT, mask=mask, known=known, record=3, batch=CHAINS)
@@ -190,7 +190,7 @@ def test_inpainting_samples_the_unknown_pixels_given_the_known():
 
 
 def test_inpainting_with_a_mask_for_each_chain(float64):
-    """Known entries are exact, and what is free is what it would be alone: given h, entries of v are independent."""
+    """Known entries are exact. Free entries are the same as without a mask, as entries of v are independent given h."""
     model, h = gaussian("float64"), jnp.zeros((4, 2))
     mask = np.arange(12).reshape(4, 3) % 5 == 0
     known = np.random.default_rng(0).normal(size=(4, 3))
@@ -216,14 +216,14 @@ def test_neither_chunks_nor_batches_to_come_change_a_bit(float64):
     np.testing.assert_array_equal(film(more)[-1], more.v)
     assert len(np.unique(np.asarray(more.v)[:, 0].round(6))) == 11
     alike = sample_v(jax.random.key(0), model, np.tile(h[:1], (11, 1)), SHORT, record=4, batch=6)
-    assert len(np.unique(np.asarray(alike.v)[:, 0].round(6))) == 11  # each batch has noise of its own
+    assert len(np.unique(np.asarray(alike.v)[:, 0].round(6))) == 11  # each batch has its own noise
 
 
 def test_the_size_of_a_block_of_noise_does_not_matter(float64, monkeypatch):
     model, h = gaussian("float64"), jnp.zeros((5, 2))
     large = sample_v(jax.random.key(0), model, h, SHORT)
-    monkeypatch.setattr(program, "_NOISE_BYTES", 4 * 5 * 3 * 8)  # four steps of these
-    small = sample_v(jax.random.key(0), model, h, replace(SHORT, denoise=None))  # another program
+    monkeypatch.setattr(program, "_NOISE_BYTES", 4 * 5 * 3 * 8)  # the size of four steps
+    small = sample_v(jax.random.key(0), model, h, replace(SHORT, denoise=None))  # a different program
     precision, information = joint_form(model)
     end = np.asarray(small.v)
     denoised = end + 0.4**2 * (information[:3] - end @ precision[:3, :3])
@@ -231,7 +231,7 @@ def test_the_size_of_a_block_of_noise_does_not_matter(float64, monkeypatch):
 
 
 def test_shared_noise_leaves_only_what_h_does(float64):
-    """The difference of two chains is then no random number; and batches share it too."""
+    """The difference of two chains is then deterministic. Batches share the noise, too."""
     model, h = gaussian("float64"), np.asarray([[0.0, 0.0], [1.0, -0.5], [0.0, 0.0], [-2.0, 1.0]])
     shared = np.asarray(sample_v(jax.random.key(0), model, h, SHORT, shared_noise=True, batch=2).v)
     np.testing.assert_array_equal(shared[0], shared[2])
@@ -241,11 +241,11 @@ def test_shared_noise_leaves_only_what_h_does(float64):
 
 
 def explosive(params, v, h):
-    """½ ‖v‖² for h = 0, and for h = 1 an energy without a floor."""
+    """½ ‖v‖² for h = 0; for h = 1 an energy without a lower bound."""
     return 0.5 * jnp.sum(v**2) - h[0] * jnp.sum(v**4)
 
 
-@pytest.mark.parametrize("bad", [1.0, 1e38])  # over the edge in a few steps, and at once to infinity
+@pytest.mark.parametrize("bad", [1.0, 1e38])  # out of the box after a few steps, and infinite at once
 def test_a_diverged_chain_is_marked_and_touches_no_other(bad):
     model = EnergyModel(explosive, jnp.zeros(1), v=Real(2, 2), h=Real(1))
     good = sample_v(jax.random.key(0), model, jnp.zeros((5, 1)), SHORT, record=3)
@@ -271,7 +271,7 @@ def test_a_chain_whose_latents_diverge_is_marked():
 
 
 def test_unconditional_sampling_draws_h_from_a_pool():
-    """The rows of the pool come up equally often (false-alarm rate 1e-6), and v follows its h."""
+    """Rows of the pool are used equally often (false-alarm rate 1e-6), and v follows its h."""
     model, pool = gaussian(), np.asarray([[2.0, 0.0], [-1.0, 1.0], [0.0, 3.0]], np.float32)
     samples = sample_unconditional(jax.random.key(3), model, CHAINS, SHORT, latents=pool, batch=CHAINS)
     which = (np.asarray(samples.h)[:, None] == pool).all(2)
@@ -284,7 +284,7 @@ def test_unconditional_sampling_draws_h_from_a_pool():
 
 
 def test_unconditional_sampling_draws_h_from_the_joint_chain():
-    """v given its h has the law of the conditional chain, with noise of its own; h that of the joint chain."""
+    """h follows the joint chain, and v given h follows the conditional chain, with its own noise."""
     model, told = gaussian(), []
     samples = sample_unconditional(
         jax.random.key(4), model, CHAINS, SHORT, batch=CHAINS, progress=lambda *at: told.append(at)
@@ -314,7 +314,7 @@ def test_a_plain_energy_has_no_latents():
 
 
 def test_features_in_bfloat16_move_a_float32_chain():
-    """The rounded energy's chain stays near that of the exact one, and the state keeps its own precision."""
+    """The chain of the rounded energy stays near the exact one, and the state keeps its own dtype."""
 
     def rounded(weight, v):
         return (weight.astype(jnp.bfloat16) @ v.astype(jnp.bfloat16)).astype(jnp.float32)
@@ -357,7 +357,7 @@ def test_one_compilation_serves_all_chunks_batches_and_schedules_of_a_length():
     first = len(traced)
     other = Schedule(10, 0, 0, 2.0, 0.1, denoise=0.2, box=9.0)
     sample_v(jax.random.key(1), model, jnp.ones((8, 2)), other, batch=3, chunk=3, progress=lambda *_: None)
-    assert len(traced) - first == 1  # the look at its shapes, at the door
+    assert len(traced) - first == 1  # the shape check of the call
 
 
 MODEL = gaussian()

@@ -39,7 +39,7 @@ SMALL = replace(CHECKERBOARD, latents=3, batch=BATCH, posterior_steps=2, unrolle
 
 @cache
 def teacher():
-    """A model with two well-parted modes, and data from it."""
+    """A model with two well-separated modes, and data from it."""
     model = GRBM(
         jnp.asarray([[6.0, 0.0, 1.0], [6.0, 1.0, 0.0]]),
         -jnp.ones(2),
@@ -51,7 +51,7 @@ def teacher():
 
 @cache
 def student(method, **settings):
-    """The method's learner, and its state with the teacher's perturbed copy as the starting model."""
+    """The method's learner, and its state for a perturbed copy of the teacher."""
     recipe = replace(SMALL, method=method, learning_rate=0.01, sigma=0.2, bandwidth=0.5, **settings)
     learner = grbm.learner(recipe)
     model, _ = teacher()
@@ -72,8 +72,8 @@ def likelihood(model, data):
 
 @cache
 def trained(method, optimized=False):
-    """The first state, what trains it, and the state and metrics after a chunk: once for each way of compiling."""
-    learner, state = student(method, **{"posterior_steps": 1} if optimized else {})  # more are compiled for a minute
+    """The initial state, a function that trains it, and the result of a chunk; once for each way of compiling."""
+    learner, state = student(method, **{"posterior_steps": 1} if optimized else {})  # more would compile for a minute
     chunk = compile_chunk(learner, many=False)
     _, data = teacher()
     batches = Batches(len(data), BATCH, 0)
@@ -104,14 +104,14 @@ def same(state, other):
 
 
 def cut_to_pieces(method, optimized=False):
-    """All in one loop, and one by one: a loop of one is no loop to the compiler."""
+    """One loop gives the same bits as one iteration at a time, although the compiler removes loops of one iteration."""
     state, run, (after, _) = trained(method, optimized)
     for i in range(CHUNK):
         state, _ = run(state, i, 1)
     same(state, after)
 
 
-@pytest.mark.parametrize("method", ["vages-dsm", "is-ksd", "pcd", "vnce"])  # test_hoist.py has all
+@pytest.mark.parametrize("method", ["vages-dsm", "is-ksd", "pcd", "vnce"])  # test_hoist.py covers all methods
 def test_the_result_does_not_depend_on_how_iterations_are_cut_into_chunks(method):
     cut_to_pieces(method)
 
@@ -119,7 +119,7 @@ def test_the_result_does_not_depend_on_how_iterations_are_cut_into_chunks(method
 @pytest.mark.optimized
 @pytest.mark.parametrize("method", ["nce", "vnce"])
 def test_not_where_they_are_compiled_as_for_users_either(method):
-    """With these methods, a loop of one that is compiled as such rounds differently."""
+    """With these methods, a loop of one iteration would round differently if it were compiled as such."""
     cut_to_pieces(method, optimized=True)
 
 
@@ -141,13 +141,13 @@ def test_nor_do_the_results_of_several_seeds():
     same(whole, single)
 
 
-@pytest.mark.parametrize("method", ["vages-dsm", "is-ksd", "pcd", "vnce"])  # every kind of noise
+@pytest.mark.parametrize("method", ["vages-dsm", "is-ksd", "pcd", "vnce"])  # all kinds of noise
 def test_the_same_key_gives_the_same_bits(method):
     state, run, _ = trained(method)
     (one, _), (again, _), (other, _) = (run(state, 0, 1, key) for key in (5, 5, 6))
     same(one, again)
     if method not in ("ksd",):  # the one method without noise
-        # the weights alone do not tell: Adam's first step is the gradient's sign
+        # the weights alone are not enough: Adam's first step is the sign of the gradient
         moments = zip(jax.tree.leaves(one.optimizer), jax.tree.leaves(other.optimizer), strict=True)
         assert not all(np.array_equal(a, b) for a, b in moments)
     assert jax.tree.structure(eqx.filter(one, eqx.is_array)) == jax.tree.structure(eqx.filter(state, eqx.is_array))
@@ -186,7 +186,7 @@ def test_closed_forms_are_refused_in_a_narrow_dtype(method, part):
 
 @pytest.mark.parametrize("divergence", [kl, fisher])
 def test_continuous_latents_learn_with_either_divergence(divergence):
-    """A linear-Gaussian model of data from another: likelihood rises and q follows the posterior."""
+    """A linear-Gaussian model of data from another one: the likelihood rises and q approaches the posterior."""
     truth = LinearGaussian.init(jax.random.key(0), 2, 2)
     factor = jnp.linalg.cholesky(jnp.linalg.inv(truth.marginal_precision()))
     data = truth.marginal_mean()[None] + jax.random.normal(jax.random.key(1), (4000, 2)) @ factor.T

@@ -1,4 +1,4 @@
-"""Multiscale DSM of deep models: noise levels, gradients against plain autodiff, the corrector, the passes it takes."""
+"""Multiscale DSM of deep models: noise levels, gradients against plain autodiff, the corrector, the count of passes."""
 
 import equinox as eqx
 import jax
@@ -76,7 +76,7 @@ def test_a_batch_over_a_range_of_levels(float64, shape):
     [(DeepEBLVM.vectors, 5, None), (DeepEBLVM.vectors, 2, Corrector(2, 0.1, 0.05))],
 )
 def test_the_gradient_is_that_of_whole_energies_without_features(float64, make, samples, corrector):
-    """Against Eq. 20 as it stands: every energy from v and h afresh, reverse over reverse, covariances by hand."""
+    """Eq. 20 without shortcuts: energies from v and h each time, reverse over reverse mode, covariances by hand."""
     model = filled(make, IMAGE, width=2, depth=1, latents=3, head_width=5)
     posterior = filled(GaussianPosterior.mlp, IMAGE, 3, width=3, depth=1)
     w = normal(0, 3, *IMAGE)
@@ -118,7 +118,7 @@ def test_the_gradient_is_that_of_whole_energies_without_features(float64, make, 
     for_q, for_corrector = jax.random.split(for_loss)
     epsilon = jax.random.normal(for_points, w.shape)
     latents = jnp.split(jax.random.normal(for_q, (3, 2 * samples, 3)), 2, axis=1)
-    if corrector is not None:  # the noise of the steps, examples first
+    if corrector is not None:  # the noise of the corrector's steps, with examples as the first axis
         kicks = jnp.split(jax.random.normal(for_corrector, (2, 3, 2 * samples, 3)).swapaxes(0, 1), 2, axis=2)
         latents = list(zip(latents, kicks, strict=True))
     sigma = jnp.linspace(0.2, 1.2, 3)
@@ -164,7 +164,7 @@ def test_exact_mdsm_of_a_plain_ebm(float64, make):
 
 
 def test_bimdsm_is_the_gradient_through_a_hand_written_unroll(float64):
-    """Two unrolled steps on the Fisher divergence, each example's over its σ, after two that are kept."""
+    """Two unrolled steps on the Fisher divergence, each example divided by its σ, after two steps that are kept."""
     model = filled(DeepEBLVM.vectors, 3, width=4, depth=2, latents=2, head_width=4)
     posterior = filled(GaussianPosterior.linear, 3, 2)
     w, rate, decay = normal(0, 4, 3), 0.01, (0.9, 0.95)
@@ -224,7 +224,7 @@ def test_bimdsm_is_the_gradient_through_a_hand_written_unroll(float64):
     phi, (value, gradient) = by_hand(model)
     assert relative_error(metrics["loss"], value) < 1e-9
     assert relative_error(after.posterior.network.mean.weight, phi[0]) < 1e-9  # the unrolled steps are not kept
-    first_moment = after.optimizer[0].mu[0]  # of Adam after one step: (1 − b1) times the gradient
+    first_moment = after.optimizer[0].mu[0]  # Adam after one step: (1 − b1) times the gradient
     assert relative_error(jax.tree.map(lambda m: m / (1 - decay[0]), first_moment), gradient) < 1e-8
 
 
@@ -239,7 +239,7 @@ def gaussian_start():
 
 @pytest.mark.parametrize("noise_std", [None, 1e-4])
 def test_corrected_samples_are_nearer_the_posterior(noise_std):
-    """Moments of C steps of the chain in closed form (false-alarm rate 1e-6 each); the Fisher gap falls."""
+    """Moments of C steps of the chain in closed form (false-alarm rate 1e-6 each); the Fisher divergence decreases."""
     model, v, _, q, p = gaussian_start()
     source = Variational(20_000, Corrector(4, 0.4, noise_std))
     h = quick(lambda key: source(key, model, q, estimators.encode(model, v))[0].h[0])(KEY)
@@ -282,7 +282,7 @@ def passes(model, posterior, objective, posterior_steps):
 
 
 def equations(program, primitive):
-    """All equations of a program with this primitive, those of inner functions among them, each loop's once."""
+    """All equations of a program with this primitive, including inner functions; those in a loop count once."""
     for equation in program.eqns:
         if equation.primitive.name == primitive:
             yield equation
@@ -292,10 +292,10 @@ def equations(program, primitive):
 
 
 def test_the_network_is_passed_a_fixed_number_of_times():
-    """Whatever L, K and C are: forward, pullback, push-forward (with its own primal), and one backward of that.
+    """For any L, K and C: forward, pullback, push-forward (with its own primal), and a backward pass of that.
 
-    The last is, for each convolution, two gradients in its weight (from the primal and from the tangent) and two in
-    its input. The first layer is a product of matrices, and not counted.
+    The last one has two gradients with respect to the weight of each convolution (from the primal and from the tangent)
+    and two with respect to its input. The first layer is a matrix product, and is not counted.
     """
     layers = 9
     posterior = filled(GaussianPosterior.mlp, IMAGE, 3, width=2, depth=1)
@@ -322,7 +322,7 @@ def test_an_iteration_in_bfloat16_leaves_everything_in_float32():
     assert {leaf.dtype.name for leaf in jax.tree.leaves(shapes)} == {"float32"}
     convolutions = equations(program.jaxpr, "conv_general_dilated")
     assert {e.outvars[0].aval.dtype.name for e in convolutions} == {"bfloat16"}
-    assert len(list(equations(program.jaxpr, "scan"))) == 1  # one chain corrects the samples of VaES and of VaGES
+    assert len(list(equations(program.jaxpr, "scan"))) == 1  # one chain corrects the samples for both VaES and VaGES
 
 
 @pytest.mark.parametrize("objective", [DSM, KSD])

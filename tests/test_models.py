@@ -15,7 +15,7 @@ from vages.domains import Binary, Real
 
 
 def energy_of_the_paper(model, v, h):
-    """Eq. 15, or the Gaussian model's energy, term by term in numpy."""
+    """Eq. 15, or the energy of the Gaussian model, term by term in NumPy."""
     w, b, c, log_sigma = (
         np.asarray(x, np.float64) for x in (model.weight, model.visible_bias, model.latent_bias, model.log_sigma)
     )
@@ -46,7 +46,7 @@ def test_grbm_against_enumeration_and_quadrature(float64, scalar_sigma):
     posterior = model.posterior(model.features(jnp.asarray(v)))
     np.testing.assert_allclose(posterior.mean, mass @ states / mass.sum(), rtol=1e-12)
 
-    axis = jnp.linspace(-12, 12, 601)  # the trapezium rule converges geometrically for such smooth densities
+    axis = jnp.linspace(-12, 12, 601)  # the trapezoidal rule converges geometrically for such smooth densities
     grid = jnp.stack(jnp.meshgrid(axis, axis), -1).reshape(-1, 2)
     z = float(jnp.sum(jnp.exp(-jax.vmap(model.free_energy)(grid)))) * float(axis[1] - axis[0]) ** 2
     np.testing.assert_allclose(model.log_partition(), np.log(z), rtol=1e-10)
@@ -62,7 +62,7 @@ def test_grbm_score_and_conditional(float64):
     assert relative_error(model.score(v), expected) < 1e-12
     h = jnp.asarray([1.0, 0.0, 1.0, 1.0])
     conditional = model.conditional(h)
-    # log p(v | h) differs from log p̃(v, h) by what does not depend on v
+    # log p(v | h) differs from log p̃(v, h) by a term that does not depend on v
     gaps = [conditional.log_prob(v) - model.log_joint(model.features(v), h) for v in (v, -v, 3 * v)]
     np.testing.assert_allclose(gaps, gaps[0], rtol=1e-12)
 
@@ -156,7 +156,7 @@ class HoldingModule(eqx.Module):
 
 
 def test_arrays_that_an_energy_holds_are_refused():
-    """They would be neither trained nor saved. NumPy arrays, and arrays in closures, are constants."""
+    """They would be neither trained nor saved. NumPy arrays, and arrays in closures, are accepted as constants."""
     module, w = HoldingModule(jnp.ones(2)), jnp.ones(2)
     partly = functools.partial(lambda w, params, v, h: params * jnp.sum((v - w) ** 2), w)
     for held in (module, module.__call__, jax.jit(module), partly, Holder(), Holder().energy):

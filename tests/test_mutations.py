@@ -1,4 +1,4 @@
-"""The checks of the estimators catch estimators that are wrong: each row breaks one line, and a check must fail."""
+"""The checks of the estimators detect wrong estimators: each row breaks one line, and a check must fail."""
 
 import ast
 import pathlib
@@ -16,7 +16,7 @@ def parsed(code: str) -> ast.expr:
 
 
 class Replacement(ast.NodeTransformer):
-    """Replaces each expression of one function that has the structure of `old`, and counts them."""
+    """Replaces and counts all expressions of a function that have the structure of `old`."""
 
     def __init__(self, old: str, new: str):
         self.old, self.new, self.count = ast.dump(parsed(old)), new, 0
@@ -29,9 +29,9 @@ class Replacement(ast.NodeTransformer):
 
 
 def mutant(module, function: str, old: str, new: str):
-    """A copy of the module in which one expression of one function, `"Class.method"` or `"outer.inner"`, is another.
+    """A copy of a module in which one expression of one function, `"Class.method"` or `"outer.inner"`, is replaced.
 
-    Both are found on the syntax tree, so that spaces, line breaks and comments do not matter. Each must be there once.
+    Both are found in the syntax tree, so spaces, line breaks and comments do not matter. Each must occur exactly once.
     """
     tree = ast.parse(pathlib.Path(module.__file__).read_text())
     scope = tree
@@ -159,9 +159,9 @@ def test_an_unbroken_copy_passes():
     ("function", "old"),
     [
         ("slopes.one_example", "slope + slope"),  # no such expression
-        ("slopes.one_example", "_mean(slope, weights)"),  # it stands twice
+        ("slopes.one_example", "_mean(slope, weights)"),  # it occurs twice
         ("no_such_function", "slope"),
-        ("one_example", "slope"),  # several functions have such a one
+        ("one_example", "slope"),  # several functions have this name
     ],
 )
 def test_a_mutant_without_its_place_is_no_mutant(function, old):

@@ -22,7 +22,7 @@ def count(tree):
 
 
 def convolve(layer, x, stride=1):
-    """Σ over channels and windows, padded with zeros so that stride 1 keeps the sides."""
+    """Σ over channels and windows, padded with zeros; stride 1 keeps the side lengths."""
     weight, size = np.asarray(layer.weight), layer.weight.shape[-1]
     x = np.pad(x, [(0, 0)] + 2 * [(size // 2,) * 2])
     places = [range(0, side - size + 1, stride) for side in x.shape[1:]]
@@ -89,7 +89,7 @@ def test_encoder(float64):
 def test_a_convolution_by_patches_is_the_convolution_and_so_are_its_gradients(
     float64, channels, kernel, stride, padding
 ):
-    """Of numbers of columns that fill eights and that do not, with kernels and strides that are not square."""
+    """Numbers of columns that are multiples of eight, and others; kernels and strides that are not square."""
     layer = filled(lambda key: eqx.nn.Conv2d(channels, 5, kernel, stride, padding, key=key))
     x = normal(1, channels, 7, 10)
 
@@ -119,7 +119,7 @@ def test_mlp(float64, shape):
 
 
 def test_the_size_of_the_papers_networks():
-    """Only shapes are computed: nothing of this size is allocated."""
+    """Only shapes are computed; nothing of this size is allocated."""
     size = lambda net, *args, **sizes: count(eqx.filter_eval_shape(net, jax.random.key(0), *args, **sizes))
     assert size(ResNet, (3, 32, 32), width=128, depth=3) == 62_289_920
     assert size(ResNet, (1, 32, 32), width=64, depth=2, out=50) == 9_859_250 - 101 * 4096
@@ -139,7 +139,7 @@ def test_parameters_start_uniform_on_one_over_the_root_of_the_fan_in():
 
 
 def test_what_a_network_ends_with_is_summed_in_float32():
-    """4097 ones: bfloat16 would give 4096, and a sum in bfloat16 would stop at 256."""
+    """4097 ones: a result in bfloat16 would be 4096, and a sum in bfloat16 would stop at 256."""
     ones = jnp.ones(4097, jnp.bfloat16)
     readout = jax.tree.map(lambda leaf: jnp.ones_like(leaf, jnp.bfloat16), filled(Readout, 4097, 2))
     out = quick(readout)(ones)
@@ -152,7 +152,7 @@ def test_what_a_network_ends_with_is_summed_in_float32():
 
 
 def test_a_narrow_mlp_runs_on_this_device():
-    """XLA on a CPU compiles a bfloat16 product with a float32 result after a hidden layer, and fails when it runs."""
+    """XLA on a CPU compiles a bfloat16 product with a float32 result after a hidden layer, but fails to run it."""
     net = cast(filled(ResidualMLP, 8, width=8, depth=1, out=4), jnp.bfloat16)
     out = quick(jax.vmap(net))(jnp.ones((10, 8), jnp.bfloat16))
     assert out.dtype == jnp.float32

@@ -48,11 +48,11 @@ from vages.samplers import SamplingWarning
 
 SIGMA_DATA = 0.7
 LEVELS = (0.01, 0.3, 0.7, 5.0, 60.0)
-VARIANCES = (0.04, 0.5, 2.0)  # of Gaussian data
+VARIANCES = (0.04, 0.5, 2.0)  # of the Gaussian data
 
 
 class GaussianField(eqx.Module):
-    """The network with which the energy is that of Gaussian data, where `gain` is 1; the features are tanh(u)."""
+    """A network for which the energy is that of Gaussian data if `gain` is 1; the features are tanh(u)."""
 
     gain: jax.Array
     in_shape: tuple[int, ...] = eqx.field(static=True, default=(3,))
@@ -74,13 +74,13 @@ def gaussian(gain=1.0, h=None):
 
 
 def network_model(h, seed=0, **sizes: Any):
-    """A model of vectors of length 3 with random parameters, its last layer too."""
+    """A model of vectors of length 3 with random parameters, including the last layer."""
     sizes = {"width": 5, "depth": 2, "features": 4, "head_width": 6, "embedding": 6} | sizes
     return filled(lambda key: NoiseConditionalEBLVM.vectors(key, 3, sigma_data=SIGMA_DATA, h=h, **sizes), seed=seed)
 
 
 def test_the_optimal_energy_of_gaussian_data_is_theirs_at_every_level(float64):
-    """Up to the normalizer, which is that of N(0, (σ² + σ_d²) I)."""
+    """Except for the normalizer, which is that of N(0, (σ² + σ_d²) I)."""
     model, v, nothing = gaussian(), normal(0, 3), jnp.zeros(0)
     for sigma in LEVELS:
         variance = np.asarray(VARIANCES) + sigma**2
@@ -94,7 +94,7 @@ def test_the_optimal_energy_of_gaussian_data_is_theirs_at_every_level(float64):
 
 @pytest.mark.parametrize("h", [Real(2), Binary(3), Empty()])
 def test_the_denoiser_is_preconditioned_to_round_off(float64, h):
-    """D = v + σ² mean_i ∇_v log p̃ = c_skip v + c_out F, with F as the gradient in u, each by autodiff."""
+    """D = v + σ² mean_i ∇_v log p̃ = c_skip v + c_out F, where F is the gradient in u; both by autodiff."""
     model = network_model(h)
     v, states = normal(1, 3), h.zeros(jnp.float64, 1) if not h.size else jax.nn.sigmoid(normal(2, 4, *h.shape))
 
@@ -129,7 +129,7 @@ def test_the_denoiser_is_preconditioned_to_round_off(float64, h):
 
 @pytest.mark.parametrize("h", [Real(1), Binary(3)])
 def test_latents_are_proper_whatever_the_parameters(float64, h):
-    """log p̃ is at most that of the prior and of v alone; without a coupling h is summed out exactly."""
+    """log p̃ is at most the sum of the log-prior and the term of v. Without coupling, h sums out exactly."""
     model, v = network_model(h), normal(1, 3)
     large = eqx.tree_at(lambda head: head.log_scale, jax.tree.map(lambda x: 1e3 * x, model.head), jnp.asarray(3.0))
     wild = eqx.tree_at(lambda m: m.head, model, large)
@@ -151,7 +151,7 @@ def test_latents_are_proper_whatever_the_parameters(float64, h):
 
 
 def test_far_from_the_data_the_energy_is_nearly_gaussian(float64):
-    """F has a bound there, so that log p̃ is integrable in v too, and no step of a sampler runs away."""
+    """F is bounded there, so log p̃ is integrable in v, and steps of samplers do not diverge."""
     model = jax.tree.map(lambda x: 3 * x, network_model(Real(2), width=16))
     h, ways = normal(2, 1, 2), normal(1, 20, 3)
     ways = ways / jnp.linalg.norm(ways, axis=1, keepdims=True)
@@ -172,7 +172,7 @@ def test_far_from_the_data_the_energy_is_nearly_gaussian(float64):
 
 
 def test_levels_that_are_hardly_trained_are_like_the_nearest_that_are():
-    """F of the same u: a network that extrapolates in σ starts the sampler with anything at all."""
+    """F of the same u is equal. A network that extrapolates in σ would start the sampler at arbitrary values."""
     model, u, h = network_model(Real(2)), normal(1, 3), normal(2, 1, 2)
     at = lambda ratio: model.field(u * SIGMA_DATA * math.hypot(1, ratio), {"sigma": jnp.asarray(ratio * SIGMA_DATA)}, h)
     np.testing.assert_allclose(at(160.0), at(20.0), rtol=1e-3)
@@ -183,7 +183,7 @@ def test_levels_that_are_hardly_trained_are_like_the_nearest_that_are():
 
 
 def test_steep_energies_do_not_run_away():
-    """Parameters three times as large as at first, last layer included: without a bound, most draws are not finite."""
+    """Parameters three times their initial size, in all layers. Without a bound, most draws would not be finite."""
     model = jax.tree.map(lambda x: 3 * x, network_model(Real(2), width=16))
     posterior = filled(lambda key: FeaturePosterior.init(key, model, width=8))
     drawn = sample(jax.random.key(0), model, 500, sampler=Heun(posterior))
@@ -234,7 +234,7 @@ def test_the_gradient_is_that_of_the_denoising_loss(float64, latents):
 
 
 def test_score_and_gradient_have_samples_of_their_own(float64):
-    """z is of VaES with the first set of h, and VaGES has the second; each by passes of its own."""
+    """VaES uses the first set of h for z, and VaGES uses the second set, each with its own passes."""
     model, objective = network_model(Real(2)), NoiseConditionalDSM(SIGMA_DATA, Fixed())
     batch = Batch(normal(1, 5, 3))
     points = objective.perturb(jax.random.key(0), batch)
@@ -267,14 +267,14 @@ def test_levels_are_stratified_and_log_normal():
     assert np.abs(places - np.arange(50) - 0.5).max() < 0.501
     points = objective.perturb(jax.random.key(0), Batch(jnp.zeros((5000, 2)), {"label": jnp.zeros(5000, int)}))
     assert set(points.context) == {"label", "sigma"}
-    # v / σ is standard normal: 10,000 squares; a false alarm once in 10⁶
+    # v / σ is standard normal: 10,000 squares; one false alarm in 10⁶
     square = float(np.sum((np.asarray(points.v) / np.asarray(points.context["sigma"])[:, None]) ** 2))
     assert 5e-7 < stats.chi2.cdf(square, 10_000) < 1 - 5e-7
 
 
 @pytest.mark.parametrize("h", [Empty(), Real(2)])
 def test_one_parameter_learns_the_energy_of_gaussian_data(h):
-    """The optimum is gain = 1, where a model without coupling, or with a small one, has the score of the data."""
+    """The optimum is gain = 1, where a model with no coupling, or with a small one, has the score of the data."""
     model = gaussian(0.0, h if h.size else None)
     if h.size:
         model = eqx.tree_at(lambda m: m.head.log_scale, model, jnp.asarray(-6.0))
@@ -295,7 +295,7 @@ def test_one_parameter_learns_the_energy_of_gaussian_data(h):
 
 
 def heun_variance(steps, churn=0.0):
-    """Of Gaussian data, what Heun's method gives: each step is linear in v."""
+    """The variance of Heun's method for Gaussian data, as each step is linear in v."""
     first, last = (160 * SIGMA_DATA) ** (1 / 7), (0.004 * SIGMA_DATA) ** (1 / 7)
     levels = [*np.linspace(first, last, steps) ** 7, 0.0]
     data = np.asarray(VARIANCES)
@@ -313,7 +313,7 @@ def heun_variance(steps, churn=0.0):
 
 @pytest.mark.parametrize("churn", [0.0, 10.0])
 def test_the_law_of_the_sampler_on_gaussian_data(churn):
-    """Variances and correlations; a false alarm once in 10⁶."""
+    """Variances and correlations; one false alarm in 10⁶."""
     n = 5000
     drawn = sample(jax.random.key(3), gaussian(), n, sampler=Heun(churn=churn, batch=2000))
     v = np.asarray(drawn.v, np.float64)
@@ -329,7 +329,7 @@ def test_the_law_of_the_sampler_on_gaussian_data(churn):
 
 
 def test_the_sampler_approaches_the_data():
-    """Of second order: 18 steps give up to a fifth too much variance, 10 times as many a hundredth of that."""
+    """Second order: with 18 steps the variance is up to a fifth too large, with 180 a hundredth of that."""
     few, many = (np.abs(heun_variance(steps) / np.asarray(VARIANCES) - 1).max() for steps in (18, 180))
     assert few < 0.25
     assert many < few / 50
@@ -383,7 +383,7 @@ def test_the_unet_takes_images_of_any_size():
     assert arrays.shape == (5, *shape)
     assert features.shape == (5, 5)
     np.testing.assert_array_equal(arrays[0], jnp.zeros(shape))
-    for x in (arrays[1], features[1]):  # the mean square is kept, roughly
+    for x in (arrays[1], features[1]):  # the mean square stays in the same range
         assert 0.2 < float(jnp.std(x)) < 3
     for other in (2, 3, 4):  # another label, none, another level
         assert relative_error(arrays[other], arrays[1]) > 1e-6
@@ -402,7 +402,7 @@ def test_attention_is_where_the_longer_side_is_short(shape, longer):
 
 
 def test_narrow_numbers_are_for_the_network_alone():
-    """The energy of v is in float32, and its gradient near that of the float32 network."""
+    """The energy of v is in float32, and its gradient is close to that of the float32 network."""
     make = lambda dtype: filled(
         lambda key: NoiseConditionalEBLVM.images(
             key,
@@ -531,7 +531,7 @@ def test_the_sampler_refuses_what_it_cannot_do():
 
 @pytest.mark.parametrize("of", ["array", "function"])
 def test_labels_that_the_network_does_not_know_are_refused_in_training(of):
-    """A label beyond the classes would be trained as none."""
+    """A label beyond the classes would be trained like no label."""
     model, v, label = network_model(Empty(), classes=2), normal(0, 6, 3), np.asarray([0, 1, 0, 7, 0, 1], np.int32)
     learner = Learner(NoiseConditionalDSM(SIGMA_DATA, label_dropout=0.1), learning_rate=1e-3)
     data: Any = Batch(v, {"label": label}) if of == "array" else lambda step: Batch(v, {"label": label})
@@ -588,7 +588,7 @@ def test_rows_of_examples_that_are_inverted_are_checked():
 
 
 def test_numbers_of_64_bits_are_taken_without_a_warning():
-    """NumPy's are, where JAX computes in 32 bits. Warnings are errors here."""
+    """NumPy's numbers have 64 bits, while JAX computes in 32 bits. Warnings are errors here."""
     key, v, heun = jax.random.key(0), np.random.default_rng(0).normal(size=(2, 3)), Heun(steps=2)
     model = network_model(Real(2))
     posterior = FeaturePosterior.init(key, model, width=4)
@@ -598,7 +598,7 @@ def test_numbers_of_64_bits_are_taken_without_a_warning():
 
 
 def test_how_much_too_wide_samples_of_a_gaussian_are(float64):
-    """The numbers of the documentation: Heun's method is linear for a Gaussian, and so its error is one factor."""
+    """The numbers in the documentation: Heun's method is linear for a Gaussian, so its error is a single factor."""
     for width, steps, excess in ((1, 18, 0.055), (0.1, 18, 0.111), (1, 40, 0.010), (0.1, 40, 0.018)):
         ratios = np.linspace(160 ** (1 / 7), 0.004 ** (1 / 7), steps) ** 7
         factor, slope = ratios[0], lambda v, ratio, w=width: ratio * v / (w**2 + ratio**2)
@@ -607,7 +607,7 @@ def test_how_much_too_wide_samples_of_a_gaussian_are(float64):
             factor += (low - high) / 2 * (first + slope(factor + (low - high) * first, low))
         factor -= ratios[-1] * slope(factor, ratios[-1])
         assert abs(factor / width - 1 - excess) < 5e-4
-        if width == 1:  # at its initial parameters, a model is N(0, σ_d² I)
+        if width == 1:  # with its initial parameters, a model is N(0, σ_d² I)
             model = NoiseConditionalEBLVM.vectors(
                 jax.random.key(0), 3, sigma_data=SIGMA_DATA, h=Empty(), width=4, depth=1, features=2
             )

@@ -50,7 +50,7 @@ from vages.objectives import Given
 
 SIGMA_DATA = 0.7
 LEVELS = (0.006, 0.3, 0.7, 5.0, 25.0)
-VARIANCES = (0.04, 0.5, 0.93)  # of Gaussian data, their mean is SIGMA_DATA²
+VARIANCES = (0.04, 0.5, 0.93)  # of the Gaussian data; their mean is SIGMA_DATA²
 
 
 def energy(params, v, h, context):
@@ -93,7 +93,7 @@ def all_states(model, v, context):
 
 
 def test_slopes_along_the_context_are_those_of_the_marginal(float64):
-    """VaES and VaGES with all states, against autodiff through the sum over them."""
+    """VaES and VaGES over all states, against autodiff through the sum over them."""
     model, v, context = own_model(), normal(0, 5, 3), context_of(5)
     z = Along(normal(5, 5, 3), {"shift": normal(6, 5, 3), "scale": normal(7, 5)})
 
@@ -176,7 +176,7 @@ def test_the_gradient_is_that_of_both_losses(float64, latents):
 
 
 def test_slopes_and_gradient_have_samples_of_their_own(float64):
-    """z is of VaES with the first set of h, and VaGES has the second; each by passes of its own."""
+    """VaES uses the first set of h for z, and VaGES uses the second set, each with its own passes."""
     model, objective = network_model(Real(2)), NoiseConditionalDSM(SIGMA_DATA, Fixed(), level_weight=0.7)
     batch = Batch(normal(1, 5, 3))
     points = objective.perturb(jax.random.key(0), batch)
@@ -209,7 +209,7 @@ def test_slopes_and_gradient_have_samples_of_their_own(float64):
 
 
 class GaussianField(eqx.Module):
-    """The network with which the energy is that of Gaussian data where both gains are 1; the last feature makes e."""
+    """A network for which the energy is that of Gaussian data if both gains are 1; the last feature gives e."""
 
     gain: jax.Array
     in_shape: tuple[int, ...] = eqx.field(static=True, default=(3,))
@@ -220,15 +220,15 @@ class GaussianField(eqx.Module):
     def __call__(self, u, level, label=None):
         ratio = jnp.exp(4 * level)
         total = 1 + ratio**2
-        shares = (jnp.asarray(VARIANCES, u.dtype) / SIGMA_DATA**2 + ratio**2) / total  # variances over those of u
+        shares = (jnp.asarray(VARIANCES, u.dtype) / SIGMA_DATA**2 + ratio**2) / total  # variances relative to u's
         constant = -0.5 * total * jnp.sum(jnp.log(shares))
-        outside_the_ball = jnp.sqrt(1 + jnp.mean(u**2) / 4) * u  # the energy's factor is u within a ball
+        outside_the_ball = jnp.sqrt(1 + jnp.mean(u**2) / 4) * u  # within a ball, the energy multiplies by u
         size = total if self.unit == "density" else ratio * jnp.sqrt(total)
         return -0.5 * self.gain * size * (1 / shares - 1) * outside_the_ball, jnp.append(jnp.tanh(u), constant)
 
 
 def gaussian(gain, offset, h=None, unit: Literal["density", "score"] = "density"):
-    """A normalized model of Gaussian data, with a weak coupling to h where there is one."""
+    """A normalized model of Gaussian data, with a weak coupling if there is an h."""
     dtype = jnp.result_type(float)
     readout = eqx.tree_at(
         lambda readout: (readout.linear.weight, readout.linear.bias),
@@ -256,7 +256,7 @@ def test_log_p_of_gaussian_data_is_exact_at_every_level(float64, unit):
 
 @pytest.mark.parametrize(("h", "level_weight"), [(Real(2), 1.0), (None, 1e-9)])
 def test_the_level_score_finds_the_constants(h, level_weight):
-    """From the score alone nothing moves e, here a constant of each level."""
+    """The score alone does not determine e, which is here a constant per level."""
     model = gaussian(0.0, 0.0, h)
     posterior = ExactPosterior() if h is None else FeaturePosterior.init(jax.random.key(1), model, width=8)
     objective = NoiseConditionalDSM(SIGMA_DATA, level_weight=level_weight)
@@ -274,7 +274,7 @@ def test_the_level_score_finds_the_constants(h, level_weight):
 
 
 def test_log_z_of_gaussian_data_is_zero_at_every_level(float64):
-    """By draws in three dimensions, by a grid in one; a constant in e is found; a false alarm once in 10⁵."""
+    """By draws in three dimensions, by a grid in one. A constant error of e is detected. One false alarm in 10⁵."""
     rng = np.random.default_rng(0)
     examples = jnp.asarray(rng.normal(size=(4000, 3)) * np.sqrt(VARIANCES))
     levels = (0.5, 2.0, 20.0)
@@ -282,7 +282,7 @@ def test_log_z_of_gaussian_data_is_zero_at_every_level(float64):
     assert [level.sigma for level in found] == list(levels)
     for level in found:
         assert level.ess > 300
-        assert abs(level.value) < 4.4 * level.error + 0.02  # the mixture is of 4,000 examples alone
+        assert abs(level.value) < 4.4 * level.error + 0.02  # the proposal is a mixture around only 4,000 examples
     shifted = level_normalizers(jax.random.key(0), gaussian(1.0, 0.0), None, examples, sigmas=(0.5,))[0]
     shares = (np.asarray(VARIANCES) + 0.25) / (SIGMA_DATA**2 + 0.25)
     assert abs(shifted.value - 0.5 * np.log(shares).sum()) < 4.4 * shifted.error + 0.02
@@ -298,11 +298,11 @@ def test_log_z_on_a_grid(float64):
     points = jnp.asarray(np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2))
     density = log_density(None, model, None, points, context={"sigma": jnp.full(len(points), 0.8)})
     assert abs(found.value - np.log(np.sum(np.exp(density.value)) * (24 / 200) ** 2)) < 1e-3
-    assert abs(found.value) > 0.01  # it was not trained
+    assert abs(found.value) > 0.01  # the model is not trained
 
 
 def test_a_pixel_is_found_again_by_its_noise_and_the_grid():
-    """log P(x | v) − log q(v | x), against a sum over 801 cells."""
+    """log P(x | v) − log q(v | x), against a sum over 801 grid points."""
     epsilon, grid = np.asarray(normal(0, 2, 5), np.float64), np.arange(-400, 401)
     for width in (0.3, 0.79, 0.81, 2.0, 30.0):
         each = stats.norm.logpdf(epsilon[..., None], width * grid)
@@ -312,7 +312,7 @@ def test_a_pixel_is_found_again_by_its_noise_and_the_grid():
 
 @pytest.mark.parametrize("width", [0.01, 2.0])
 def test_bits_in_one_pass_are_those_of_the_ode_and_of_the_closed_form(float64, width):
-    """With noise of a level; a false alarm of the last once in 10⁶. At 2.0 cells are wider than the noise."""
+    """Noise of one level; one false alarm in 10⁶ for the closed form. With a width of 2.0, bins exceed the noise."""
     model, sigma, rng = gaussian(1.0, 1.0), 0.5, np.random.default_rng(1)
     v = width * np.round(rng.normal(size=(400, 3)) * np.sqrt(VARIANCES) / width)
     how = {"width": width, "noise": "gaussian", "sigma_min": sigma, "batch": 200}
@@ -329,7 +329,7 @@ def test_bits_in_one_pass_are_those_of_the_ode_and_of_the_closed_form(float64, w
 
 
 def test_far_from_the_data_a_normalized_model_is_nearly_gaussian(float64):
-    """Whatever the parameters, the energy has no mass where nothing was seen."""
+    """For any parameters, the energy has no mass far away."""
     model = jax.tree.map(lambda x: 3 * x, network_model(Empty()))
     directions = normal(3, 20, 3)
     for sigma in (0.01, 0.7, 7.0):
@@ -380,7 +380,7 @@ def test_what_is_not_normalized_is_refused_in_one_line(as_users_have_it):
 
 
 def test_levels_may_be_uniform_in_part():
-    """Of 4,000 strata, a quarter is uniform in ln σ from 0.008 to 40 σ_d, the rest log-normal."""
+    """Of 4,000 strata, a quarter is uniform in ln σ from 0.008 to 40 σ_d, and the rest is log-normal."""
     objective = NoiseConditionalDSM(0.3, level_weight=1.0, uniform=0.25, log_mean=-1.0, log_std=0.5)
     logs = np.log(np.asarray(objective.levels(jax.random.key(0), 4000), np.float64) / 0.3)
     expected = np.log(0.008) + np.log(40 / 0.008) * (np.arange(1000) + 0.5) / 1000
@@ -429,7 +429,7 @@ def test_levels_and_labels_that_a_model_does_not_know_are_refused_before_anythin
 
 
 def test_what_a_model_does_not_know_is_no_number_inside_jit():
-    """Value and gradient are NaN for that example alone; the others have the bits of a call outside."""
+    """Value and gradient are NaN for those examples alone; the others are bit-identical to a call outside."""
     model, v = labeled_model(Empty()), normal(0, 5, 3)
     sigma = jnp.asarray([1.0, 0.5 * model.sigma_min, 0.3, model.sigma_min, 1.0])
     label = jnp.asarray([0, 0, 7, -1, 1])
@@ -476,7 +476,7 @@ def test_bits_in_one_pass_take_labels_and_refuse_options_of_the_ode():
 
 
 def test_log_z_says_how_good_q_is(float64):
-    """Its error is the spread over keys on a grid, within factors of 2 (false alarms in 1e8). A poor q has no share."""
+    """Its error is the spread over keys within factors of 2 (a false alarm in 1e8). A poor q has a low `share`."""
     make = lambda key: NoiseConditionalEBLVM.vectors(
         key, 1, sigma_data=SIGMA_DATA, h=Real(2), normalized=True, width=4, depth=1, features=3, embedding=4
     )
@@ -498,7 +498,7 @@ def test_log_z_says_how_good_q_is(float64):
 
 
 def test_rows_of_a_normalized_likelihood(monkeypatch):
-    """Each from its own source: one pass, the ODE, their difference, log Z of the lowest level and of the others."""
+    """The sources are: one pass, the ODE, their difference, and log Z of the lowest and of the other levels."""
     model, v = gaussian(1.0, 1.0), normal(0, 3, 3)
     one, ode = np.asarray([0.0, 1.0, 2.0]), np.asarray([0.5, 0.0, 4.0])  # rank correlation ½
     density = Density(jnp.asarray(one, jnp.float32), jnp.zeros(3), jnp.full(3, jnp.inf), True, True)
@@ -516,13 +516,13 @@ def test_rows_of_a_normalized_likelihood(monkeypatch):
     assert [row.name for row in rows] == [*names, "log Z at noise of 9"]
     assert [row.value for row in rows] == pytest.approx([1.0, 1.5, -0.5, 0.3, -2.0])
     assert rows[0].means.endswith("; too high by 0.3 nats, log Z of this level")
-    assert rows[1].means.endswith("in one pass 0.25 nats")  # in the data's units
+    assert rows[1].means.endswith("in one pass 0.25 nats")  # converted to the data's units
     assert rows[2].means.endswith("rank correlation 0.500")
 
 
 @pytest.mark.parametrize("shape", [(3,), (1, 1, 3)])
 def test_a_gaussian_beside_a_normalized_likelihood_has_its_noise(shape, monkeypatch):
-    """That of the lowest level, whatever the noise of other rows; on images it lies on the test examples, too."""
+    """The noise of the lowest level, whatever the noise of other rows. For images, the test examples are noisy, too."""
     model = gaussian(1.0, 1.0)
     monkeypatch.setattr(likelihoods, "conditional_model", lambda _: model)
     domain = EnergyModel(lambda p, v, h: jnp.sum(v**2), jnp.zeros(1), v=Real(*shape))

@@ -1,4 +1,4 @@
-"""Every objective's gradient against plain autodiff of its definition, or a finite enumeration."""
+"""Every objective's gradient against plain autodiff of its definition, or against a finite enumeration."""
 
 import equinox as eqx
 import jax
@@ -40,7 +40,7 @@ def test_exact_dsm(grbm):
 
 
 def ksd(score, v, other, bandwidth):
-    """Eq. 12 on pairs, every derivative of the kernel by autodiff."""
+    """Eq. 12 on pairs, with every derivative of the kernel by autodiff."""
     kernel = lambda v, u: jnp.exp(-jnp.sum((v - u) ** 2) / 2 / bandwidth**2)
 
     def one(v, u):
@@ -52,7 +52,7 @@ def ksd(score, v, other, bandwidth):
 
 
 def both_ways(x):
-    """A batch whose pairs come in both orders, so that the one-sided gradient of Eq. 14 is the whole gradient."""
+    """A batch with all pairs in both orders, so the one-sided gradient of Eq. 14 is the whole gradient."""
     a, b = x[: len(x) // 2], x[len(x) // 2 :]
     return jnp.concatenate([a, b, b, a])
 
@@ -98,7 +98,7 @@ def test_importance_sampled_dsm(grbm):
 
 
 def test_importance_sampled_ksd(grbm):
-    """The loss is that of the pairs; its gradient is twice that in one point of each pair (Eq. 14)."""
+    """The loss is that of the pairs. Its gradient is twice that with respect to one point of each pair (Eq. 14)."""
     model, w, key = grbm
     got = quick_follow(KSD(0.7, Importance(3)), key, model, ExactPosterior(), w)
     keys = jax.random.split(jax.random.split(key)[1])
@@ -128,7 +128,7 @@ def test_importance_states_are_fair_coins():
 
 
 def test_control_variate_makes_dsm_exact_where_q_is_the_posterior(grbm):
-    """With q = p, VaES-CV is the score whatever the samples: the loss is then the exact one."""
+    """For q = p, VaES-CV is the score for any samples, so the loss is exact."""
     model, w, key = grbm
     plain = quick_follow(DSM(0.3, Variational(2)), key, model, ExactPosterior(), w)
     steady = quick_follow(DSM(0.3, Variational(2), True), key, model, ExactPosterior(), w)
@@ -197,12 +197,12 @@ def test_bidsm_is_the_gradient_through_a_hand_written_unroll(float64, unrolled):
     phi, (value, gradient) = by_hand(model)
     assert relative_error(metrics["loss"], value) < 1e-9
     assert relative_error(after.posterior.network.weight, phi[0]) < 1e-9  # the unrolled steps are not kept
-    first_moment = after.optimizer[0].mu[0]  # of Adam after one step: (1 − b1) times the gradient
+    first_moment = after.optimizer[0].mu[0]  # Adam after one step: (1 − b1) times the gradient
     assert relative_error(jax.tree.map(lambda m: m / (1 - decay[0]), first_moment), gradient) < 1e-8
 
 
 def test_contrastive_divergence_from_long_chains_is_the_likelihood_gradient():
-    """k = 30 steps from the data reach the model, and the gradient is that of −log p. False-alarm rate 1e-6."""
+    """k = 30 steps from the data reach the model, so the gradient is that of −log p. False-alarm rate 1e-6."""
     model = bilinear(GRBM, jax.random.key(0), 2, 3)
     w = gibbs_sample(jax.random.key(1), bilinear(GRBM, jax.random.key(5), 2, 3), 1, steps=2).v
     objective = ContrastiveDivergence(steps=30)
@@ -243,7 +243,7 @@ def test_persistent_chains_go_on_from_where_they_were(grbm):
 
 
 def test_nce_gradient_is_zero_at_the_truth_and_vnce_with_the_posterior_is_nce():
-    """With data from the model and c = log Z the expected gradient vanishes. False-alarm rate 1e-6."""
+    """With data from the model and c = log Z, the expected gradient is 0. False-alarm rate 1e-6."""
     model = bilinear(GRBM, jax.random.key(0), 2, 3)
     chains = gibbs_sample(jax.random.key(1), model, 20_000, steps=200)
     c = jax.jit(lambda model: model.log_partition())(model)
@@ -256,14 +256,14 @@ def test_nce_gradient_is_zero_at_the_truth_and_vnce_with_the_posterior_is_nce():
         assert not mean_differs(leaf, np.zeros(leaf.shape[1:]), 1e-6 / 5)
     wrong = many(chains.v, keys, c + 0.5)
     assert mean_differs(wrong.gradient[1], 0.0)
-    assert float(wrong.gradient[1].mean()) > 0  # descending brings c back down
+    assert float(wrong.gradient[1].mean()) > 0  # gradient descent decreases c
 
     w, key = chains.v[:50], keys[0]
 
     @jax.jit
     def both(w):
         variational = follow(VNCE(5), key, model, ExactPosterior(), w, extras=c)
-        y = jax.random.normal(jax.random.split(jax.random.split(key)[1], 3)[0], w.shape)  # what VNCE draws
+        y = jax.random.normal(jax.random.split(jax.random.split(key)[1], 3)[0], w.shape)  # the draws of VNCE
         log_density = jax.vmap(lambda v: -model.free_energy(v))
         loss = lambda c: classification_loss(log_density(w), log_density(y), w, y, c)
         return variational, jax.value_and_grad(loss)(c)

@@ -84,7 +84,7 @@ COSINE = {"decay": "cosine", "steps": 10}
 )
 def test_rates_that_make_no_sense_are_refused(name, got, arguments):
     with refused(name, got):
-        inspect.unwrap(learning_rate)(**{"peak": 1.0} | arguments)  # as users call it, whose types are not checked
+        inspect.unwrap(learning_rate)(**{"peak": 1.0} | arguments)  # without type checks, as for users
 
 
 def schedule_of(count):
@@ -112,7 +112,7 @@ def test_schedules_count_iterations_however_many_steps_they_take(optimizer):
 
 
 def test_adams_own_counter_counts_steps():
-    """Its bias correction would be wrong otherwise: two unequal gradients in one iteration, by hand."""
+    """Otherwise its bias correction would be wrong: two unequal gradients in one iteration, by hand."""
     optimizer = adam(0.1)
     value, state = jnp.zeros(()), optimizer.init(jnp.zeros(()))
     for gradient in (1.0, 3.0):
@@ -123,7 +123,7 @@ def test_adams_own_counter_counts_steps():
 
 @pytest.mark.parametrize("posterior_steps", [1, 3])
 def test_both_rates_are_those_of_the_iteration(posterior_steps):
-    """Sign descent moves every parameter by the rate, so that the last of n iterations shows it."""
+    """Sign descent moves every parameter by the learning rate, so the last of n iterations shows it."""
     schedule = learning_rate(1.0, decay="cosine", steps=10, final=0.1)
     states, _ = trained(4, posterior_steps, learning_rate=None, optimizer=optax.sign_sgd(schedule))
     rate = float(rates(schedule, 4)[3])
@@ -239,7 +239,7 @@ def test_averages_are_of_model_and_posterior_and_forget_the_start_quickly():
 
 
 def test_several_averages_in_one_run():
-    """Each is that of a run with its decay alone; the first is the one that counts."""
+    """Each equals the average of a run with only its decay. The first one is used for evaluations."""
     (both, _), (first, _), (second, _) = history(ema=(0.2, 0.9)), history(ema=0.2), history(ema=0.9)
     learner = Learner(DSM(0.5, Variational(2)), learning_rate=0.05, ema=(0.2, 0.9))
     kept = learner.averages(both[-1])
@@ -248,13 +248,13 @@ def test_several_averages_in_one_run():
     for decay, alone in ((0.2, first), (0.9, second)):
         for a, b in zip(jax.tree.leaves(kept[decay]), jax.tree.leaves(alone[-1].averages), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6)
-    assert len(jax.tree.leaves(first[-1].more_averages)) == 0  # a state of one decay is what it was
+    assert len(jax.tree.leaves(first[-1].more_averages)) == 0  # the state for a single decay is unchanged
     for wrong in ((), (0.9, 0.9), (0.9, 1.0)):
         with refused("ema"):
             Learner(DSM(0.5, Variational(2)), learning_rate=0.05, ema=wrong)
 
 
-NORMALIZED = {".linear": 0, ".scale": 0, ".readout": 0, ".weight": 3}  # how their names end, and the axis of outputs
+NORMALIZED = {".linear": 0, ".scale": 0, ".readout": 0, ".weight": 3}  # suffix of the name, axis of the outputs
 
 
 def unet_model():
@@ -280,7 +280,7 @@ def test_normalized_weights_keep_their_norm_and_the_function():
 
 
 def test_a_step_on_normalized_weights():
-    """Against the formulas, by the names of the parameters; one step of Adam is the sign of the gradient."""
+    """Against the formulas, by parameter name. The first step of Adam is the sign of the gradient."""
     params = eqx.filter(unet_model(), eqx.is_inexact_array)
     gradient = jax.tree.map(lambda x: jnp.asarray(np.random.default_rng(x.size).normal(size=x.shape), x.dtype), params)
     optimizer = normalized_adam(0.01, slow=0.3, clip=None)
@@ -310,7 +310,7 @@ def test_a_step_on_normalized_weights():
 
 @pytest.mark.optimized
 def test_averages_change_no_bit_of_training():
-    (with_averages, _), (without, _) = trained(2, 1, ema=0.2), trained(2, 1)  # compiled anew
+    (with_averages, _), (without, _) = trained(2, 1, ema=0.2), trained(2, 1)  # compiled separately
     for a, b in zip(jax.tree.leaves(with_averages[-1].model), jax.tree.leaves(without[-1].model), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -330,7 +330,7 @@ def test_narrow_numbers_leave_the_state_wide_and_the_result_near():
         assert a.dtype == b.dtype
     for name in exact[0]:
         np.testing.assert_allclose(numbers[0][name], exact[0][name], rtol=0.05)
-        assert float(numbers[0][name]) != float(exact[0][name])  # it was narrow
+        assert float(numbers[0][name]) != float(exact[0][name])  # lower precision was used
     (same, _) = history(compute_dtype=jnp.float32)
     for a, b in zip(jax.tree.leaves(same[-1]), jax.tree.leaves(wide[-1]), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

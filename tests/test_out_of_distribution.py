@@ -1,4 +1,4 @@
-"""AUROC against brute force, SciPy and a closed form; typicality; other data as a run's model takes them."""
+"""AUROC against brute force, SciPy and a closed form; typicality; conversion of other data for a run's model."""
 
 import math
 from dataclasses import replace
@@ -32,7 +32,7 @@ def brute_force(inside, outside):
     return wins.mean(), math.sqrt(variance)
 
 
-@pytest.mark.parametrize("digits", [15, 0])  # without ties, and with many
+@pytest.mark.parametrize("digits", [15, 0])  # without ties and with many ties
 def test_auroc_by_brute_force_and_by_scipy(digits):
     generator = np.random.default_rng(0)
     inside, outside = generator.normal(0, 1, 70).round(digits), generator.normal(0.5, 2, 40).round(digits)
@@ -44,7 +44,7 @@ def test_auroc_by_brute_force_and_by_scipy(digits):
 
 
 def test_auroc_of_gaussians_in_closed_form():
-    """Φ(δ / √(s² + t²)) within 5.5 errors; the error is that of 800 repetitions, to 12.5 %, five of its own errors."""
+    """Φ(δ / √(s² + t²)) within 5.5 errors. The error is that of 800 repetitions within 12.5 %, five of its errors."""
     generator = np.random.default_rng(1)
     shift, width = 1.0, 2.0
     truth = norm.cdf(shift / math.hypot(1, width))
@@ -59,7 +59,7 @@ def test_ends_and_infinities():
     assert auroc([0.0, 1.0], [2.0, 3.0]) == (1.0, 0.0)
     assert auroc([2.0, 3.0], [0.0, 1.0]) == (0.0, 0.0)
     assert auroc([1.0, 1.0], [1.0, 1.0]).mean == 0.5
-    assert auroc([0.0, -np.inf], [np.inf, np.inf]).mean == 1.0  # an excluded state is the strangest
+    assert auroc([0.0, -np.inf], [np.inf, np.inf]).mean == 1.0  # an impossible state is the most atypical
     with refused("inside", got="NaN 1 times"):
         auroc([np.nan, 1.0], [1.0, 2.0])
     with refused("outside", got="(1,)"):
@@ -67,12 +67,12 @@ def test_ends_and_infinities():
 
 
 def test_typicality_is_measured_from_the_training_mean():
-    """Three sets with other means: likely data are strange by typicality alone, and test's own mean plays no part."""
+    """Likely data are atypical as well, and the mean of the test set is not used."""
     train, test = np.array([0.0, 2.0]), np.array([3.0, 4.0, 5.0])
     np.testing.assert_array_equal(typicality(test, train), [2.0, 3.0, 4.0])
     found = out_of_distribution(train, test, np.array([-6.0, 9.0, 1.0]))
-    assert found.density.mean == pytest.approx(2 / 3)  # -6 and 1 are less likely than all of test, 9 than none
-    assert found.typicality.mean == pytest.approx(2 / 3)  # 7, 8 and 0 away from 1, against 2, 3, 4
+    assert found.density.mean == pytest.approx(2 / 3)  # -6 and 1 are less likely than all of test, 9 is not
+    assert found.typicality.mean == pytest.approx(2 / 3)  # distances from 1: 7, 8 and 0, against 2, 3 and 4
     likely = out_of_distribution(train, train, np.array([50.0, 60.0]))
     assert (likely.density.mean, likely.typicality.mean) == (0.0, 1.0)
     with refused("train", got="-inf"):
@@ -88,7 +88,7 @@ def test_images_are_converted_by_pillow():
     luma = np.einsum("nchw,c->nhw", rgb, [0.299, 0.587, 0.114])
     np.testing.assert_allclose(convert_images(rgb, (1, 6, 6))[:, 0], luma, atol=1 / 255)
     wide = np.zeros((1, 1, 4, 12), np.float32)
-    wide[..., 4:8] = 1  # the square in the middle
+    wide[..., 4:8] = 1  # the middle square
     np.testing.assert_array_equal(convert_images(wide, (1, 2, 2)), np.ones((1, 1, 2, 2)))
     flat = np.full((1, 3, 5, 9), 0.2, np.float32)
     np.testing.assert_allclose(convert_images(flat, (1, 28, 20)), np.full((1, 1, 28, 20), 0.2), atol=1 / 255)
@@ -125,14 +125,14 @@ def run_of(model, posterior, train, test, recipe=DIGITS):
 
 
 def gaussian_run():
-    """log p̃(v) = −½ ‖v‖² without latents; its training examples are wider than its test examples."""
+    """log p̃(v) = −½ ‖v‖² without latents. The training examples are wider than the test examples."""
     model = vages.EnergyModel(lambda params, v, h: 0.5 * (v**2).sum(), None, v=vages.Real(2), h=vages.Empty())
     rows = np.random.default_rng(0).normal(size=(8000, 2)).astype(np.float32)
     return run_of(model, vages.ExactPosterior(), 1.5 * rows[:4000], rows[4000:])
 
 
 def test_rows_of_a_gaussian_in_closed_form(tmp_path):
-    """‖v‖² is exponential: AUROC of log p̃ is w² / (1 + w²), and of typicality an integral, within 5.5 errors."""
+    """‖v‖² is exponential: AUROC of log p̃ is w² / (1 + w²), that of typicality is an integral, within 5.5 errors."""
     run, wide = gaussian_run(), 2.0
     np.save(tmp_path / "wide.npy", wide * np.random.default_rng(1).normal(size=(4000, 2)))
     others = load_others(run, (str(tmp_path / "wide.npy"), "noise", "constant"), 4000)
@@ -159,7 +159,7 @@ def test_noise_and_constants_of_images_and_choices():
     images = np.random.default_rng(0).uniform(0.2, 0.8, (30, 3, 4, 4)).astype(np.float32)
     model = vages.EnergyModel(lambda params, v, h: (v**2).sum(), None, v=vages.Real(3, 4, 4), h=vages.Empty())
     made = load_others(run_of(model, vages.ExactPosterior(), images, images), ("noise", "constant"), 200)
-    assert 0 <= made["noise"].min() < 0.01 < 0.99 < made["noise"].max() <= 1  # of pixels, not of these images
+    assert 0 <= made["noise"].min() < 0.01 < 0.99 < made["noise"].max() <= 1  # the range of pixels, not of these images
     assert np.ptp(made["constant"], axis=(2, 3)).max() == 0
     assert np.ptp(made["constant"], axis=1).max() > 0.5  # a color
     for domain in (vages.Binary(5), Categorical(4, 3)):
@@ -177,14 +177,14 @@ def test_noise_and_constants_of_images_and_choices():
 
 @pytest.fixture(scope="module")
 def deep_run():
-    """The paper's model, whose h are integrated out by importance sampling; images in [0, 1]."""
+    """The paper's model with h integrated out by importance sampling; images in [0, 1]."""
     model, posterior = filled(parts_of(replace(DIGITS, width=8, depth=1, latents=3, head_width=4), IMAGE))
     images = np.random.default_rng(0).uniform(size=(90, *IMAGE)).astype(np.float32)
     return run_of(model, posterior, images[:50], images[50:])
 
 
 def test_a_deep_run_against_other_images(deep_run, monkeypatch):
-    """Blocks do not change the result; the number of samples of q is reported."""
+    """Blocks do not change the result. The number of samples from q is reported."""
     monkeypatch.setattr(of_runs, "_SAMPLES", 16)
     others = load_others(deep_run, ("digits", "constant"), 30)
     got = assess_ood(deep_run, others, examples=30)
@@ -206,7 +206,7 @@ def test_energies_that_are_not_numbers_are_told():
     run = gaussian_run()
     others = {"near": np.ones((20, 2), np.float32), "far": np.full((20, 2), np.nan, np.float32)}
     rows = ood_rows(jax.random.key(0), ood_subject(run, 0.0), others, 20)
-    assert (rows[1].value, rows[1].standard_error) == (-1.0, 0.0)  # of its own examples alone
+    assert (rows[1].value, rows[1].standard_error) == (-1.0, 0.0)  # only over its own examples
     assert [row.value for row in rows[-2:]] == [None, None]
     assert "energy of 20 examples is not a number" in rows[-1].means
 

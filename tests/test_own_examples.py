@@ -1,4 +1,4 @@
-"""Examples that a user brings to a run: images of any size, rows of arrays and tables; masks; walks between them."""
+"""Examples that a user gives to a run: images of any size, rows of arrays and tables; masks; walks between examples."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ DEEP = replace(
 
 
 def run_of(tmp_path, settings, shape, examples):
-    """A run that was not trained, with these training examples."""
+    """An untrained run with these training examples."""
     model, posterior = parts_of(settings, shape)(KEY)
     run = Run(tmp_path, as_recipe(settings), model, posterior, 1, "raw")
     run.__dict__["data"] = examples
@@ -79,7 +79,7 @@ def test_an_image_is_made_to_fit(tmp_path, deep, faces):
     red = np.zeros((16, 40, 3))
     red[:, 12:28, 0] = 255  # the middle square is red, the sides are black
     wide = own_examples(deep, picture(tmp_path / "red.png", red)).v
-    np.testing.assert_allclose(wide, 76 / 255, atol=1e-6)  # Pillow's gray of red
+    np.testing.assert_allclose(wide, 76 / 255, atol=1e-6)  # the gray level that Pillow gives red
     flat = own_examples(faces, picture(tmp_path / "gray.png", np.full((40, 60), 51))).v
     np.testing.assert_allclose(flat, np.full((1, 24), 0.2), atol=1e-6)
     both = tmp_path / "both"
@@ -179,10 +179,10 @@ def test_bad_tables_are_refused(text, says):
 @pytest.mark.parametrize(
     ("text", "rows"),
     [
-        ("a,nan\n5,3", 1),  # one of the names may be such a word
+        ("a,nan\n5,3", 1),  # a column name may be such a word
         ("Na,K\n5,3", 1),
-        ("x,y\n0,1\n5,3", 2),  # names above
-        ("0,1\n1,0\n1,1", 3),  # of zeros and ones
+        ("x,y\n0,1\n5,3", 2),  # a header of names
+        ("0,1\n1,0\n1,1", 3),  # zeros and ones
         ("0,1,2\n2,1,0", 2),  # ranks
         ("0\n3\n0.5", 3),
         ("0,1", 1),
@@ -197,7 +197,7 @@ def test_masks_of_images_that_are_vectors(tmp_path, faces, points):
     white = np.zeros((4, 6))
     white[1, 2:4] = 255
     mask = str(picture(tmp_path / "mask.png", white))
-    np.testing.assert_array_equal(hidden_part(faces, mask), white.reshape(-1) > 0)  # white is filled
+    np.testing.assert_array_equal(hidden_part(faces, mask), white.reshape(-1) > 0)  # white pixels are filled
     np.testing.assert_array_equal(np.flatnonzero(hidden_part(faces, "0,7")), [0, 7])
     np.testing.assert_array_equal(hidden_part(faces, "half").reshape(4, 6).all(axis=1), [False, False, True, True])
     np.testing.assert_array_equal(hidden_part(points, "half"), [False, True, True])
@@ -209,7 +209,7 @@ def test_masks_of_images_that_are_vectors(tmp_path, faces, points):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Draws that are 7 where nothing is held, in the place of chains, which take long to compile."""
+    """Draws that are 7 where nothing is held, instead of chains, which take long to compile."""
 
     def sample(key, model, n, *, held=None, h=None, sampler=None):
         v = jnp.full((n, *model.v.shape), 7.0)

@@ -1,4 +1,4 @@
-"""Recipes in a user's own file: trained, killed, resumed, and given to every command, as a user would."""
+"""Recipes in a user's own file: trained, killed, resumed, and passed to every command, as by a user."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def folder(tmp_path_factory):
 
 
 def refused(kind, says, call):
-    """The call raises `kind` with one line that says this."""
+    """The call raises `kind` with one line that matches `says`."""
     with pytest.raises(kind) as caught:
         call()
     text = str(caught.value)
@@ -55,20 +55,20 @@ def refused(kind, says, call):
 
 
 def command_until_killed(*words):
-    """A child: the command."""
-    compile_in_haste()  # as in this process: what is compared are bits
+    """A child process that runs the command."""
+    compile_in_haste()  # as in this process, because bits are compared
     run_command(*words)
 
 
 def run_command(*words):
-    """Run `vages …` here; its exit status."""
+    """Run `vages …` in this process and return its exit status."""
     name, *rest = map(str, words)
     positional, named = parse(name, rest)
     return getattr(cli, name)(*positional, **named)
 
 
 class Runs(dict):
-    """A run of each recipe on an array, and one on a stream, trained when it is first asked for."""
+    """A run of each recipe on an array, and one on a stream, trained on first use."""
 
     def __init__(self, folder):
         super().__init__()
@@ -81,7 +81,7 @@ class Runs(dict):
         return path
 
     def words(self, name, stream, path):
-        """The command that trains it."""
+        """The command that trains the run."""
         options = ["--rows", 400, "--batch", 20, "--steps", STEPS, "--out", path, "--checkpoint-every", 20]
         return ["train", self.folder / f"{name}.py", *options, *(["--stream"] if stream else [])]
 
@@ -448,7 +448,7 @@ def test_a_wrong_evaluation_costs_no_training(evaluate, says, tmp_path):
 
 
 def labeled(tmp_path, labels):
-    """A recipe on a file of rows with labels, which `build` does not look at."""
+    """A recipe on a file of rows with labels that `build` does not use."""
     rows = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
     np.savez(tmp_path / "d.npz", v=rows, labels=labels)
 
@@ -467,7 +467,7 @@ def test_other_labels_are_other_data(tmp_path):
     longer = labeled(tmp_path, first).with_(steps=20)
     assert vages.train(longer, tmp_path / "run", resume=True).fitted.step == 20
     others = first.copy()
-    others[split_rows(100, 0)[0][:1]] += 1  # of one row that is trained on
+    others[split_rows(100, 0)[0][:1]] += 1  # the label of one training row
     other = labeled(tmp_path, others).with_(steps=30)
     says = "expected the data that .*got the same with other labels"
     refused(ValueError, says, lambda: vages.train(other, tmp_path / "run", resume=True))
@@ -475,7 +475,7 @@ def test_other_labels_are_other_data(tmp_path):
 
 
 def test_a_run_that_knows_no_labels_goes_on(tmp_path):
-    """Runs that are older than the fingerprint of labels have none, and take any."""
+    """Older runs have no fingerprint of labels, and accept any labels."""
     recipe = labeled(tmp_path, np.arange(100) % 3)
     old = lambda data: {name: without(about) for name, about in fingerprints(data).items()}
     without = lambda about: {name: one for name, one in about.items() if name != "labels"}
@@ -488,7 +488,7 @@ def test_a_run_that_knows_no_labels_goes_on(tmp_path):
     assert vages.train(recipe.with_(steps=20), tmp_path / "run", resume=True).fitted.step == 20
     record = vages.load_run(tmp_path / "run", recipe).dataset
     assert record is not None
-    assert "labels" in record["train"]  # from now on
+    assert "labels" in record["train"]  # recorded from now on
 
 
 def test_other_contexts_are_other_data(tmp_path):
@@ -523,7 +523,7 @@ def test_steps_that_build_reads_cannot_change():
 
     assert free(lambda key, s, d: (model(1.0), vages.ExactPosterior())) == {"steps"}
     assert free(lambda key, s, d: (model(1.0 / s.steps), vages.ExactPosterior())) == frozenset()
-    assert not looked  # data that nobody looks at are not read
+    assert not looked  # data that `build` does not use are not read
     assert free(lambda key, s, d: (model(1.0 * d.shape[0]), vages.ExactPosterior())) == {"steps"}
     assert looked
     narrow = lambda key, s, d: (model(s.steps if isinstance(d, vages.Examples) else s.nothing), vages.ExactPosterior())
@@ -623,7 +623,7 @@ def test_steps_that_the_learner_reads_cannot_change():
     )
     assert by_property.free == frozenset()
     copied = lambda s: vages.Learner(objective, learning_rate=1e-3 * replace(s, batch=3).batch)
-    assert vages.Recipe(data=rows, build=build, learner=copied).free == frozenset()  # all of them are read
+    assert vages.Recipe(data=rows, build=build, learner=copied).free == frozenset()  # `replace` reads all settings
 
 
 def test_a_recipe_without_a_file_trains_in_python(tmp_path):

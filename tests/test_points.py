@@ -1,4 +1,4 @@
-"""The preset of normalized models: trained, drawn, loaded and evaluated, at a size that takes seconds."""
+"""The preset of normalized models: trained, sampled, loaded and evaluated, at a size that takes seconds."""
 
 import json
 from dataclasses import replace
@@ -40,7 +40,7 @@ def with_small_pictures(patch):
     patch.setattr(points_pictures, "DRAWN", 20)
     patch.setattr(points_pictures, "SAMPLES", 4)
     patch.setattr(points, "SAMPLES", 4)
-    patch.setattr(sketches, "_SHORT", np.inf)  # none, however slow the machine is
+    patch.setattr(sketches, "_SHORT", np.inf)  # no sketches, however slow the machine is
 
 
 @pytest.fixture(scope="module")
@@ -117,12 +117,12 @@ def test_the_mass_of_the_picture_is_that_of_the_density_on_the_plane(run):
     found = points_pictures.one_pass(jax.random.key(1), trained.model, trained.posterior, grid)
     weights = np.outer(wx, wy).reshape(-1) * (right - left) * (top - bottom) / 4
     mass = np.sum(weights * np.exp(np.asarray(found.value, np.float64)))
-    assert told == pytest.approx(np.log(mass), abs=0.05)  # four samples of q on one side
+    assert told == pytest.approx(np.log(mass), abs=0.05)  # only four samples of q
 
 
 @pytest.mark.parametrize(("shift", "told"), [(0, 0), (-800, -800), (800, 800), (3e18, 3e18), (-np.inf, None)])
 def test_the_log_mass_of_a_picture_is_told_in_any_units_and_of_any_size(monkeypatch, shift, told):
-    """A normal density e^shift times as large, in units where it is 1e-47 or 1e400; and of times, 1.7e9 ± 30."""
+    """A normal density times e^shift, in units where it is 1e-47 or 1e400; and of times, 1.7e9 ± 30."""
     test = np.asarray([[-5, -5], [5, 5]], np.float32)
     normal = lambda key, model, posterior, v: Density(shift - np.sum(v**2, 1) / 2 - np.log(2 * np.pi), v, v, True)
     monkeypatch.setattr(points_pictures, "one_pass", normal)
@@ -171,7 +171,7 @@ def test_an_evaluation_checks_the_normalization(run, monkeypatch):
     assert abs(levels[-1].value or 0.0) < 0.01  # a Gaussian by construction
     assert "one pass" in rows["log-likelihood"].means
     assert {row.means.partition(":")[0].partition(",")[0] for row in levels} == {"on a grid"}
-    assert all(row.standard_error is None or row.standard_error > 0 for row in levels)  # of q's samples; never ± 0
+    assert all(row.standard_error is None or row.standard_error > 0 for row in levels)  # if q is sampled, never 0
     assert stages == ["likelihood in one pass", "likelihood by the ODE", "log Z at 6 levels"]
     by_ode, less = rows["log-likelihood by the ODE"], rows["one pass less ODE, nats"]
     assert by_ode.standard_error is not None

@@ -42,7 +42,7 @@ def test_relaxed_samples_are_the_gumbel_softmax():
 
 
 def test_logistic_noise():
-    """Its distribution function is the sigmoid: uniform numbers come back. False-alarm rate 1e-6 each."""
+    """The distribution function is the sigmoid, so it gives uniform numbers. False-alarm rate 1e-6 each."""
     u = jax.nn.sigmoid(logistic(jax.random.key(0), (40_000,), jnp.float32))
     assert not mean_differs(u, 1 / 2)
     assert not mean_differs(u**2, 1 / 3)
@@ -71,7 +71,7 @@ def test_gaussian_samples_and_density():
 
 
 def test_kl_of_the_exact_posterior_is_the_free_energy(float64):
-    """log q(h) − log p̃(v, h) = −log p̃(v) for every h where q = p: no variance at all."""
+    """For q = p, log q(h) − log p̃(v, h) = −log p̃(v) for every h, without variance."""
     for kind in (GRBM, LinearGaussian):
         model, v, key = batch(kind, "float64")
         got = kl(key, model, ExactPosterior(), v)
@@ -84,7 +84,7 @@ def test_fisher_of_the_exact_posterior_is_zero(float64):
 
 
 def test_kl_and_fisher_of_a_gaussian_against_closed_forms(float64):
-    """q = N(m', s²) against p = N(m, I): sample means within a test of false-alarm rate 1e-6."""
+    """q = N(m', s²) and p = N(m, I): sample means, with a false-alarm rate of 1e-6."""
     model, v, key = batch(LinearGaussian, "float64", size=2)
     posterior = GaussianPosterior.linear(key, 5, 4)
     q, p = infer(model, posterior, v), infer(model, ExactPosterior(), v)
@@ -99,7 +99,7 @@ def test_kl_and_fisher_of_a_gaussian_against_closed_forms(float64):
 
 
 def descend(divergence, model, posterior, v, key):
-    """A thousand steps of gradient descent with momentum on a divergence, in the posterior alone."""
+    """A thousand steps of gradient descent with momentum on a divergence, for the posterior only."""
     optimizer = optax.sgd(0.01, momentum=0.9)
 
     @eqx.filter_jit
@@ -116,7 +116,7 @@ def descend(divergence, model, posterior, v, key):
 
 @pytest.mark.parametrize("divergence", [kl, fisher])
 def test_descending_a_divergence_finds_the_gaussian_posterior(divergence):
-    """Gradients reach q through its samples and its density."""
+    """q gets gradients through its samples and through its density."""
     model, v, key = batch(LinearGaussian, size=64)
     q, p = descend(divergence, model, GaussianPosterior.linear(key, 5, 4), v, key)
     np.testing.assert_allclose(q.mean, p.mean, atol=0.1)
@@ -124,7 +124,7 @@ def test_descending_a_divergence_finds_the_gaussian_posterior(divergence):
 
 
 def test_descending_kl_finds_the_grbm_posterior():
-    """For binary h by relaxed samples, which carry a small bias at temperature 0.1."""
+    """Binary h with relaxed samples, which have a small bias at temperature 0.1."""
     model, v, key = batch(GRBM, size=64)
     q, p = descend(kl, model, BernoulliPosterior.linear(key, 5, 4), v, key)
     np.testing.assert_allclose(q.mean, p.mean, atol=0.05)
@@ -141,13 +141,13 @@ def test_any_network_makes_a_posterior():
 
 
 def test_the_corrector_samples_the_posterior():
-    """Many small steps with noise √α from far away reach N(c + Wᵀv, I): false-alarm rate 1e-6 on the means."""
+    """Many small steps with noise √α, from far away, reach N(c + Wᵀv, I): false-alarm rate 1e-6 for the means."""
     model, v, key = batch(LinearGaussian, size=1)
     start = jnp.full((1, 4000, 4), 5.0)
     h = langevin_corrector(key, model, encode(model, v).features, start, steps=400, step_size=0.05)
     p = infer(model, ExactPosterior(), v)
     assert not mean_differs(h[0], p.mean[0])
-    variance = 1 / (1 - 0.05 / 4)  # of the discretised chain: h ← (1 − α/2) h + √α ε
+    variance = 1 / (1 - 0.05 / 4)  # of the discretized chain: h ← (1 − α/2) h + √α ε
     assert not mean_differs((h[0] - p.mean[0][None]) ** 2, jnp.full(4, variance))
 
 

@@ -1,4 +1,4 @@
-"""FID and KID against closed forms, the streams they are computed from, and reports that say what a number is of."""
+"""FID and KID against closed forms, the streams they are computed from, and reports that say what they measure."""
 
 import inspect
 import json
@@ -72,7 +72,7 @@ def gaussian(mean, covariance, n=1000, features=None):
 
 
 def images(count, seed=0):
-    """Colored noise around a color, so that sets of other seeds are other sets."""
+    """Colored noise around a color. Different seeds give clearly different sets."""
     rng = np.random.default_rng(seed)
     color = rng.uniform(60, 190, (1, 3, 1, 1))
     return np.clip(rng.normal(color, 40, (count, 3, SIDE, SIDE)), 0, 255).astype(np.uint8)
@@ -124,7 +124,7 @@ def test_kid_is_the_unbiased_mmd():
 
 
 def test_kid_of_the_same_distribution_is_zero_on_average():
-    # 400 independent values, each unbiased: their mean is within 5 standard errors but for one time in a million
+    # 400 independent unbiased values: their mean is within 5 standard errors, except for one false alarm in a million
     x, y = RNG.normal(size=(2, 4000, 3)).astype(np.float32)
     values = [kid(x[i : i + 10], y[i : i + 10], subsets=1).mean for i in range(0, 4000, 10)]
     assert abs(np.mean(values)) < 5 * np.std(values) / 20
@@ -157,7 +157,7 @@ def test_extrapolation_takes_the_bias_away():
     assert far is not None
     assert far.n == [1600, 2400, 3200, 4000]
     assert far.fid[-1] == pytest.approx(fid(gaussian(x.mean(0), np.cov(x.T)), exact), rel=1e-9)
-    # the bias of d-dimensional Gaussians is (d + d(d + 1) / 8) / n, 0.006 here, and what is left much smaller
+    # the bias for d-dimensional Gaussians is (d + d(d + 1) / 8) / n, 0.006 here; after correction it is much smaller
     assert far.fid[-1] > 0.003
     assert abs(far.value) < 0.002
     assert extrapolated_fid(moments._replace(n=2 * d - 1), exact) is None
@@ -178,7 +178,7 @@ def test_moments_are_those_of_the_features(network):
 
     def stream():
         for begin, end in ((0, 3), (3, 4), (4, 20), (20, 23)):
-            assert jnp.zeros(1).dtype == np.float32  # what draws images does so in its own precision
+            assert jnp.zeros(1).dtype == np.float32  # images are drawn in their own precision
             yield pixels[begin:end]
 
     moments = feature_moments(
@@ -197,7 +197,7 @@ def test_moments_are_those_of_the_features(network):
     assert found.images == images_digest([pixels]) == images_digest([pixels[:7], pixels[7:]])
     assert images_digest([pixels.reshape(23, 3, 4, 16)]) != found.images
     rows = [int(np.argmin(np.abs(features - row).sum(1))) for row in found.features]
-    assert rows == sorted(set(rows))  # a choice of the images, each once
+    assert rows == sorted(set(rows))  # a subset of the images, without repetition
     assert 5 <= len(rows) <= 12
     some = moments.statistics(2)
     chosen = np.concatenate([features[0::5], features[1::5]])
@@ -205,7 +205,7 @@ def test_moments_are_those_of_the_features(network):
     np.testing.assert_allclose(some.mean, chosen.mean(0), rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(some.covariance, np.cov(chosen.T), rtol=1e-3, atol=1e-5 * features.var())
     assert told == [(20, 30), (23, 30)]
-    assert jnp.zeros(1).dtype == np.float32  # double precision stays in there
+    assert jnp.zeros(1).dtype == np.float32  # double precision does not leak
 
 
 def test_bad_streams(network):
@@ -309,16 +309,16 @@ def test_samples_are_clipped_only_where_they_overshoot(tmp_path):
         np.savez(path, v=v, diverged=np.zeros(len(v), bool))
         return images_digest(pieces(open_images(str(path))))
 
-    # bytes are not floats: clipped to [0, 1] they would be black
+    # uint8 images are not treated as floats, which would be clipped to [0, 1]
     assert opened(pixels) == opened(floats) == images_digest([pixels])
-    overshoot = np.where(RNG.random(floats.shape) < 0.5, -0.05, 1.05)  # all pixels are out, but barely
+    overshoot = np.where(RNG.random(floats.shape) < 0.5, -0.05, 1.05)  # all pixels are slightly outside [0, 1]
     assert opened(overshoot) == images_digest([np.where(overshoot > 0, 255, 0).astype(np.uint8).reshape(pixels.shape)])
     infinite = floats.copy()
     infinite[0, 0, 0, 0] = np.inf
     for bad, got in (
         (np.float32(255) * floats, r"\d+ to 2\d\d"),
         (np.broadcast_to(np.linspace(-1, 1, SIDE), floats.shape), "-1 to 1"),
-        (np.where(np.arange(SIDE) == 3, 255, 0) * np.ones_like(floats, np.float16), "0 to 255"),  # most are in
+        (np.where(np.arange(SIDE) == 3, 255, 0) * np.ones_like(floats, np.float16), "0 to 255"),  # most are within
         (infinite, "0 to inf"),
     ):
         with pytest.raises(BadFile, match=f"samples.npz: .*got {got}"):
@@ -374,7 +374,7 @@ def test_statistics_are_computed_once(network, tmp_path, monkeypatch):
     other[0, 0, 0, 0] += 1
     statistics_of(ImageSet("ours", 20, lambda rows: other[rows]), network)
     assert len(calls) == 1
-    cached.write_bytes(cached.read_bytes()[:100])  # a damaged one is made anew
+    cached.write_bytes(cached.read_bytes()[:100])  # a damaged file is recomputed
     np.testing.assert_array_equal(statistics_of(source, network).covariance, first.covariance)
     assert len(calls) == 2
 
@@ -389,7 +389,7 @@ def test_quality_of_images(network):
     )
     same, statistics = evaluate_images(near, reference, network=network)
     assert same.fid == pytest.approx(0, abs=1e-6)
-    assert same.real is None  # the reference against itself
+    assert same.real is None  # the reference is compared with itself
     other, _ = evaluate_images(far, reference, network=network)
     against = statistics_of(reference, network)
     assert other.fid == pytest.approx(fid(statistics_of(far, network), against), rel=1e-12)
@@ -453,7 +453,7 @@ RECIPE = replace(
 
 @pytest.fixture(scope="module")
 def trained(network, tmp_path_factory):
-    """A run that keeps what has the lowest FID-20, and how that is told."""
+    """A run that keeps the model with the lowest FID-20, and how this is reported."""
     path = tmp_path_factory.mktemp("runs")
 
     class OfTwenty(FIDSelection):
@@ -480,7 +480,7 @@ def run(trained):
 
 @pytest.fixture(scope="module")
 def reference(network):
-    """A small one: the statistics of all digits would take the network a while."""
+    """A small reference: statistics of all digits would take the network too long."""
     return feature_moments(
         network, [as_pixels(load_digits().splits.train[:20], "digits", "replicate")], 20
     ).statistics()
@@ -504,7 +504,7 @@ def test_quality_of_a_run(run, reference, network, tmp_path):
     assert ("samples", 20, 20) in told
     rows = dict(paper.rows())
     assert rows["protocol"] == PROTOCOLS["paper"]
-    assert rows["KID-20"].endswith("(mean of 100 subsets, all 20 images in each)")  # no ±: they are always the same
+    assert rows["KID-20"].endswith("(mean of 100 subsets, all 20 images in each)")  # no ±: all are the same
     assert "±" in dict(replace(paper, n=5000).rows())["KID-5k"]
     assert rows["diverged chains"] == "0 of 20, left out"
     assert "gray replicated" in rows["input"]
@@ -514,13 +514,13 @@ def test_quality_of_a_run(run, reference, network, tmp_path):
     other, _ = evaluate_run(run.on(str(tmp_path / "other.npy")), reference, **how)
     assert other.as_json()["sampling"]["data"]["own"] is False
     assert dict(other.rows())["data"] == f"evaluated on {tmp_path / 'other.npy'}, not on the run's own data"
-    assert other.fid != paper.fid  # h are those of other images
+    assert other.fid != paper.fid  # h come from other images
     with refused("samples", got="gray"):
         evaluate_run(run, network=network)
 
 
 def test_protocols(run, network, monkeypatch):
-    """One chain in twenty diverges, another ends above 1; who drew them is seen from how bright they are."""
+    """One chain in twenty diverges, another ends above 1. The brightness shows which protocol drew the samples."""
     seen = []
 
     def ends(h, level):
@@ -577,12 +577,12 @@ def test_diverged_chains_are_left_out(run, reference, network):
 
 
 class Stopped(Exception):
-    """In the place of a signal."""
+    """Raised instead of a signal."""
 
 
 @pytest.fixture
 def blocks(run, reference, network, monkeypatch):
-    """`judge(stop_at)` evaluates 20 samples in blocks of 8, stopped before a block; which blocks were drawn."""
+    """`judge(stop_at)` evaluates 20 samples in blocks of 8, and stops before a block; `drawn` lists the blocks."""
     for other in kept_folders(run):
         shutil.rmtree(other)
     monkeypatch.setattr(drawing, "_BLOCK", 8)
@@ -614,7 +614,7 @@ def test_an_evaluation_that_was_stopped_goes_on(run, blocks):
     with pytest.raises(Stopped):
         judge(stop_at=16)
     (folder,) = kept_folders(run)
-    with pytest.raises(Stopped):  # samples of another seed or sampler, or of other weights, are others
+    with pytest.raises(Stopped):  # another seed, sampler or model has other samples
         judge(stop_at=8, seed=1)
     with pytest.raises(Stopped):
         judge(stop_at=8, sampling=0.02)
@@ -632,7 +632,7 @@ def test_an_evaluation_that_was_stopped_goes_on(run, blocks):
 
 
 def test_more_samples_begin_with_those_that_are_there(run, blocks):
-    """Blocks are equally long: 12 of them are the first of 20."""
+    """Blocks have equal length, so 12 samples are the first of 20."""
     judge, drawn = blocks
     with pytest.raises(Stopped):
         judge(stop_at=8, count=12)
@@ -642,7 +642,7 @@ def test_more_samples_begin_with_those_that_are_there(run, blocks):
 
 
 def test_another_evaluation_leaves_the_kept_samples_alone(run, blocks):
-    """One of fewer samples, in smaller blocks or in as large ones, while a longer one has stopped or goes on."""
+    """An evaluation of fewer samples, in smaller or equal blocks, between the stop and the resume of a longer one."""
     judge, drawn = blocks
     with pytest.raises(Stopped):
         judge(stop_at=16)
@@ -692,7 +692,7 @@ def test_a_damaged_block_is_drawn_anew(run, blocks, content):
         judge(stop_at=8)
     (folder,) = kept_folders(run)
     (file,) = folder.iterdir()
-    if content == "another":  # of another size
+    if content == "another":  # of another image size
         arrays = {"pixels": np.zeros((8, 3, 4, 4), np.uint8), "lost": np.zeros(8, bool)}
         content = safetensors.numpy.save(arrays)
     if content == "changed":
@@ -710,7 +710,7 @@ def test_where_nothing_can_be_kept_samples_are_judged_all_the_same(run, blocks):
         judge(stop_at=8)
     (folder,) = kept_folders(run)
     shutil.rmtree(folder)
-    folder.symlink_to(run.path)  # what lies there is not touched
+    folder.symlink_to(run.path)  # the target of the link is not changed
     before = sorted(run.path.iterdir())
     assert judge().n == 20
     assert drawn == [0, 8, 16]
@@ -755,7 +755,7 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     np.save(tmp_path / "a.npy", images(20))
     assert cli.evaluate(str(tmp_path / "a.npy"), against=str(own)) == 0
     capsys.readouterr()
-    drawn = {"count": 20, "gray": "replicate", "seed": 2**32 - 1, "json": True}  # the seed after it is 0
+    drawn = {"count": 20, "gray": "replicate", "seed": 2**32 - 1, "json": True}  # the next seed is 0
     assert cli.evaluate(str(tmp_path / "a.npy"), against=str(run.path), **drawn) == 0
     told = json.loads(capsys.readouterr().out)["images"]
     assert told["reference"]["name"] == f"samples of {run.path}, {PROTOCOLS['paper']}, seed 0"
@@ -776,7 +776,7 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def at_hand(run, reference, network, tmp_path, monkeypatch):
-    """The network is there; a run, images and statistics to name; whatever computes or writes is an error."""
+    """The network exists, and a run, images and statistics to name; any computation or writing is an error."""
     there = tmp_path / "weights"
     there.touch()
     monkeypatch.setattr(vages.evaluation, "load_inception", lambda: network)
@@ -852,7 +852,7 @@ def test_options_without_effect_are_refused(at_hand, options, message):
 
 
 def test_images_are_judged_where_they_can_be(at_hand, monkeypatch, capsys):
-    """For gray images only the model is assessed, and the reason is printed."""
+    """For gray images only the model is evaluated, and the reason is printed."""
     monkeypatch.setattr(cli, "_assessed", lambda *_, json: cli.Section({"assessed": True}, [("model", "assessed")]))
     assert cli.evaluate(at_hand["RUN"], json=True) == 0
     told = json.loads(capsys.readouterr().out)

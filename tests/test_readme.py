@@ -1,4 +1,4 @@
-"""The README's code runs and gives the results it states, its numbers are those of the results, its links exist."""
+"""The README's code runs and gives the stated results, its numbers are those of the results, and its links exist."""
 
 import re
 from pathlib import Path

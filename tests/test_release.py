@@ -1,4 +1,4 @@
-"""Requirements of a release: one version, notes, a citation, a license, dependencies declared with bounds."""
+"""Requirements for a release: one version, notes, a citation, a license, and dependencies with declared bounds."""
 
 import ast
 import re
@@ -71,7 +71,7 @@ def test_the_notes_name_every_command():
 
 
 def test_every_library_that_is_imported_is_declared():
-    """At the top of a file only what is always installed; inside a function also what an extra installs."""
+    """Modules import only required libraries at the top; functions may also import those of extras."""
     always = declared(PROJECT["project"]["dependencies"])
     extras = {name for extra in PROJECT["project"]["optional-dependencies"].values() for name in declared(extra)}
     explore = declared(PROJECT["project"]["optional-dependencies"]["explore"])
@@ -125,7 +125,7 @@ def test_the_objective_to_start_from_is_one_and_learns():
 
 
 def log_likelihood(model, data):
-    """By a sum over a fine grid of the plane and all states of h, in float64: no closed form of the model is used."""
+    """A sum over a fine grid of the plane and all states of h, in float64, without the model's closed forms."""
     h = np.asarray([[i >> k & 1 for k in range(3)] for i in range(8)], np.float32)
     axis = np.linspace(-8, 8, 321, dtype=np.float32)
     grid = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""`vages report`: the page shows the contents of the files, for any contents, and loads nothing else."""
+"""`vages report`: the page shows the contents of the files, whatever they are, and loads nothing else."""
 
 import base64
 import io
@@ -45,7 +45,7 @@ OWN = {name: files("vages.app.report.page").joinpath(name).read_text() for name 
 
 
 class Page(HTMLParser):
-    """The elements of a page with their attributes and texts; tags that do not match raise."""
+    """The elements of a page with their attributes and texts; mismatched tags raise an error."""
 
     def __init__(self, text):
         super().__init__()
@@ -89,7 +89,7 @@ def page_of(folder):
 
 
 def check(page):
-    """What holds for every page: it needs nothing, runs nothing but its script, and can be found one's way in."""
+    """Requirements of every page: it is self-contained, runs only its own script, and is accessible."""
     ids = [x.attrs["id"] for x in page.elements if "id" in x.attrs]
     assert len(ids) == len(set(ids))
     for x in page.elements:
@@ -115,7 +115,7 @@ def titles(page):
     return [x.text for x in page.all("h2")]
 
 
-# pages of what is sound
+# pages of complete runs
 
 
 def test_page_of_a_grbm(tmp_path):
@@ -200,7 +200,7 @@ def test_what_is_no_run_is_refused(tmp_path):
             write_report(folder, out)
 
 
-# runs that did not finish
+# unfinished runs
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_how_a_run_stands(events, result, status):
     ],
 )
 def test_a_finished_run_has_nothing_to_go_on_with(tmp_path, make, config, wanted):
-    """More steps are offered where the learning rate does not depend on their number."""
+    """The page suggests more steps only if the learning rate does not depend on their number."""
     folder = make(tmp_path / "run", **config)
     text = page_of(folder).text
     assert wanted in text
@@ -253,11 +253,11 @@ def test_page_of_a_diverged_run(tmp_path):
     )
     rows = metric_rows(3, 1)
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "metrics.jsonl").write_text(text + json.dumps(rows[-1])[:30])  # torn
+    (folder / "metrics.jsonl").write_text(text + json.dumps(rows[-1])[:30])  # truncated
     page = page_of(folder)
     check(page)
     assert f"Training diverged: {problem}." in page.text
-    assert not page.all("aside")  # a torn last line is how a process ends
+    assert not page.all("aside")  # normal after a killed process
     assert len(page.data[0]["lines"][0]["x"]) == 3
     assert "recoveries" in page.text
 
@@ -390,7 +390,7 @@ def test_a_walk_that_does_not_fit_its_record_is_told(tmp_path):
     assert "got (6, 4)" in page.text
 
 
-# its pieces
+# helper functions
 
 
 def test_elements_escape_all_but_markup():
@@ -558,7 +558,7 @@ def test_principal_plane_is_that_of_the_singular_vectors():
     assert principal_plane(values[:, :1])[0].shape == (50, 2)
 
 
-# the command that makes the same again
+# the command that trains the same recipe
 
 
 def trained_by(command, monkeypatch):
@@ -604,7 +604,7 @@ def test_what_no_option_can_set_is_told(tmp_path):
     )
 
 
-# the files of the page
+# script and style of the page
 
 
 def test_the_script_is_small_and_makes_no_html_of_data():
@@ -646,7 +646,7 @@ def test_colors_can_be_read():
 
 
 def contrast(one, other):
-    """The ratio that WCAG defines."""
+    """The contrast ratio defined by WCAG."""
 
     def luminance(code):
         code = code[1:] if len(code) == 7 else "".join(2 * x for x in code[1:])
@@ -673,7 +673,7 @@ def test_watching_writes_the_page_again_until_the_run_ends(tmp_path, monkeypatch
 
     def sleep(seconds):
         looks.append(seconds)
-        if len(looks) % 2:  # at every other look nothing has happened
+        if len(looks) % 2:  # nothing new at every other check
             return
         if logged:
             folder.log(logged.pop(0))

@@ -1,4 +1,4 @@
-"""A run that is killed and resumed is bit-identical to one that was not, for every method and many seeds."""
+"""A run that is killed and resumed is bit-identical to an uninterrupted one, for all methods and several seeds."""
 
 import json
 import multiprocessing
@@ -42,13 +42,13 @@ from vages.training.checkpoint import ARRAYS, checkpoints, prune, step_of, write
 from vages.training.learner import Learner
 
 CHUNK, BATCH = 5, 20
-METHODS = ("vages-dsm", "pcd", "nce", "deep")  # a posterior, chains, a constant that is trained, images
-ONE_SEED = ("vages-dsm", "is-ksd", "cd", "nce")  # these runs are killed with one seed, the others with two
+METHODS = ("vages-dsm", "pcd", "nce", "deep")  # covers a posterior, chains, a trained constant, and images
+ONE_SEED = ("vages-dsm", "is-ksd", "cd", "nce")  # these methods are killed with one seed, the others with two
 
 
 @cache
 def learner(method):
-    """A small learner of each kind, and how its parts are made."""
+    """A small learner of each kind, and the function that makes its model and posterior."""
     if method == "deep":
         levels = NoiseRange(0.1, 1.0)
         parts = lambda key: (
@@ -102,7 +102,7 @@ def trained(method, many, path, steps, resume=False):
 
 
 def until_killed(method, many, path):
-    compile_in_haste()  # as in this process: what is compared are bits
+    compile_in_haste()  # as in this process, because bits are compared
     trained(method, many, path, 10**6)
 
 
@@ -132,11 +132,11 @@ def kill_when(process, ready, wait):
 
 @pytest.fixture(scope="module")
 def server():
-    """Processes that have imported the library, and not yet started JAX: a child of theirs starts at once."""
+    """A server process that has imported the library but not started JAX, so its child processes start at once."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["test_resume"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # without which the server finds no test to import
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # otherwise the server cannot import the tests
         forkserver.ensure_running()
     return context
 
@@ -145,7 +145,7 @@ def server():
     ("method", "many"), [*((method, method not in ONE_SEED) for method in METHODS), ("deep", False)]
 )
 def test_killed_and_resumed_is_never_killed(server, tmp_path, method, many):
-    """12 processes are killed, each at a random moment after its first checkpoint."""
+    """A process is killed at a random moment after its first checkpoint; 12 processes in all."""
     path, wait = tmp_path / "killed", random.Random(f"{method} {many}").uniform(0, 0.1)
     process = server.Process(target=until_killed, args=(method, many, path))
     process.start()
@@ -173,7 +173,7 @@ def test_a_finished_run_is_extended(tmp_path):
 
 
 def test_a_run_in_pieces_whose_folder_is_carried_along_is_one_run(tmp_path):
-    """Each piece begins in another place with the sum that the last ended with; bits and log are those of one run."""
+    """Each piece starts in another place with the last one's checksum. Bits and log are those of one run."""
     straight = trained("deep", False, tmp_path / "straight", 30)
     last = trained("deep", False, tmp_path / "0", 10)
     for piece, steps in enumerate((20, 30), start=1):
@@ -215,7 +215,7 @@ def test_damaged_checkpoints_push_out_no_good_one(tmp_path):
         path.joinpath(ARRAYS).write_bytes(b"damaged")
     with pytest.raises(BadFile, match="got none"):
         trained("dsm", True, tmp_path / "a", 40, resume=True)
-    assert len(rows(tmp_path / "a")) == 6  # and the log is as it was
+    assert len(rows(tmp_path / "a")) == 6  # the log has not changed
     write_checkpoint(tmp_path / "a" / "checkpoints", 0, {"a": np.zeros(1)}, {})
     prune(tmp_path / "a" / "checkpoints", 0, 1, None)
     assert [step_of(path) for path in checkpoints(tmp_path / "a" / "checkpoints")] == [0, 25, 30]
@@ -271,7 +271,7 @@ def test_a_slow_chunk_is_run_in_parts_and_stopped_between_them(tmp_path, monkeyp
     made.clear()
     same(trained("dsm", False, tmp_path / "slow", 25), whole)
     assert rows(tmp_path / "slow") == rows(tmp_path / "whole")
-    # the first chunk compiles; parts have two iterations or more
+    # the first chunk is a whole one, as it compiles; parts have two iterations or more
     assert made == [(0, 5), (5, 5), (10, 2), (12, 3), (15, 2), (17, 3), (20, 2), (22, 3)]
     stop = 10
     stopped = trained("dsm", False, tmp_path / "stopped", 25)
@@ -373,7 +373,7 @@ SMALL = replace(CHECKERBOARD, steps=20, evaluate_every=10, posterior_steps=1)
 
 
 def started(recipe, path):
-    """The folder of a run by a recipe, without the run."""
+    """The folder of a run of this recipe, before training."""
     RunFolder(path, config_of(as_recipe(recipe))).close()
 
 
@@ -406,7 +406,7 @@ def test_a_trapezoid_is_prolonged_to_the_bit_until_it_falls(tmp_path):
     short = as_recipe(replace(SMALL, decay="trapezoid"))
     long = as_recipe(replace(SMALL, decay="trapezoid", steps=40))
     run_recipe(short, tmp_path / "run", checkpoints=Checkpoints(every=8, keep_last=3), chunk=4)
-    for step in (20, 16):  # the rate falls from iteration 16 on
+    for step in (20, 16):  # the learning rate decreases from iteration 16 on
         with pytest.raises(ValueError, match=r"steps \(20 before, 40 now\), .* and began at iteration 16"):
             run_recipe(long, tmp_path / "run", resume=True)
         shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step-{step:012d}")
@@ -417,7 +417,7 @@ def test_a_trapezoid_is_prolonged_to_the_bit_until_it_falls(tmp_path):
 
 
 def test_more_steps_are_refused_where_they_would_have_made_the_warm_up_longer(tmp_path):
-    """It is a tenth of a deep run at most: 2 of 20 iterations, and all 5 of 50 or more."""
+    """It is at most a tenth of a deep run: 2 of 20 iterations, and all 5 of 50 or more."""
     recipe = replace(DEEP_PRESETS["digits-paper"], decay="constant", warmup=5)
     for number, (before, now) in enumerate([(20, 100), (20, 30), (100, 20)]):
         started(replace(recipe, steps=before), tmp_path / str(number))
@@ -449,7 +449,7 @@ def test_settings_that_no_file_can_keep_are_refused():
 
 @pytest.mark.usefixtures("short_chains")
 def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path, monkeypatch):
-    """Its step is traced once: for its size, for the check before a folder is written, and for its program."""
+    """Its step is traced once in total, for its size, for the check before a folder is written, and for its program."""
     step, traced = Learner.step, []
     monkeypatch.setattr(Learner, "step", lambda *args: traced.append(args) or step(*args))
     started(SMALL, tmp_path / "run")

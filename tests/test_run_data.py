@@ -1,4 +1,4 @@
-"""A run is evaluated and resumed on the data that it was trained on, wherever they are; other data are refused."""
+"""A run is evaluated and resumed on its training data, wherever they are. Other data are refused."""
 
 import html
 import json
@@ -65,7 +65,7 @@ def pictures(seed):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A project with a GRBM and a deep run in it, trained from there on files beside them."""
+    """A project with a GRBM run and a deep run, trained from its folder on files in it."""
     project = tmp_path_factory.mktemp("data") / "project"
     project.mkdir()
     np.save(project / "mine.npy", rows(0))
@@ -83,7 +83,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def project(trained, tmp_path, monkeypatch):
-    """A copy of it, seen from a folder with other files of the same names; the first project is not there."""
+    """A copy of the project, used from a folder with other files of the same names. The original is moved away."""
     aside = trained.rename(trained.with_name("aside"))
     copy = shutil.copytree(aside, tmp_path / "copy")
     (tmp_path / "elsewhere").mkdir()
@@ -138,7 +138,7 @@ def test_other_data_of_the_same_name_are_refused(project):
 
 
 def test_moved_data_are_named_by_an_option(project, monkeypatch, capsys):
-    """The data of both runs were moved to another name; files with the old names hold other data."""
+    """The data of both runs were renamed, and files with the old names hold other data."""
     grbm, deep = project / "runs" / "grbm", project / "runs" / "deep"
     (project / "mine.npy").rename("moved.npy")
     (project / "images.npy").rename("moved_images.npy")
@@ -163,12 +163,12 @@ def test_moved_data_are_named_by_an_option(project, monkeypatch, capsys):
     assert cli.train(resume=grbm, steps=8, data="moved.npy") == 0
     assert json.loads((grbm / "config.json").read_text())["settings"]["data"] == "mine.npy"
     monkeypatch.chdir("/")
-    np.testing.assert_array_equal(load_run(grbm).data.splits.test, split(rows(0), SMALL.seed).test)  # it is recorded
+    np.testing.assert_array_equal(load_run(grbm).data.splits.test, split(rows(0), SMALL.seed).test)  # as recorded
     capsys.readouterr()
 
 
 def test_a_place_that_is_no_text_can_be_recorded_in_a_result(project, monkeypatch):
-    """Its bytes are lone surrogates in Python, which no file of JSON holds; samples were drawn before that was said."""
+    """Its bytes are lone surrogates in Python, which JSON cannot represent. The error used to come after sampling."""
     place = os.fsdecode(b"\xff.npy")
     (project / "images.npy").rename(place)
     run = load_run(project / "runs" / "deep", data=place)
@@ -184,7 +184,7 @@ def test_data_of_a_run_without_a_fingerprint_cannot_be_named(project, monkeypatc
 
 
 def test_every_split_is_checked(project):
-    """A file whose test rows alone are others."""
+    """Only the test rows of the file differ."""
     parts = split(rows(0), SMALL.seed)
     np.savez("three.npz", **parts._asdict())
     recipe = replace(SMALL, data="three.npz", steps=1, evaluate_every=1)
@@ -206,7 +206,7 @@ def test_a_toy_that_is_drawn_otherwise_is_refused(project, monkeypatch):
 
 def test_a_run_goes_on_with_its_own_data(project):
     run = project / "runs" / "grbm"
-    run_recipe(as_recipe(replace(SMALL, steps=8)), run, resume=True)  # from a folder with another mine.npy
+    run_recipe(as_recipe(replace(SMALL, steps=8)), run, resume=True)  # from a folder with a different mine.npy
     found = newest_checkpoint(run / "checkpoints", pytest.fail)
     assert found is not None
     assert (found.step, found.about["data"]["sha256"]) == (8, fingerprint(split(rows(0), 0).train)["sha256"])
@@ -234,7 +234,7 @@ def test_a_run_killed_before_its_first_checkpoint_goes_on_with_its_own_data(proj
 
 
 def first_edition(run, seed=SMALL.seed):
-    """The run as the first edition wrote it: plain settings without a digest, seeds, no record of the data."""
+    """Make the run look like one of version 0.1: plain settings without a digest, seeds, no record of the data."""
     config = first_config(SMALL)
     (run / "config.json").write_text(json.dumps(config))
     for path in checkpoints(run / "checkpoints"):
@@ -267,7 +267,7 @@ def test_runs_of_the_first_edition_are_checked_by_their_training_data_and_go_on(
     run_recipe(as_recipe(replace(SMALL, steps=8)), run, resume=True)
     assert "other noise" in (run / "events.jsonl").read_text()
     monkeypatch.chdir("/")
-    assert load_run(run).data.splits.test.shape == (5, 2)  # it has a record of its data now
+    assert load_run(run).data.splits.test.shape == (5, 2)  # now the run has a record of its data
 
 
 def test_a_run_without_a_fingerprint_is_refused_unless_the_data_are_named(project):
@@ -297,7 +297,7 @@ def test_evaluating_on_other_data_says_so(project, monkeypatch, capsys):
     assert json.loads((run / "evaluation-1" / "result.json").read_text())["data"] == told
     cli.evaluate(str(run), measure="model", data="mine.npy")
     assert "evaluated on mine.npy, not on the run's own data" in capsys.readouterr().out
-    cli.evaluate(str(run), measure="model", data=str(project / "mine.npy"), json=True)  # its own by another name
+    cli.evaluate(str(run), measure="model", data=str(project / "mine.npy"), json=True)  # its own, renamed
     assert json.loads(capsys.readouterr().out)["model"]["data"]["own"]
     cli.evaluate(str(run), measure="model")
     assert f"evaluated on the run's own data, {project / 'mine.npy'}" in capsys.readouterr().out
@@ -316,7 +316,7 @@ def test_evaluating_on_other_data_says_so(project, monkeypatch, capsys):
 def test_images_of_another_set(project):
     run = load_run(project / "runs" / "deep")
     assert run.about_data is None
-    np.save("few.npy", pictures(2)[:10])  # fewer than a batch
+    np.save("few.npy", pictures(2)[:10])  # less than one batch
     other = run.on("few.npy")
     assert other.data.splits.train.shape == (8, 1, 8, 8)
     assert other.about_data is not None

@@ -1,4 +1,4 @@
-"""A run folder is data: links out of it are refused, refusals change nothing, and unreadable files are kept."""
+"""A run folder contains only data: links out of it are refused, refusals change nothing, unreadable files are kept."""
 
 import ast
 import hashlib
@@ -66,7 +66,7 @@ def run(trained, tmp_path):
 
 @pytest.fixture(autouse=True)
 def in_time():
-    """Fail if a call blocks: opening a pipe without a writer waits for ever."""
+    """Fail if a call blocks: opening a pipe without a writer would wait forever."""
 
     def too_late(number, frame):
         raise TimeoutError("blocked")
@@ -85,7 +85,7 @@ def resume(run, **change):
 
 
 def contents(folder):
-    """Names, kinds, times and bytes of all that is there."""
+    """Modes, times, inodes and contents of all files."""
     found = {}
     for path in [folder, *sorted(folder.rglob("*"))]:
         status = path.lstat()
@@ -99,7 +99,7 @@ def events(run):
 
 
 def in_place_of(path, kind, outside):
-    """A link, a pipe or a socket in the place of a file or folder, whose content goes outside."""
+    """Replace a file or folder by a link, a pipe or a socket, and move its content outside."""
     if kind == "link" and path.is_dir():
         shutil.copytree(path, outside)
         shutil.rmtree(path)
@@ -146,7 +146,7 @@ def test_what_leads_out_of_a_run_is_refused_before_anything_is_written(run, tmp_
 
 
 def test_a_hard_link_is_read_and_replaced(run, tmp_path):
-    """As backups make them: it is the appending that would change the other file."""
+    """Backup tools make hard links. Appending would change the other file as well."""
     for name in ("config.json", "metrics.jsonl"):
         (tmp_path / name).hardlink_to(run / name)
     before = {name: (tmp_path / name).read_bytes() for name in ("config.json", "metrics.jsonl")}
@@ -199,7 +199,7 @@ def test_no_page_is_written_through_a_link(tmp_path, name, kind):
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path):
-    """Bytes that are not UTF-8 are lone surrogates in Python, which no JSON of ours holds."""
+    """Bytes that are not UTF-8 are lone surrogates in Python, which are not valid in our JSON files."""
     with pytest.raises(ValueError, match="^config.json: .*udcff"):
         Directory(tmp_path).write_json("config.json", {"data": "a\udcff.npz"})
     assert not list(tmp_path.iterdir())
@@ -250,7 +250,7 @@ def test_names_are_names(tmp_path, monkeypatch, handles):
 
 
 def test_a_file_that_becomes_a_link_or_a_pipe_after_it_was_looked_at(tmp_path, monkeypatch):
-    """A link is not followed, and a pipe that nobody writes to is not waited for."""
+    """The link is not followed, and opening the pipe does not wait for a writer."""
     (tmp_path / "outside").write_bytes(SECRET)
     folder = Directory(tmp_path / "run")
     folder.create()
@@ -279,7 +279,7 @@ def test_a_forged_best_value_is_refused(tmp_path):
 
 
 def test_a_folder_that_becomes_a_link_is_not_followed(tmp_path):
-    """The handle is that of the folder itself, wherever its name leads since."""
+    """The handle refers to the folder itself, wherever its name points now."""
     folder = Directory(tmp_path) / "run"
     folder.create()
     folder.write_bytes("a", b"own")
@@ -316,7 +316,7 @@ def test_a_checkpoint_of_a_newer_format_is_refused(run, monkeypatch, capsys, ste
 
 
 def test_empty_and_foreign_folders_do_not_block_a_resume(run, monkeypatch):
-    """Nor are they removed, where a checkpoint of that step is due or where they are old."""
+    """They are not removed either, whether they are old or in the place of a new checkpoint."""
     monkeypatch.setattr("vages.app.runs.train._drawn", lambda *_: Drawn({}))
     where = run / "checkpoints"
     for step in (5, 30, 999_999_999_999):
@@ -367,7 +367,7 @@ def test_what_stands_in_the_place_of_a_checkpoint_is_moved_aside(tmp_path):
     assert (tmp_path / "unreadable-step-000000000007-3").is_symlink()
 
 
-# a resume that is refused
+# a refused resume
 
 
 def damage(run):
@@ -376,14 +376,14 @@ def damage(run):
 
 
 def forge(run, **about):
-    """Checkpoints that say something else, with right sums."""
+    """Change the checkpoints' records, with correct checksums."""
     for path in checkpoints(run / "checkpoints"):
         found = read_checkpoint(path)
         write_checkpoint(run / "checkpoints", found.step, found.arrays, found.about | about)
 
 
 def other_data(run):
-    """Checkpoints that say they are of other data, with right sums."""
+    """Make the checkpoints' records refer to other data, with correct checksums."""
     for path in checkpoints(run / "checkpoints"):
         found = read_checkpoint(path)
         found.about["data"]["sha256"] = "0" * 64
@@ -460,7 +460,7 @@ def test_a_checkpoint_with_more_bytes_than_its_arrays_is_not_read(tmp_path):
     body = json.dumps(manifest["manifest"], sort_keys=True, separators=(",", ":"))
     manifest["sha256"] = hashlib.sha256(body.encode()).hexdigest()
     (path / MANIFEST).write_text(json.dumps(manifest))
-    os.truncate(path / ARRAYS, 2**32)  # of which the disk holds nothing
+    os.truncate(path / ARRAYS, 2**32)  # a sparse file
     with pytest.raises(ValueError, match="got 4294967296"):
         read_checkpoint(path)
 
@@ -492,7 +492,7 @@ def test_one_module_opens_the_files_of_a_run(trained, run, capsys):
 
 
 def test_no_room_above_has_another_way_to_files():
-    """What opens, lists or changes files by their paths, in rooms that have to do with runs."""
+    """Calls that open, list or change files by path, in all packages that handle runs."""
     package = Path(directories.__file__).parent.parent
     banned = {"open", "read_text", "write_text", "mkdir", "unlink", "rmdir", "touch", "iterdir", "glob", "rglob"}
     banned |= {
@@ -514,13 +514,13 @@ def test_no_room_above_has_another_way_to_files():
                 if called.rpartition(".")[2] in banned:
                     found.add((path.relative_to(package).as_posix(), called))
     assert found == {
-        ("app/cli/starting.py", "file.open"),  # a new recipe of the user's
+        ("app/cli/starting.py", "file.open"),  # a new recipe file of the user
         ("app/cli/supervision.py", "open"),  # a stream of the process
         ("app/explore/access.py", "file.write_text"),  # the address, in a temporary folder
-        ("app/experiments/reproduce.py", "out.mkdir"),  # the folder above the results
-        ("app/report/images.py", "figure.savefig"),  # to memory
-        ("app/report/page/document.py", "files('vages.app.report.page').joinpath(name).read_text"),  # of the library
-        ("app/runs/kept.py", "np.savez"),  # to a file that is open
+        ("app/experiments/reproduce.py", "out.mkdir"),  # the parent folder of the results
+        ("app/report/images.py", "figure.savefig"),  # into memory
+        ("app/report/page/document.py", "files('vages.app.report.page').joinpath(name).read_text"),  # library file
+        ("app/runs/kept.py", "np.savez"),  # into an open file
         ("training/fit.py", "keeper.open"),
     }
 

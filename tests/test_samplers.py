@@ -19,7 +19,7 @@ CHAINS = 50_000
 
 
 def coupled_grbm(scalar_sigma=False):
-    """A GRBM whose v and h depend on each other strongly enough to tell a wrong chain from a right one."""
+    """A GRBM with v and h coupled so strongly that a wrong chain shows."""
     rng = np.random.default_rng(4)
     weight, b, c = rng.uniform(-1, 1, (3, 4)), rng.uniform(-1, 1, 3), rng.uniform(-1, 1, 4)
     log_sigma = -0.4 if scalar_sigma else rng.uniform(-0.6, 0.1, 3)
@@ -27,7 +27,7 @@ def coupled_grbm(scalar_sigma=False):
 
 
 def latent_marginal(model):
-    """All latent states, their probabilities, and the mean of v at each: by enumeration, in float64."""
+    """All latent states, their probabilities, and the mean of v for each, by enumeration in float64."""
     w, b, c = (np.asarray(x, np.float64) for x in (model.weight, model.visible_bias, model.latent_bias))
     variance = np.exp(2 * np.asarray(model.log_sigma, np.float64)) * np.ones_like(b)
     states = np.asarray(Binary(len(c)).states(), np.float64)
@@ -41,7 +41,7 @@ def latent_field(model, v):
 
 
 def statistics(v, h):
-    """v and h, v vᵀ, v hᵀ and h hᵀ of each chain: what tells two joint distributions apart."""
+    """v and h, v vᵀ, v hᵀ and h hᵀ of each chain, to compare joint distributions."""
     x = np.concatenate([np.asarray(v, np.float64), np.asarray(h, np.float64)], axis=1)
     pairs = x[:, :, None] * x[:, None, :]
     return np.concatenate([x, pairs[:, *np.triu_indices(x.shape[1])]], axis=1)
@@ -65,7 +65,7 @@ def exact_latents(model, chains):
 
 @pytest.mark.parametrize("scalar_sigma", [True, False])
 def test_a_transition_leaves_the_model_as_it_is(scalar_sigma):
-    """Chains at exact draws of h are at exact draws of (v, h) after a transition. False-alarm rate 1e-6."""
+    """Chains with exact draws of h have exact draws of (v, h) after a transition. False-alarm rate 1e-6."""
     model = coupled_grbm(scalar_sigma)
     h = exact_latents(model, CHAINS)
     state = eqx.filter_jit(gibbs_step)(jax.random.key(0), model, GibbsState(jnp.zeros((CHAINS, 3)), h))
@@ -74,7 +74,7 @@ def test_a_transition_leaves_the_model_as_it_is(scalar_sigma):
 
 
 def test_chains_converge_to_the_model():
-    """False-alarm rate 1e-6. That the start is told from the model is in the next test."""
+    """False-alarm rate 1e-6. The next test shows that the initial distribution is different."""
     model = coupled_grbm()
     state = gibbs_sample(jax.random.key(1), model, CHAINS, steps=40)
     assert state.v.shape == (CHAINS, 3)
@@ -98,7 +98,7 @@ def test_the_start_is_uniform_with_latents_of_the_posterior():
 
 
 def test_a_step_by_hand():
-    """v and h from the noise that the key stands for."""
+    """v and h, computed from the noise of the key."""
     model, key = coupled_grbm(), jax.random.key(3)
     h = jnp.asarray([[1.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.0]])
     step = eqx.filter_jit(gibbs_step)(key, model, GibbsState(jnp.zeros((2, 3)), h))

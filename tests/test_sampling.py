@@ -1,7 +1,7 @@
 """`sample` and `sample_posterior` against enumeration, quadrature and closed forms.
 
-A tolerance of 5 % of a standard deviation is at least 4.5 standard errors of a mean: with some 30 numbers a test, a
-test of right code fails for one seed in 5,000. Seeds are fixed.
+A tolerance of 5 % of a standard deviation is at least 4.5 standard errors of a mean. With some 30 numbers per test, a
+test of correct code fails for one seed in 5,000. Seeds are fixed.
 """
 
 import warnings
@@ -69,14 +69,14 @@ def test_five_dimensions_and_four_binary_latents(sampler):
     assert samples.least_ess > 4000
     assert samples.diverged == 0
     assert set(np.unique(samples.h)) == {0, 1}
-    rest = samples.v - model.params["b"][None] - samples.h @ model.params["W"].T  # h goes with its v
+    rest = samples.v - model.params["b"][None] - samples.h @ model.params["W"].T  # each h belongs to its v
     assert_close(rest, np.zeros(5), np.full(5, 0.6))
     assert samples.v.shape == (16_000, 5)
     assert samples.gradients > 16_000
 
 
 def test_without_closed_forms_modes_of_latents_are_found_wherever_they_are():
-    """Modes at 0 and 40: the chains start in both, whatever the scale, and jump between them."""
+    """Modes at 0 and 40: chains start in both, whatever their distance, and jump between them."""
     model = EnergyModel(lambda p, v, h: 0.5 * (v[0] - 40 * h[0]) ** 2, jnp.zeros(1), v=Real(1), h=Binary(1))
     samples = vages.sample(KEY, model, 8000, sampler=MCMC("hmc"))
     assert abs(float(jnp.mean(samples.v > 20)) - 0.5) < 0.03
@@ -102,7 +102,7 @@ def test_modes_that_do_not_mix_are_told_and_tempering_mixes_them():
     model = EnergyModel(two_modes, jnp.zeros(1), v=Real(1))
     with pytest.warns(SamplingWarning, match="R̂"):
         assert vages.sample(KEY, model, 4000).worst_rhat > 1.05
-    shifted = EnergyModel(lambda *x: two_modes(*x) - 50, jnp.zeros(1), v=Real(1))  # which changes nothing
+    shifted = EnergyModel(lambda *x: two_modes(*x) - 50, jnp.zeros(1), v=Real(1))  # a constant changes nothing
     samples = vages.sample(KEY, shifted, 16_000, sampler=MCMC(temperatures=(1.0, 2.0, 4.0, 8.0, 16.0)))
     right = np.asarray(samples.v[:, 0]) > 0
     assert abs(right.mean() - 0.7) < 0.05
@@ -112,7 +112,7 @@ def test_modes_that_do_not_mix_are_told_and_tempering_mixes_them():
 
 @pytest.mark.parametrize("summed", [True, False])
 def test_tempered_latents_keep_their_law(summed):
-    """Latents that are summed out are drawn at temperature 1, and so are those that are not."""
+    """Latents are drawn at temperature 1, whether they are summed out or not."""
     model = mixture()
     mean, std, of_h = its_moments(model)
     sampler = MCMC("mala", temperatures=(1.0, 1.5), sum_latents=summed)
@@ -137,7 +137,7 @@ def quadrature(energy, low=-8.0, high=8.0, points=1201):
 def test_continuous_latents_against_quadrature(float64):
     model = EnergyModel(curved, jnp.zeros(1), v=Real(1), h=Real(1))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplingWarning)  # a few moves run off in the narrow bend
+        warnings.simplefilter("ignore", SamplingWarning)  # a few moves diverge in the narrow bend
         samples = vages.sample(KEY, model, 32_000)
     _, v, h, weights = quadrature(curved)
     for drawn, grid in ((samples.v, v), (samples.h, h)):
@@ -170,7 +170,7 @@ def test_mixed_latents_against_enumeration(summed):
 
 
 def test_discrete_v_with_discrete_latents_against_enumeration():
-    """Nothing moves along gradients: both are drawn given the other. 8,000 draws, tolerances of 6 standard errors."""
+    """There are no gradients: v and h are drawn given each other. 8,000 draws, tolerances of 6 standard errors."""
     coupling = jnp.asarray(RNG.normal(size=(3, 2)), jnp.float32)
     model = EnergyModel(lambda J, v, h: -v[0] @ J @ h - 0.5 * h[0], coupling, v=Categorical(1, 3), h=Binary(2))
     samples = vages.sample(KEY, model, 8000, sampler=MCMC("mala", warmup=50))
@@ -186,7 +186,7 @@ def test_discrete_v_with_discrete_latents_against_enumeration():
 
 
 def test_posteriors_in_closed_form():
-    """MCMC of h given v against the known posterior, and the exact draws that are the default."""
+    """The default, exact draws, and MCMC of h given v against the known posterior."""
     model = vages.LinearGaussian.init(KEY, 3, 2)
     v = jnp.asarray([[0.5, -1.0, 2.0], [3.0, 0.0, -2.0]])
     mean = np.asarray(jax.vmap(lambda v: model.posterior(model.features(v)).mean)(v))
@@ -214,9 +214,10 @@ def test_posteriors_of_mixed_latents():
 
 @pytest.mark.long_runs
 def test_exact_posteriors_of_many_states_and_of_coarse_numbers():
-    """4,096 states, and four in bfloat16, whose noise would give the rarest 16 % less than it has.
+    """4,096 states; and four states in bfloat16, where coarse noise would draw the rarest 16 % too rarely.
 
-    20,000 draws: 0.022 is 6 standard errors of a mean of zeros and ones, and 0.0013 more than 4 of the rarest state.
+    For 20,000 draws, 0.022 is 6 standard errors of a mean of zeros and ones. For 160,000, 0.0013 is more than 4
+    standard errors of the frequency of the rarest state.
     """
     c = jnp.asarray(RNG.normal(size=12), jnp.float32)
     model = EnergyModel(lambda c, v, h: -c @ h - 2 * h[0] * h[11] - v[0] * h[1], c, v=Real(1), h=Binary(12))
@@ -236,7 +237,7 @@ def test_exact_posteriors_of_many_states_and_of_coarse_numbers():
 
 
 def test_examples_without_a_posterior_are_refused():
-    """A state whose energy is NaN would be drawn always, and of states that are all forbidden the first."""
+    """Otherwise a state whose energy is NaN would always be drawn, and the first state if all are forbidden."""
     nan = EnergyModel(lambda p, v, h: jnp.where(h[0] > 0, jnp.nan, v[0]), jnp.zeros(1), v=Real(1), h=Binary(1))
     half = EnergyModel(lambda p, v, h: jnp.where(v[0] > 0, h[0], jnp.inf), jnp.zeros(1), v=Real(1), h=Binary(1))
     for model in (nan, half):
@@ -247,7 +248,7 @@ def test_examples_without_a_posterior_are_refused():
 def test_posteriors_in_another_precision_and_of_no_latents(float64):
     energy = lambda p, v, h: 0.5 * jnp.sum((v - h) ** 2) + p[0]
     model = EnergyModel(energy, jnp.zeros(1, jnp.float32), v=Real(2), h=Real(2))
-    with jax.numpy_dtype_promotion("standard"):  # v in float64, the parameters and the chains in float32
+    with jax.numpy_dtype_promotion("standard"):  # v is in float64, the parameters and chains are in float32
         samples = vages.sample_posterior(KEY, model, jnp.ones((1, 2)), 2000, sampler=MCMC("hmc", warmup=100))
     assert_close(samples.h[0], np.ones(2), np.ones(2), 0.15)
     without = EnergyModel(lambda p, v, h: jnp.sum(v**2), jnp.zeros(1), v=Real(2))
@@ -256,7 +257,7 @@ def test_posteriors_in_another_precision_and_of_no_latents(float64):
 
 @pytest.mark.filterwarnings("ignore:.*moves diverged:vages.SamplingWarning")  # in one of 32 short warm-ups
 def test_a_posterior_of_two_modes_is_seen_whole():
-    """32 times two modes: 16 chains miss one of them in some case once in a thousand keys, 4 chains nearly always."""
+    """32 posteriors with two modes. 16 chains miss a mode of any for one key in a thousand, 4 chains nearly always."""
     energy = lambda p, v, h: 0.5 * v[0] ** 2 + two_modes(p, h, None)
     model = EnergyModel(energy, jnp.zeros(1), v=Real(1), h=Real(1))
     with pytest.warns(SamplingWarning, match="R̂"):
@@ -285,7 +286,7 @@ def test_v_given_h():
 
 @pytest.mark.parametrize("sampler", [None, MCMC("hmc")], ids=["gibbs", "hmc"])
 def test_held_entries(sampler):
-    """The others of a GRBM given one of them, against enumeration."""
+    """The other entries of a GRBM given one of them, against enumeration."""
     model = vages.GRBM.init(jax.random.key(3), 3, 4)
     held = Held(jnp.asarray([True, False, False]), jnp.asarray([2.0, 0.0, 0.0]))
     samples = vages.sample(KEY, model, 16_000, held=held, sampler=sampler)
@@ -302,7 +303,7 @@ def test_held_entries(sampler):
 
 
 def test_held_entries_move_freely_beside_the_model():
-    """As standard normal numbers that nothing else depends on."""
+    """The chain's held entries are independent standard normal numbers that affect nothing else."""
     model = vages.GRBM.init(KEY, 3, 4)
     held = targets.Target(
         model, mask=jnp.asarray([True, False, False]), known=jnp.asarray([2.0, 0.0, 0.0]), summed=True
@@ -332,7 +333,7 @@ def test_exact_draws_where_closed_forms_allow():
 
 
 class BinaryRBM(vages.TractableEBLVM):
-    """Zeros and ones on both sides; its closed forms are relaxed, as those of a posterior that is learnt are."""
+    """Both v and h are binary. The closed forms can be relaxed, like those of a learned posterior."""
 
     weight: jax.Array
 
@@ -381,7 +382,7 @@ def test_a_conditional_of_another_energy_is_refused():
 
 
 def test_forbidden_states_beside_a_conditional():
-    """An infinite energy of one state of four; and an energy that is right for v of zeros and ones alone."""
+    """The energy is infinite for one of four states of h. One of the conditionals is correct for binary v only."""
     both = lambda h: jnp.where(h[0] * h[1] > 0, jnp.inf, 0.0)
     real = EnergyModel(
         lambda p, v, h: both(h) + 0.5 * jnp.sum((v - h) ** 2),
@@ -436,9 +437,10 @@ def test_contexts_shared_and_one_for_each_draw():
 
 @pytest.mark.parametrize("kind", ["all at once", "one by one", "summed out"])
 def test_a_step_leaves_the_law_as_it_is(kind, monkeypatch):
-    """Exact draws stay exact draws (Geweke 2004): means of v, h, v² and products after three steps.
+    """Exact draws are still exact after three steps (Geweke 2004): means of v, h, v² and products.
 
-    4,000 chains, some 60 means; a difference of 5 standard errors in one of them is a false alarm once in 30,000 seeds.
+    4,000 chains and some 60 means. A difference of 5 standard errors in any of them is a false alarm for one seed in
+    30,000.
     """
     if kind == "one by one":
         monkeypatch.setattr(targets, "MAX_SUMMED", 1)
@@ -462,7 +464,7 @@ def test_a_step_leaves_the_law_as_it_is(kind, monkeypatch):
 
 
 def drawn_at(model, temperatures, count, *, summed):
-    """Exact draws of p̃^(1/T) at each temperature, (count, temperatures, …): v on a fine grid, or h and then v."""
+    """Exact draws of p̃^(1/T) at each temperature, (count, temperatures, …): v from a fine grid, or h and then v."""
     betas, states = 1 / np.asarray(temperatures), np.asarray(model.h.states(), np.float64)
     centers, masses = (states @ np.asarray(model.params[name], np.float64) for name in "Wc")
     uniform, normal = RNG.uniform(size=(count, len(betas))), RNG.normal(size=(count, len(betas)))
@@ -479,7 +481,7 @@ def drawn_at(model, temperatures, count, *, summed):
 @pytest.mark.long_runs
 @pytest.mark.parametrize("summed", [True, False], ids=["summed out", "drawn in turn"])
 def test_a_tempered_step_leaves_the_law_of_all_temperatures_as_it_is(summed):
-    """Exact draws at three temperatures stay such, and independent (Geweke 2004): moments after eight steps.
+    """Exact draws at three temperatures are still exact and independent after eight steps (Geweke 2004).
 
     40,000 chains, 24 means; a difference of 6 standard errors is a false alarm for one seed in 2 · 10⁷.
     """
@@ -495,7 +497,7 @@ def test_a_tempered_step_leaves_the_law_of_all_temperatures_as_it_is(summed):
         make = lambda given: targets.Target(model, **given, summed=summed)
         rows = jax.tree.map(lambda x: x.reshape(1, count * 3, *x.shape[2:]), start)
         chains = jax.tree.map(lambda x: x.reshape(1, count, 3, *x.shape[2:]), mcmc._begin(make, {}, rows))
-        slope = jnp.broadcast_to(params["W"][:, None], (1, 3, 2, 1))  # jumps land where p(v | h) is
+        slope = jnp.broadcast_to(params["W"][:, None], (1, 3, 2, 1))  # jumps lead to the centers of p(v | h)
         some = {"v": jnp.zeros((1, count, 1)), "h": jnp.zeros((1, count, 2))}
         learnt = mcmc._begin_learning(make, {}, some, chains, 0.5)
         learnt = learnt._replace(jumps=learnt.jumps._replace(slope=slope))
@@ -527,14 +529,14 @@ def test_two_temperatures_propose_an_exchange_at_every_step():
 
 
 def test_chains_far_from_zero_are_told_apart(float64):
-    """Two chains at 10⁸ and two at 10⁸ + 1, which float32 takes for one place."""
+    """Two chains at 10⁸ and two at 10⁸ + 1. In float32 these are the same number."""
     places = 1e8 + np.repeat([0.0, 1.0], 2)[None, :, None, None]
     rhat, _ = diagnose({"v": jnp.asarray(places + 1e-3 * RNG.normal(size=(1, 4, 100, 1)))})
     assert float(rhat["v"][0, 0]) > 1.5
 
 
 def test_draws_without_a_density_are_refused(as_users_have_it):
-    """Chains that begin where the energy is infinite and find their way in while draws are kept."""
+    """The chains start where the energy is infinite, and leave that region only while draws are kept."""
     half = EnergyModel(lambda p, v, h: jnp.where(v[0] > 0, v[0], jnp.inf), jnp.zeros(1), v=Real(1))
     outside = jnp.full((4, 1), -0.5)
     drawn = MCMC("hmc", warmup=0).run(KEY, Job(half, {}, {"v": outside[None]}, 250))
@@ -558,9 +560,9 @@ def test_the_annealed_sampler_is_named():
         vages.sample(KEY, model, 5, start=jnp.zeros((5, 2)), sampler=Annealed(schedule))
 
 
-@pytest.mark.filterwarnings("ignore::vages.SamplingWarning")  # R̂ of five draws by two chains is a matter of chance
+@pytest.mark.filterwarnings("ignore::vages.SamplingWarning")  # R̂ of five draws from two chains is random
 def test_numbers_of_numpy_and_lists(as_users_have_it):
-    """n, chains and samples may be NumPy's whole numbers, and h lists."""
+    """n, chains and samples may be NumPy integers, and h may be lists."""
     model, (two, three, five) = mixed(), np.asarray([2, 3, 5])
     h = {"z": [0.5, -0.5], "y": [[0, 1, 0]]}
     samples = vages.sample(KEY, model, five, chains=two, h=h, sampler=MCMC("hmc", warmup=100))
@@ -589,9 +591,10 @@ def test_the_warm_up_aims_at_the_acceptance_that_is_asked_for():
 
 
 def test_the_effective_sample_size_is_that_of_the_tails():
-    """Draws that stay in the highest 5 % or out of it, with autocorrelation 0.9 a step, and are independent in either.
+    """Draws are independent, except that they stay inside or outside the highest 5 % with autocorrelation 0.9.
 
-    (1 − 0.9) / (1 + 0.9) of the draws count there, 3,400 of 64,000; the estimate is some 10 % high, and varies by 6 %.
+    For this tail, (1 − 0.9) / (1 + 0.9) of the draws count: 3,400 of 64,000. The estimate is some 10 % too high and
+    varies by 6 %.
     """
     chains, draws = 32, 2000
     uniform, stays = RNG.uniform(size=(2, chains, draws))
@@ -601,25 +604,25 @@ def test_the_effective_sample_size_is_that_of_the_tails():
     x = np.where(tail, 0.95 + 0.05 * uniform, 0.95 * uniform)
     _, ess = diagnose({"v": jnp.asarray(x, jnp.float32)[None, :, :, None]})
     assert abs(float(ess["v"][0, 0]) / (chains * draws * 0.1 / 1.9) - 1) < 0.3
-    rare = RNG.uniform(size=(1, 4, 500, 3)) < np.asarray([0.5, 0.02, 0.98])  # whose tails have no end
+    rare = RNG.uniform(size=(1, 4, 500, 3)) < np.asarray([0.5, 0.02, 0.98])  # a tail may hold all of them
     assert float(jnp.min(diagnose({"v": jnp.asarray(rare, jnp.float32)})[1]["v"])) > 1000
     with pytest.warns(SamplingWarning, match="the effective sample size is 20"):
         warn(Samples(None, None, 1.0, {"v": jnp.ones(1)}, {}, 0, 0), chains=2, ess=20.0)
 
 
 def test_diagnostics_are_those_of_blackjax():
-    """To float32's round-off, of draws that are correlated, repeated, drifting or on a lattice; one chain is still."""
+    """Up to float32 rounding, for correlated, repeated, drifting and discrete draws, and with a constant chain."""
     from blackjax.diagnostics import effective_sample_size, ess_bulk, rhat
 
-    rng = np.random.default_rng(0)  # its own: a draw at the very edge of a tail is in it or not by round-off
-    x = rng.normal(size=(8, 100, 12))  # the last are independent
+    rng = np.random.default_rng(0)  # own seed: rounding decides whether a draw at the edge of a tail is in it
+    x = rng.normal(size=(8, 100, 12))  # the last columns are independent
     for i in range(1, 100):
         x[:, i, 1:3] += np.asarray([0.9, -0.6]) * x[:, i - 1, 1:3]
     x[:, :, 3] = np.repeat(x[:, ::4, 3], 4, axis=1)
     x[:, :, 4] += np.linspace(0, 2, 100)
     x[:, :, 5] = rng.integers(0, 4, size=(8, 100))
     x[0, :, 6] = 0.3
-    x = (x - x[:1, :1]).astype(np.float32)  # as it is looked at: float32's round-off makes no other ties
+    x = (x - x[:1, :1]).astype(np.float32)  # as `diagnose` does, so that float32 rounding makes no other ties
     worst, ess = diagnose({"v": jnp.asarray(x)[None]})
     one = x[1:2] - x[1:2, :1]
     alone, _ = diagnose({"v": jnp.asarray(one)[None]})
@@ -643,7 +646,7 @@ def test_chains_that_stand_still_apart_have_no_finite_rhat():
 
 
 def test_rhat_where_ranks_tell_nothing():
-    """As many zeros as ones: about the median all draws are the same, and R̂ is that of the halves."""
+    """As many zeros as ones: all draws are equally far from the median, so R̂ is that of the halves."""
     x = np.repeat([[1, 1, 0, 1], [0, 0, 1, 0]], 25, axis=0).T.reshape(4, 50)  # chains, draws
     x = np.stack([RNG.permutation(row) for row in np.concatenate([x, 1 - x], axis=1)])
     halves = x.reshape(8, 50)
@@ -660,7 +663,7 @@ def test_diagnostics_in_blocks_are_those_of_one(monkeypatch):
 
 
 def test_draws_that_alternate_count_for_a_bounded_number():
-    """N log₁₀ N, as in Stan: their mean is known at once, and autocorrelations of −1 would make it infinite."""
+    """N log₁₀ N, as in Stan. Autocorrelations of −1 would otherwise make the number infinite."""
     x = np.broadcast_to(np.where(np.arange(50) % 2, 1.0, -1.0), (1, 4, 50))
     np.testing.assert_allclose(diagnostics._ess(x), 200 * np.log10(200))
 
@@ -671,7 +674,7 @@ def test_one_chain_that_drifts_is_told():
 
 
 def test_warnings_count_and_compare():
-    """One coordinate far off is enough, one move is a move, and what is above 1.05 is not said to be 1.05."""
+    """One bad coordinate is enough, one move is singular, and R̂ slightly above 1.05 is not rounded to 1.05."""
     said = lambda rhat, diverged: Samples(None, None, 1.0, {"v": rhat}, {}, diverged, 0)
     with pytest.warns(SamplingWarning, match="R̂ is 1.2, expected at most 1.05, and above it in 1 of 1000"):
         warn(said(jnp.ones(1000).at[7].set(1.2), 0), chains=2)
@@ -699,7 +702,7 @@ def test_temperatures_may_be_a_list(as_users_have_it):
 
 
 def test_gibbs_chains_have_no_log_density():
-    """It is not computed, and zeros would pass for values."""
+    """It is not computed, and zeros could be mistaken for values."""
     start = {"v": jnp.zeros((1, 2, 3)), "h": jnp.zeros((1, 2, 2))}
     assert Gibbs(warmup=0).run(KEY, Job(vages.GRBM.init(KEY, 3, 2), {}, start, 5)).log_prob is None
 
@@ -759,7 +762,7 @@ def test_bad_input(as_users_have_it):
         vages.sample(KEY, discrete(Binary(2)), 5, held=Held(jnp.asarray([True, False]), jnp.full(2, 0.5)))
     with refused("known"):
         vages.sample(KEY, discrete(Categorical(1, 3)), 5, held=Held(jnp.ones((1, 3), bool), jnp.ones((1, 3))))
-    with refused("mask", "some at (0, 0)"):  # which would leave two ones in a row
+    with refused("mask", "some at (0, 0)"):  # the row would have two ones
         vages.sample(
             KEY, discrete(Categorical(1, 3)), 5, held=Held(jnp.asarray([[True, False, False]]), jnp.ones((1, 3)))
         )

@@ -1,4 +1,4 @@
-"""`load` restores every bit that `save` wrote; damaged, foreign or mismatched files are refused in one line."""
+"""`load` restores every bit that `save` wrote. Damaged, foreign or mismatched files are refused in one line."""
 
 import inspect
 import json
@@ -118,7 +118,7 @@ def pair_of(name):
 
 
 def bits(tree):
-    """Of every leaf its place, type, dtype, shape and bytes; what is no array as it is."""
+    """The path, type, dtype, shape and bytes of every array leaf; other leaves unchanged."""
     found = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         place = jax.tree_util.keystr(path)
@@ -246,7 +246,7 @@ def test_code_of_another_name_is_taken_from_like(tmp_path):
 def test_every_bit_is_restored(tmp_path):
     with jax.enable_x64(True):
         odd = np.asarray([np.nan, -0.0, np.inf, 1e-310, 1 / 3]).view(np.uint64)
-        odd[0] += 5  # a NaN of another kind
+        odd[0] += 5  # a NaN with other bits
         numbers = {str(jnp.dtype(x)): jnp.arange(-2, 4).astype(x) for x in ("int8", "int16", "int32", "int64", "bool")}
         numbers |= {f"u{n}": jnp.arange(250, 256).astype(f"uint{n}") for n in (8, 16, 32, 64)}
         numbers |= {str(jnp.dtype(x)): jnp.arange(6.0).astype(x) / 3 for x in ("bfloat16", "float16", "float32")}
@@ -459,7 +459,7 @@ def test_a_posterior_is_in_both_or_in_neither(tmp_path, as_users_have_it):
 
 
 def forge(path, change=lambda about: None, arrays=None):
-    """Write the file again with another description, and perhaps with other arrays."""
+    """Rewrite the file with a changed description, and possibly with other arrays."""
     content = path.read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     about = json.loads(header["__metadata__"]["vages"])
@@ -555,7 +555,7 @@ def places(node):
 
 
 def test_forged_files_raise_nothing_but_one_line(tmp_path):
-    """Random values in random places of the description. VAGES_FUZZ=10000 for a longer run."""
+    """Random values at random places of the description. VAGES_FUZZ=10000 for a longer run."""
     odd = [None, -1, 0, 2**70, 1e300, "x", [], [1], {}, True, {"list": []}, {"tuple": [1, 2]}, {"float": "nan"}]
     odd += [{"function": "jax.nn.elu"}, {"class": "ExactPosterior", "fields": {}}, {"dict": {}}, {"other": "x"}]
     chance, path, refusals = random.Random(0), tmp_path / "a.safetensors", 0
@@ -589,7 +589,7 @@ def test_arrays_that_do_not_fit_are_refused(name, tmp_path):
 
 
 def test_networks_that_do_not_fit_are_refused(tmp_path):
-    """Sizes that would make samplers allocate, or loops run, beyond what the arrays have."""
+    """Sizes that do not match the arrays would make samplers allocate, or loops run, too much."""
 
     def deep_file():
         return saved(tmp_path, *pair_of("images"))

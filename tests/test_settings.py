@@ -1,4 +1,4 @@
-"""An edited config.json is refused by every command; changes at a resume are made by options."""
+"""An edited config.json is refused by every command. Options change settings when a run is resumed."""
 
 import json
 import os
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("short_chains")
 
 
 def folder_of(recipe, path, *, first_edition=False, step=10):
-    """The folder of a run with a checkpoint, without arrays; the first edition wrote another config and no digest."""
+    """The folder of a run with a checkpoint without arrays. Version 0.1 wrote another config and no digest."""
     folder = RunFolder(path, first_config(recipe) if first_edition else config_of(as_recipe(recipe)))
     about = {"config": folder.config, **({} if first_edition else {"settings_sha256": settings_digest(folder.config)})}
     write_checkpoint(folder.checkpoints, step, {"a": np.zeros(1)}, about)
@@ -36,7 +36,7 @@ def folder_of(recipe, path, *, first_edition=False, step=10):
 
 
 def resumed(recipe, path):
-    """The folder of a resume that went on, and ended before its first checkpoint."""
+    """The folder of a resumed run that ended before its first new checkpoint."""
     folder = reopened(as_recipe(recipe), path)
     folder.begin()
     folder.close()
@@ -96,7 +96,7 @@ def test_what_an_edit_leaves_as_it_was_is_no_edit(tmp_path):
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(dict(reversed(config.items())), indent=7))
     assert recipe_of(path).settings == SMALL
-    del config["settings"]["clip"]  # as a run that is older than a setting
+    del config["settings"]["clip"]  # like a run from before this setting existed
     (path / "config.json").write_text(json.dumps(config))
     assert recipe_of(path).settings == SMALL
 
@@ -111,7 +111,7 @@ def test_a_resume_with_more_steps_that_was_killed_before_its_first_checkpoint_go
     for steps in (40, 30):
         resumed(replace(recipe, steps=steps), path)
         assert recipe_of(path).settings.steps == steps
-    edit_config(path, steps=40)  # which was announced once, and is not what the last resume announced
+    edit_config(path, steps=40)  # announced once, but not by the last resume
     with pytest.raises(ValueError, match="steps 40 .*20"):
         recipe_of(path)
     edit_config(path, steps=30)
@@ -130,7 +130,7 @@ def test_announced_steps_are_refused_where_the_rate_has_begun_to_decay(tmp_path,
 
 
 def test_settings_are_announced_before_they_are_taken(tmp_path, monkeypatch):
-    """Whenever a resume is killed, the folder is one that can be resumed."""
+    """A resume can be killed at any moment, and the run can still be resumed."""
     path = folder_of(SMALL, tmp_path / "run")
 
     def killed(*_, **__):
@@ -189,7 +189,7 @@ def test_digests_of_settings():
 
 @dataclass
 class Forged:
-    """Settings without the types that tests check by themselves."""
+    """Settings without the types that are checked automatically."""
 
     flips: bool = False
 

@@ -43,10 +43,10 @@ def test_a_long_run_is_drawn_on_the_way_and_learns_the_same(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("first", "each", "done", "drawn"),
     [
-        (20.0, 0.01, 0, []),  # compiling takes long, training does not
+        (20.0, 0.01, 0, []),  # compiling is slow, not training
         (1.0, 0.05, 0, [130, 250, 500, 1000]),
         (1.0, 0.05, 300, [500, 1000]),  # a resumed run
-        (40.0, 0.0, 990, [1000]),  # of one last chunk
+        (40.0, 0.0, 990, [1000]),  # the last chunk only
     ],
 )
 def test_short_runs_are_not_drawn(tmp_path, first, each, done, drawn):

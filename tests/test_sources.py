@@ -65,7 +65,7 @@ def same(a, b):
 
 
 def batch_at(step: int, rows: Any = ROWS) -> Any:
-    """The batches that an array is cut into, as a function of the step."""
+    """The batches of an array, as a function of the step."""
     return jax.tree.map(lambda x: x[Batches(40, BATCH, 7).indices(step, 1)[0]], rows)
 
 
@@ -106,12 +106,12 @@ def test_seeds_visit_a_mapped_array_each_in_its_own_order(tmp_path):
     twice = np.stack([ROWS, 2 * ROWS])
     for rows in (ROWS, twice):
         same(run(mapped(tmp_path / "rows.npy", rows), batch=BATCH), run(rows, batch=BATCH))
-    shared = run(batch_at)  # a function gives all of them the same batches
-    assert not np.array_equal(*shared.model.params["w"])  # with other noise
+    shared = run(batch_at)  # a function gives all seeds the same batches
+    assert not np.array_equal(*shared.model.params["w"])  # but the noise differs
 
 
 def test_parts_of_a_chunk_are_bounded_by_bytes(tmp_path, monkeypatch):
-    """And the cuts change no bit."""
+    """Smaller parts do not change a bit."""
     monkeypatch.setattr(sources_module, "_PART", 3 * BATCH * ROWS[0].nbytes)
     read = []
     take = np.memmap.__getitem__
@@ -124,7 +124,7 @@ def test_parts_of_a_chunk_are_bounded_by_bytes(tmp_path, monkeypatch):
 
     rows = mapped(tmp_path / "rows.npy").view(Noted)
     same(trained(rows, batch=BATCH, chunk=7), whole())
-    assert max(read[1:]) <= 3 * BATCH  # the first is the fingerprint's
+    assert max(read[1:]) <= 3 * BATCH  # the first read is for the fingerprint
     assert sum(read) >= 12 * BATCH
 
 
@@ -146,7 +146,7 @@ class Counting(Iterator):
 
 
 def grains():
-    """The same batches by Grain."""
+    """The same batches from Grain."""
     grain = pytest.importorskip("grain.python")
     return iter(grain.MapDataset.range(1000).map(batch_at).to_iter_dataset())
 
@@ -168,7 +168,7 @@ def test_iterators_are_resumed_exactly(kind, tmp_path):
     iterator = ITERATORS[kind]()
     same(trained(iterator, folder=folder, resume=True), whole())
     folder.close()
-    np.testing.assert_array_equal(next(iterator), batch_at(12))  # not one more was taken
+    np.testing.assert_array_equal(next(iterator), batch_at(12))  # no further batch was taken
 
 
 def test_a_run_that_recovers_goes_back_in_its_data(tmp_path):
@@ -189,7 +189,7 @@ def test_a_run_that_recovers_goes_back_in_its_data(tmp_path):
     how = {"folder": folder, "checkpoints": Checkpoints(every=4), "guard": Guard("recover")}
     fitted = fit(KEY, model, posterior, Noted(), learner, steps=12, chunk=4, **how)
     folder.close()
-    assert read == [0, *range(8), *range(4, 12)]  # the first, to see its shape
+    assert read == [0, *range(8), *range(4, 12)]  # the first one, for its shape
     assert fitted.step == 12
     assert np.isfinite(fitted.model.params["w"]).all()
 

@@ -1,4 +1,4 @@
-"""Simultaneous starts, and starts that fail: each has a folder of its own, or leaves none."""
+"""Simultaneous starts each have their own folder, and failed starts leave none."""
 
 import json
 import resource
@@ -20,7 +20,7 @@ from vages.training import RunFolder, numbered_folder
 
 
 def at_once(count, action):
-    """The action in as many threads, which begin together."""
+    """Run the action in `count` threads that start together."""
     barrier = threading.Barrier(count)
 
     def one(number):
@@ -33,7 +33,7 @@ def at_once(count, action):
 
 @contextmanager
 def files_of_at_most(size):
-    """The kernel refuses to write beyond a limit, as it does on a full disk."""
+    """The kernel refuses to write beyond a file size limit, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -49,7 +49,7 @@ def test_starts_at_once_have_a_folder_each(tmp_path):
 
     def start():
         with numbered_folder(tmp_path / "runs", "digits-dsm") as path:
-            barrier.wait()  # all have chosen, none has begun
+            barrier.wait()  # all have chosen a folder, none has started
             RunFolder(path, {}).close()
         return path
 
@@ -59,7 +59,7 @@ def test_starts_at_once_have_a_folder_each(tmp_path):
 
 
 def test_the_command_chooses_and_makes_its_folder_in_one(tmp_path, monkeypatch, capsys):
-    """Four commands that begin to train together; before, three of them chose the folder of the first."""
+    """Four commands start training together. Three of them used to choose the folder of the first."""
     monkeypatch.chdir(tmp_path)
     barrier, chosen = threading.Barrier(4), []
 
@@ -87,10 +87,10 @@ def test_a_command_that_fails_leaves_no_folder(tmp_path, monkeypatch):
 
 
 def test_results_made_at_once_have_a_folder_each(tmp_path, monkeypatch):
-    run = object.__new__(Run)  # of which nothing but its path is asked for
+    run = object.__new__(Run)  # only its path is used
     object.__setattr__(run, "path", tmp_path)
     assessment = Assessment("run", 20, [Row("a number", 1.0, 0.1, "nothing")], 20, 0.1, Sizes(), 0, 0.1)
-    monkeypatch.setattr("vages.app.runs.assessment.figure_png", lambda figure: b"")  # matplotlib is not for threads
+    monkeypatch.setattr("vages.app.runs.assessment.figure_png", lambda figure: b"")  # matplotlib is not thread-safe
     folders = at_once(4, lambda: keep_assessment(run, assessment))
     assert sorted(folder.name for folder in folders) == [f"evaluation-{number}" for number in range(1, 5)]
     assert all((folder / "result.json").exists() for folder in folders)

@@ -1,4 +1,4 @@
-"""Stein kernels by differentiation, sums by hand, KSD in closed form, and tests that say yes and no."""
+"""Stein kernels by differentiation, sums by hand, KSD in closed form, and tests that accept and reject."""
 
 import equinox as eqx
 import jax
@@ -23,7 +23,7 @@ def normal(seed, *shape, dtype="float64"):
 
 
 def by_differentiation(kernel, bandwidth, x, score_x, y, score_y):
-    """u(x, y) of Eq. 12 as it is written, with derivatives by autodiff."""
+    """u(x, y) of Eq. 12 as written, with derivatives by autodiff."""
     k = lambda x, y: kernel(jnp.sum((x - y) ** 2) / bandwidth**2).value
     over_x, over_y = jax.grad(k, 0), jax.grad(k, 1)
     trace = jnp.trace(jax.jacobian(over_y, 0)(x, y))
@@ -55,7 +55,7 @@ def test_the_rbf_kernel_is_that_of_the_objective(float64):
 
 @pytest.mark.parametrize("block", [4, 11, 1024])
 def test_sums_in_blocks_are_sums(float64, monkeypatch, block):
-    """The U-statistic, its error, and wᵀUw for each w, with a remainder and without blocks."""
+    """The U-statistic, its error, and wᵀUw for each w; with an incomplete block, and in one block."""
     monkeypatch.setattr(stein, "_BLOCK", block)
     v, scores, weights, bandwidth = normal(0, 11, 2), normal(1, 11, 2), normal(2, 3, 11), jnp.asarray(0.9)
     statistic, error, bootstrap = jax.jit(lambda *x: ksd_sums(IMQ(), *x))(v, scores, bandwidth, weights)
@@ -68,7 +68,7 @@ def test_sums_in_blocks_are_sums(float64, monkeypatch, block):
 
 
 def test_ksd_of_a_shifted_gaussian_in_closed_form():
-    """The scores differ by the shift μ, so that KSD is ‖μ‖² E k, and E k = (1 + 2/b²)^(−d/2). Within 5 errors."""
+    """The scores differ by the shift μ, so KSD is ‖μ‖² E k, where E k = (1 + 2/b²)^(−d/2). Within 5 errors."""
     v = normal(3, 3000, 2, dtype="float32") + jnp.asarray([[0.3, -0.4]])
     for bandwidth in (0.7, 2.0):
         got = ksd_test(KEY, lambda v: -v, v, kernel=RBF(), bandwidth=bandwidth, replicates=50)
@@ -76,7 +76,7 @@ def test_ksd_of_a_shifted_gaussian_in_closed_form():
         assert abs(got.statistic - truth) < 5 * got.standard_error < 0.6 * truth
         assert got.p_value == pytest.approx(1 / 51)
         assert (got.method, got.n, got.kernel, got.bandwidth) == ("ksd", 3000, "rbf", bandwidth)
-    shape = v.reshape(3000, 1, 2)  # examples of any shape, scores as an array, in blocks with a remainder
+    shape = v.reshape(3000, 1, 2)  # examples of any shape, scores as an array, and an incomplete block
     same = ksd_test(KEY, -shape, shape, kernel=RBF(), bandwidth=2.0, replicates=50)
     assert same.statistic == pytest.approx(got.statistic, rel=1e-5)
     assert set(same.record()) == set(same._fields)
@@ -95,7 +95,7 @@ def test_p_values_count_the_replicates_that_reach_the_statistic():
 
 
 def test_ksd_of_a_grbm_with_vaes():
-    """A right model passes and a wrong one does not, with samples of the posterior in the score's place."""
+    """A correct model passes and a wrong one does not, with VaES from posterior samples as the score."""
     weight, zero = jnp.asarray([[1.0, -1.0], [0.5, 1.5]]), jnp.zeros(2)
     model, wrong = GRBM(weight, zero, zero, jnp.zeros(())), GRBM(weight, zero + 1, zero, jnp.zeros(()))
     h = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], np.float64)

@@ -39,20 +39,20 @@ TINY = ("train", "checkerboard", "--posterior-steps", "1", "--latents", "2", "--
 
 
 def fitted_until_stopped(path, number):
-    """A child: the library alone, whose process a signal must not end; its exit status is that it is named."""
-    compile_in_haste()  # as in this process: what is compared are bits
+    """A child process that uses only the library. A signal must not kill it; exit status 0 if it reports the signal."""
+    compile_in_haste()  # as in this process, because bits are compared
     fitted = test_resume.trained("vages-dsm", False, path, 10**6)
     os._exit(0 if fitted.interrupted and fitted.signal == signal.Signals(number).name else 1)
 
 
 def command_until_stopped(words, stderr, ignored, terminal):
-    """A child: the command; with a `terminal`, that is its controlling terminal."""
+    """A child process that runs the command, with `terminal`, if given, as its controlling terminal."""
     compile_in_haste()
-    for number in STATUSES:  # whatever the tests were started with
+    for number in STATUSES:  # whatever the tests inherited
         signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
     if terminal is not None:
         os.setsid()
-        handle = os.open(terminal, os.O_RDWR)  # the first that the leader of a session opens
+        handle = os.open(terminal, os.O_RDWR)  # the session leader's first terminal becomes the controlling one
         for standard in range(3):
             os.dup2(handle, standard)
     else:
@@ -71,7 +71,7 @@ def wait_until(ready, process):
 
 
 def logged(path, rows=2):
-    """Whether the run has logged so many chunks."""
+    """Whether the run has logged this many chunks."""
     log = path / "metrics.jsonl"
     return lambda: log.exists() and log.read_text().count("\n") >= rows
 
@@ -94,7 +94,7 @@ def test_a_signal_leaves_a_checkpoint_that_is_resumed_to_the_bit(server, tmp_pat
 
 @pytest.mark.parametrize("number", STATUSES)
 def test_the_command_says_which_signal_and_how_to_go_on(server, tmp_path, number):  # noqa: F811
-    """SIGHUP is ignored where it was at the start, as under nohup."""
+    """SIGHUP is ignored if it was ignored at the start, as under nohup."""
     path, said = tmp_path / "a run", tmp_path / "stderr"
     ignored = (signal.SIGHUP,) if number == signal.SIGTERM else ()
     words = (*TINY, "--steps", 10**9, "--out", path)
@@ -115,7 +115,7 @@ def test_the_command_says_which_signal_and_how_to_go_on(server, tmp_path, number
     for fact in (f" iteration {step} of 1000000000 (", f" {newest});", f" vages train --resume '{path}'\n"):
         assert fact in line
     assert test_resume.rows(path)[-1]["step"] == step
-    assert not (path / "density.png").exists()  # the sender of these does not wait
+    assert not (path / "density.png").exists()  # no pictures, as the sender of these signals does not wait
 
 
 LOST = """
@@ -156,7 +156,7 @@ with StopSignals():
 
 @pytest.mark.parametrize(("first", "second"), [("SIGINT", "SIGINT"), ("SIGTERM", "SIGINT"), ("SIGINT", "SIGTERM")])
 def test_a_second_signal_ends_a_chunk_that_does_not_end(first, second):
-    """Python handles neither signal, as its main thread waits for the compiled program."""
+    """Python handles neither signal, because its main thread waits for the compiled program."""
     with subprocess.Popen([sys.executable, "-c", BLOCKED], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"computes\n"
@@ -173,7 +173,7 @@ def test_a_second_signal_ends_a_chunk_that_does_not_end(first, second):
 
 
 def test_a_terminal_that_is_closed_leaves_a_checkpoint(server, tmp_path):  # noqa: F811
-    """The kernel sends SIGHUP, and the progress bar can be written no more."""
+    """The kernel sends SIGHUP, and the progress bar can no longer be written."""
     master, slave = os.openpty()
     path, words = tmp_path / "run", (*TINY, "--steps", 10**9, "--out", tmp_path / "run")
     process = server.Process(target=command_until_stopped, args=(words, None, (), os.ttyname(slave)))
@@ -189,7 +189,7 @@ def test_a_terminal_that_is_closed_leaves_a_checkpoint(server, tmp_path):  # noq
 
 @contextmanager
 def reading(master):
-    """What is shown on a terminal, read until the end of the block and closed then."""
+    """What a terminal shows, read until the end of the block; the terminal is closed then."""
     shown, done = [], threading.Event()
     os.set_blocking(master, False)
 
@@ -201,8 +201,8 @@ def reading(master):
             except BlockingIOError:
                 if last:
                     return
-                last = done.wait(0.02)  # and what came in the meantime is read once more
-            except OSError:  # nobody has it open any more
+                last = done.wait(0.02)  # one last read for output in the meantime
+            except OSError:  # no process has it open any more
                 return
 
     reader = threading.Thread(target=read)
@@ -233,7 +233,7 @@ def test_a_signal_after_training_says_that_it_is_complete(monkeypatch, capsys, t
     assert err.count("\n") == 1
     for fact in (" complete ", f" {path}/checkpoints/step-000000000020);", f" vages train --resume {path}\n"):
         assert fact in err
-    RunFolder.reopen(path).close()  # it was let go
+    RunFolder.reopen(path).close()  # the lock was released
 
 
 def test_a_signal_before_the_first_checkpoint_says_so(monkeypatch, capsys, tmp_path):
@@ -248,7 +248,7 @@ def test_a_signal_before_the_first_checkpoint_says_so(monkeypatch, capsys, tmp_p
 
 def test_any_command_ends_with_the_status_of_its_signal(monkeypatch, capsys):
     monkeypatch.setattr("vages.data.datasets", lambda: signal.raise_signal(signal.SIGHUP))
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have started the tests
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     try:
         assert main(monkeypatch, capsys, "data") == (129, "vages: stopped by SIGHUP\n")
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
@@ -260,7 +260,7 @@ def test_any_command_ends_with_the_status_of_its_signal(monkeypatch, capsys):
 
 @pytest.fixture
 def handled():
-    """The signals that a handler of the caller's own has seen."""
+    """The signals that the caller's own handler has received."""
     seen = []
     before = {number: signal.signal(number, lambda number, frame: seen.append(number)) for number in STATUSES}
     yield seen
@@ -274,12 +274,12 @@ def test_a_callers_handler_is_called_once_the_run_is_saved_or_at_the_second_sign
         signal.raise_signal(number)
         assert stop.in_any_process() == number
         assert handled == []
-        signal.raise_signal(number)  # at once
+        signal.raise_signal(number)  # passed on immediately
         assert handled == [number]
         signal.raise_signal(number)
         assert handled == [number, number]
     signal.raise_signal(number)
-    assert len(handled) == 3  # it is restored
+    assert len(handled) == 3  # the handler is restored
     stop.pass_on(number)
     assert len(handled) == 4
     stop.pass_on(None)
@@ -319,7 +319,7 @@ def test_ignored_signals_stay_ignored_and_other_threads_are_left_alone():
 
 
 def test_an_experiment_does_not_go_on_with_half_a_run(monkeypatch):
-    """Ctrl-C ends training in good order, and what it had learnt by then is not the result of the settings."""
+    """Ctrl-C stops training normally, but the result is not that of the full settings."""
     fitted = SimpleNamespace(interrupted=True)
     fitted.uninterrupted = partial(Fitted.uninterrupted, fitted)  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr("vages.app.experiments.comparison.train", lambda recipe: SimpleNamespace(fitted=fitted))
@@ -329,7 +329,7 @@ def test_an_experiment_does_not_go_on_with_half_a_run(monkeypatch):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A filesystem of half a MiB, and how to fill all but some bytes of it."""
+    """A filesystem of half a MiB, and a function that fills all but some bytes of it."""
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]
@@ -373,7 +373,7 @@ def test_a_disk_that_fills_after_training(monkeypatch, capsys, small_disk):
 
 
 def test_a_file_that_may_not_be_so_large_after_training(monkeypatch, capsys, tmp_path):
-    """A limit of the process, which needs no right to mount anything."""
+    """A resource limit of the process, which needs no right to mount a disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def drawn(*_):

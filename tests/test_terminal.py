@@ -28,7 +28,7 @@ HARMLESS = r"a\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2066\u200b\u2028[red]b"
 
 
 def clean(text):
-    """Whether the text has no control characters other than newlines at the ends of lines."""
+    """Whether the text has no control characters other than newlines."""
     return all(char.isprintable() or char == "\n" for char in text)
 
 
@@ -107,7 +107,7 @@ def test_json_keeps_the_values(capsys):
 
 
 def list_datasets(terminal, folder):
-    """A child whose terminal this is: what `vages data` says of a folder."""
+    """A child process with this terminal: the output of `vages data` for a folder."""
     os.setsid()
     handle = os.open(terminal, os.O_RDWR)
     for standard in range(3):
@@ -119,7 +119,7 @@ def list_datasets(terminal, folder):
 
 
 def test_a_real_terminal_sees_no_sequence_of_a_name(server, tmp_path):  # noqa: F811
-    """Those of the table itself, its colors, are there."""
+    """Only the table's own colors are escape sequences."""
     folder = tmp_path / HOSTILE
     (folder / "mnist").mkdir(parents=True)
     master, slave = os.openpty()
@@ -173,14 +173,14 @@ class Terminal(io.StringIO):
 
 
 def terminal_of(monkeypatch):
-    """Standard error as a terminal that keeps what is written to it."""
+    """Standard error as a terminal that records what is written to it."""
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal)
     return terminal
 
 
-HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"  # what hides a terminal's cursor, and shows it again
+HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"  # the sequences that hide and show a terminal's cursor
 
 
 def test_a_progress_bar_appears_with_the_first_record_and_goes_with_the_last_step(monkeypatch):
@@ -245,7 +245,7 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(monkeypatch,
 
 
 def test_the_time_left_is_without_compiling(monkeypatch, capsys):
-    """Chunks of 100, 50 after an evaluation: 4 s for 100 iterations, 20 s for each of four compilations."""
+    """Chunks of 100 and, after an evaluation, 50: 4 s per 100 iterations, 20 s for each of four compilations."""
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "_BETWEEN", 0.0)
@@ -268,7 +268,7 @@ def test_the_bar_of_a_terminal_says_the_same_time_left(monkeypatch):
     bar._bar.refresh()
     assert "time left not known yet" in terminal.getvalue()
     bar({"step": 1020, "seconds": 501.0})
-    for seconds in (900.0, 1900.0):  # it went back to a checkpoint, twice
+    for seconds in (900.0, 1900.0):  # two restores of a checkpoint
         bar({"step": 1000, "seconds": seconds})
         bar({"step": 1010, "seconds": seconds + 1})
         bar({"step": 1020, "seconds": seconds + 2})

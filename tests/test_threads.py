@@ -1,4 +1,4 @@
-"""Two parts of a piece of work in two threads: results, errors, and stopping."""
+"""Two parts of a computation in two threads: results, errors, and stopping."""
 
 import _thread
 import signal
@@ -12,7 +12,7 @@ import pytest
 from vages.app.output.console import StageBar
 from vages.threads import are_computing, in_threads
 
-LONG = 60  # seconds that a healthy run never waits
+LONG = 60  # seconds, longer than any correct run waits
 
 
 def test_both_run_at_the_same_time():
@@ -85,7 +85,7 @@ def test_a_signal_is_heard_while_both_compute():
 
 
 def test_a_stopped_program_ends_in_the_middle_of_a_computation():
-    """With the status of its signal, and not when the computation is over."""
+    """The exit status is that of its signal, and it does not wait for the computation."""
     code = """
 import os, signal, jax, jax.numpy as jnp
 from vages.app import cli
@@ -115,7 +115,7 @@ cli.main()
 
 
 def test_a_stopped_program_ends_in_the_middle_of_compiling():
-    """JAX lets go of the program, XLA goes on, and the interpreter must not wait for it, or crash."""
+    """JAX gives up the program while XLA continues. The interpreter must not wait for it, or crash."""
     code = """
 import jax, jax.numpy as jnp
 from vages.app import cli
@@ -142,7 +142,7 @@ cli.main()
 
 
 def test_a_bar_for_each_thread():
-    """Progress of one does not move the other's bar, and a new part replaces the own one alone."""
+    """Progress in one thread does not change the other's bar. A new part replaces only the bar of its own thread."""
 
     class Progress:
         disable = False

@@ -193,7 +193,7 @@ def test_one_sample_is_refused_for_vages():
 
 @pytest.mark.parametrize(("backend", "blocks"), [("cpu", [4, 4]), ("gpu", [8])])
 def test_a_gpu_draws_the_noise_of_more_iterations_at_once(backend, blocks, monkeypatch):
-    """Two MiB an iteration; that bits do not depend on blocks is tested elsewhere."""
+    """Two MiB per iteration. Other tests check that bits do not depend on the blocks."""
     lengths = []
 
     def noted(iterations, fitting):
@@ -212,7 +212,7 @@ def test_a_gpu_draws_the_noise_of_more_iterations_at_once(backend, blocks, monke
 
 @pytest.mark.parametrize(("chunk", "cuts"), [(100, [450]), (100, [997]), (30, [1000, 4000]), (7, []), (100, [20])])
 def test_chunks_have_few_lengths(chunk, cuts):
-    """Each is compiled. Evaluations and checkpoints are at the end of one, and it does not matter where one begins."""
+    """Each length is compiled. Evaluations and checkpoints are at ends of chunks, wherever a run starts."""
     ends, steps = [0], 8000
     while ends[-1] < steps:
         ends.append(_end_of_chunk(ends[-1], chunk, cuts))
@@ -224,7 +224,7 @@ def test_chunks_have_few_lengths(chunk, cuts):
 
 
 def test_noise_in_one_array_is_the_same_noise():
-    """Arrays of several shapes and dtypes, a scalar and a key; a GPU's loop then copies three arrays, not six."""
+    """Arrays of several shapes and dtypes, a scalar and a key. A GPU's loop then copies three arrays, not six."""
 
     def draw(key):
         a, b = jax.random.split(key)
@@ -276,7 +276,7 @@ def test_blocks_of_noise_add_up_and_none_is_of_one():
 
 @pytest.mark.optimized
 def test_the_same_recipe_gives_the_same_bits():
-    recipe = as_recipe(replace(SMALL, method="nce"))  # the least that is compiled for noise
+    recipe = as_recipe(replace(SMALL, method="nce"))  # the method with the least compilation for its noise
     first, second = (train(recipe) for _ in range(2))
     np.testing.assert_array_equal(first.model.weight, second.model.weight)
     assert first.tested["test_log_likelihood"].tolist() == second.tested["test_log_likelihood"].tolist()
@@ -337,7 +337,7 @@ def test_users_own_arrays_train_and_large_models_are_validated(tmp_path):
 
 
 def test_numbers_of_weak_types_are_compiled_once():
-    """`jnp.array(0.0)` has one, and the state after an iteration has none."""
+    """`jnp.array(0.0)` has a weak type, the state after an iteration does not."""
     traced, after = [], []
 
     def energy(params, v, h):
@@ -412,7 +412,7 @@ def is_choice(kind):
 
 
 def test_what_an_iteration_costs():
-    """Memory is that of a training program: more for a larger state, of which the job keeps its own."""
+    """Memory is that of a training program: more for a larger state, and the job keeps its own state as well."""
     jobs = {name: job_of(replace(SMALL, method="dsm", latents=n)) for name, n in (("small", 4), ("large", 9))}
     costs = iteration_costs(jobs, iterations=4, rounds=3)
     assert all(cost.seconds.shape == (3,) and (cost.seconds > 0).all() for cost in costs.values())

@@ -37,7 +37,7 @@ SETTINGS = replace(
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A run of rows, and one of the same rows in other units, which was resumed half way."""
+    """A run on rows, and a run on the same rows in other units, which was resumed half way."""
     place = tmp_path_factory.mktemp("units")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
@@ -67,7 +67,7 @@ def test_the_same_model_is_learnt_in_any_units(runs):
 
 
 def test_likelihoods_are_those_of_the_data(runs):
-    """Shifted by log |scale|; and the density in the data's units integrates to 1."""
+    """Likelihoods are shifted by log |scale|, and the density in the data's units integrates to 1."""
     found = [json.loads((runs / name / "result.json").read_text()) for name in ("plain", "affine")]
     plain, affine = (result["test_log_likelihood"]["mean"] for result in found)
     assert affine == pytest.approx(plain - np.log(SCALE).sum(), abs=2e-3)
@@ -101,14 +101,17 @@ def test_what_goes_in_and_out_is_in_the_data_s_units(runs, tmp_path, monkeypatch
     own = own_examples(run, tmp_path / "rows.csv").v
     np.testing.assert_allclose(run.in_units(own), MEAN + SCALE * ROWS, rtol=1e-5)
     np.testing.assert_allclose(own.mean(axis=0), 0, atol=0.5)
-    other = run.on(str(runs / "plain.npy")).data.splits.train  # by the run's own units
+    other = run.on(str(runs / "plain.npy")).data.splits.train  # standardized with the run's own units
     np.testing.assert_allclose(run.in_units(other), split(ROWS.astype(np.float32), 0).train, atol=1e-4)
     row = _in_units(Row("log-likelihood", -1.0, 0.1, "high"), run.units.log_volume)
     assert row.value == pytest.approx(-1.0 - run.units.log_volume)
 
 
 def test_other_data_are_compared_in_the_data_s_units(runs, tmp_path):
-    """A draw of the same law is not told apart, within 5.5 errors (a false alarm in 2e7); other numbers always are."""
+    """A sample of the same distribution has an AUROC of 0.5 within 5.5 errors (a false alarm in 2e7).
+
+    The same rows in other units have an AUROC of 1.
+    """
     rows = np.random.default_rng(1).normal(size=(1300, 2)) * [1.0, 2.0] + [0.5, 0.0]
     fresh, same, foreign = rows[1000:], tmp_path / "same.npy", tmp_path / "foreign.csv"
     np.save(tmp_path / "own.npy", MEAN + SCALE * rows[:1000])
@@ -136,7 +139,7 @@ def test_other_data_are_compared_in_the_data_s_units(runs, tmp_path):
 
 
 def test_the_guide_s_log_p_is_in_the_data_s_units(runs):
-    """Its code, with this run."""
+    """The guide's code is executed with this run."""
     text = (Path(__file__).parent.parent / "docs" / "saving.md").read_text()
     (code,) = re.findall(r"```py\n(.*?)```", text, re.S)
     x = MEAN + SCALE * ROWS
@@ -160,7 +163,7 @@ def test_units_of_a_constant():
     units = Units.of(np.array([[1.0, 5.0], [3.0, 5.0]]))
     np.testing.assert_array_equal(units.standardized(np.array([[1.0, 5.0]])), [[-1, 0]])
     tenths = np.full((3, 1), 0.1)
-    assert tenths.std(axis=0) > 0  # as its mean is rounded
+    assert tenths.std(axis=0) > 0  # because the mean is rounded
     assert (Units.of(tenths).mean, Units.of(tenths).scale) == (0.1, 1.0)
 
 
@@ -168,7 +171,7 @@ STAMPS = np.column_stack([1.7e9 + 10 * np.random.default_rng(2).normal(size=100)
 
 
 def test_numbers_are_standardized_before_they_are_rounded(tmp_path, runs):
-    """Seconds around 1.7e9, of which float32 holds multiples of 128: from files, arrays and rows that are given."""
+    """Seconds around 1.7e9, where float32 has a resolution of 128: from files, arrays and splits."""
     np.save(tmp_path / "stamps.npy", STAMPS)
     (tmp_path / "stamps.csv").write_text("\n".join(f"{x!r},{y!r}" for x, y in STAMPS.tolist()))
     order = split_rows(100, 0)
@@ -217,26 +220,26 @@ def test_data_that_float32_cannot_hold_are_told():
     rows = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
     assert scale_problem(vages.DSM(0.01), rows) is None
     assert scale_problem(vages.KSD(0.1), 1e3 + rows) is not None
-    conditional = vages.NoiseConditionalDSM(0.5)  # whose lowest level is 0.004
+    conditional = vages.NoiseConditionalDSM(0.5)  # its lowest level is 0.004
     assert scale_problem(conditional, rows) is None
     assert "1e+03, whose rounding" in (scale_problem(conditional, 1e3 + rows) or "")
     narrow = np.stack([rows[:, 0], 1e-3 * rows[:, 1]], axis=1)
     assert "standard deviation of 0.00" in (scale_problem(conditional, narrow) or "")
     assert "column 1" in (scale_problem(conditional, narrow) or "")
-    assert scale_problem(conditional, narrow * [1, 0]) is None  # a constant
-    assert "column 1" in (scale_problem(conditional, np.insert(narrow, 2, 3.0, axis=1)) or "")  # and beside one
-    assert scale_problem(conditional, np.repeat(narrow, 11, axis=1)) is None  # as pixels at an edge
+    assert scale_problem(conditional, narrow * [1, 0]) is None  # a constant column
+    assert "column 1" in (scale_problem(conditional, np.insert(narrow, 2, 3.0, axis=1)) or "")  # and next to one
+    assert scale_problem(conditional, np.repeat(narrow, 11, axis=1)) is None  # like pixels at an edge: too many columns
     exact = (rows / rows.astype(np.float64).std(axis=0)).astype(np.float64)  # standard deviations of 1
     told = lambda *widths: scale_problem(vages.DSM(0.3), exact * widths)
     assert "0.0999 in column 1" in (told(1, 0.0999) or "")  # a third of the noise
     assert told(1, 0.1001) is None
     assert told(0.31, 0.09) is not None
-    assert told(0.29, 0.09) is None  # about as wide as the widest column: the level is the user's own
+    assert told(0.29, 0.09) is None  # about as wide as the widest column: the user chose the level
     assert told(0.1001, 0.09) is None
-    assert "0.08 in column 1" in (told(0.0999, 0.08) or "")  # all are narrow
+    assert "0.08 in column 1" in (told(0.0999, 0.08) or "")  # all columns are narrow
     times = scale_problem(vages.NoiseConditionalDSM(8.5e8), exact * [1e5, 5] + [1.7e9, 20])
     assert "noise, 6.8e+06, got a standard deviation of 5 in column 1" in (times or "")
-    assert scale_problem(conditional, np.where(rows > 2, np.inf, narrow)) is None  # which others refuse
+    assert scale_problem(conditional, np.where(rows > 2, np.inf, narrow)) is None  # refused by other checks
     assert "column 19" in (scale_problem(conditional, np.tile(rows, 10) * np.where(np.arange(20) < 19, 1, 1e-3)) or "")
     assert scale_problem(vages.KSD(1.0), 1e3 + rows) is None
     told = scale_problem(vages.DSM(0.01), 1e3 + rows)
@@ -244,22 +247,22 @@ def test_data_that_float32_cannot_hold_are_told():
     assert told.startswith("v: expected numbers of at most 84 in float32 for noise of 0.01, got 1e+03, ")
     assert "standardize the data" in told
     assert "\n" not in told
-    assert "in float32" in (scale_problem(vages.DSM(0.01), 1e3 + rows.astype(np.float64)) or "")  # as JAX takes them
+    assert "in float32" in (scale_problem(vages.DSM(0.01), 1e3 + rows.astype(np.float64)) or "")  # as JAX converts them
     with jax.enable_x64(True):
         assert scale_problem(vages.DSM(0.01), 1e3 + rows.astype(np.float64)) is None
-    assert "column 1" in (scale_problem(conditional, narrow[:2]) or "")  # all that there are
+    assert "column 1" in (scale_problem(conditional, narrow[:2]) or "")  # these are all the rows
     assert scale_problem(conditional, narrow[:20], whole=False) is not None
-    assert scale_problem(conditional, narrow[:19], whole=False) is None  # too few
-    beside = np.insert(narrow.astype(np.float64), 1, 0.1, axis=1)  # a constant, whose mean is rounded
+    assert scale_problem(conditional, narrow[:19], whole=False) is None  # too few rows of a stream
+    beside = np.insert(narrow.astype(np.float64), 1, 0.1, axis=1)  # a constant whose mean is rounded
     assert beside.std(axis=0)[1] > 0
     assert "column 2" in (scale_problem(conditional, beside) or "")
     assert scale_problem(conditional, beside[:, :2]) is None
     assert scale_problem(conditional, beside[:, 1:2]) is None
-    assert scale_problem(vages.DSM(0.1), rows.astype(np.float16)) is None  # which are widened to float32
+    assert scale_problem(vages.DSM(0.1), rows.astype(np.float16)) is None  # widened to float32
     model = vages.GRBM.init(jax.random.key(0), 2, 2)
     learner = vages.Learner(vages.DSM(0.01, vages.Enumerated()), learning_rate=1e-3)
     few = itertools.repeat(narrow[:19].astype(np.float32))
-    vages.fit(jax.random.key(0), model, vages.ExactPosterior(), few, learner, steps=1)  # told of none
+    vages.fit(jax.random.key(0), model, vages.ExactPosterior(), few, learner, steps=1)  # no warning
     large = 1e3 + rows
     for data in (large, large.astype(np.float64), {"v": large}, lambda step: large[:10], itertools.repeat(large[:10])):
         batch = 10 if isinstance(data, np.ndarray | dict) else None
@@ -269,7 +272,7 @@ def test_data_that_float32_cannot_hold_are_told():
 
 def test_rows_all_over_an_array_are_looked_at():
     many = np.random.default_rng(1).normal(size=(24_000, 2)).astype(np.float32)
-    for wide in (np.arange(24_000) / 24_000, np.arange(24_000) % 24):  # sorted; hours, one in 24 of which are alike
+    for wide in (np.arange(24_000) / 24_000, np.arange(24_000) % 24):  # sorted; hours, the same in every 24th row
         table = np.stack([many[:, 0], wide + 1e-3 * many[:, 1]], axis=1)
         assert scale_problem(vages.DSM(0.1), table) is None
         assert scale_problem(vages.DSM(0.1), jnp.asarray(table, jnp.float32)) is None
@@ -278,7 +281,7 @@ def test_rows_all_over_an_array_are_looked_at():
 
 @pytest.mark.filterwarnings("ignore::vages.training.ScaleWarning")
 def test_numbers_that_overflow_float32_are_refused(tmp_path):
-    """In one line, wherever they come from, before they are trained on; but not where JAX keeps float64."""
+    """In one line, before training starts, for data from any source; but not if float64 is enabled in JAX."""
     model = vages.EnergyModel(lambda p, v, h: jnp.sum((v - p) ** 2) / 2, jnp.zeros(2), v=vages.Real(2))
     learner = vages.Learner(vages.DSM(0.5, vages.Enumerated()), optax.sgd(0.0))
     rows = np.sign(np.random.default_rng(0).normal(size=(100, 2)))

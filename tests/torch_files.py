@@ -1,4 +1,4 @@
-"""PyTorch's files of float32 arrays, written by hand: what `torch.save` and `torch.jit.save` put into them."""
+"""PyTorch files of float32 arrays, written by hand in the formats of `torch.save` and `torch.jit.save`."""
 
 import io
 import pickle
@@ -21,7 +21,7 @@ def whole(value: int) -> bytes:
 def tensor(
     array: np.ndarray, key: str, *, legacy: bool = False, offset: int = 0, view: np.ndarray | None = None
 ) -> bytes:
-    """An array, or another view of its numbers."""
+    """A pickled tensor of an array, or of another view of its data."""
     view = array if view is None else view
     strides = [stride // array.itemsize for stride in view.strides]
     sizes = lambda numbers: b"(" + b"".join(map(whole, numbers)) + b"t"
@@ -40,7 +40,7 @@ def state_dict_pickle(arrays: Arrays, *, legacy: bool = False) -> bytes:
 
 
 def script_pickle(arrays: Arrays) -> bytes:
-    """Modules in modules, as the dots in the names say."""
+    """Nested modules, according to the dots in the names."""
     keys = {name: str(i) for i, name in enumerate(arrays)}
 
     def module(prefix: str, names: list[str]) -> bytes:

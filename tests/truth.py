@@ -12,7 +12,7 @@ from vages.domains import Binary, Real
 
 
 def relative_error(got, expected) -> float:
-    """The largest relative error over the leaves, each leaf measured by its own norm."""
+    """The largest relative error over all leaves, each relative to its own norm."""
     pairs = zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True)
     errors = []
     for a, b in pairs:
@@ -23,7 +23,7 @@ def relative_error(got, expected) -> float:
 
 
 def closed_form_vages(model: GRBM | LinearGaussian, v, h, z) -> GRBM | LinearGaussian:
-    """zᵀ(ê + ĉ) of a bilinear model, worked out by hand, in float64, averaged over the batch."""
+    """zᵀ(ê + ĉ) of a bilinear model, derived by hand, in float64, averaged over the batch."""
     h = np.asarray(h, np.float64)
     gap = h - h.mean(1, keepdims=True)
     covariance = np.einsum("bli,blj->bij", gap, gap) / (h.shape[1] - 1)
@@ -70,7 +70,7 @@ def enumerated(logits):
 
 
 def structured_model(key, dtype="float32"):
-    """An energy of no particular kind: nested parameters, v of shape (2, 3), three-valued integer h of shape (2,)."""
+    """A generic energy: nested parameters, v of shape (2, 3), three-valued integer h of shape (2,)."""
     keys = jax.random.split(key, 4)
     params = {
         "table": jax.random.normal(keys[0], (3, 2, 3), dtype),
@@ -87,7 +87,7 @@ def structured_model(key, dtype="float32"):
 
 
 class Descent(NamedTuple):
-    """Where Adam stands: parameters, their moments, and the steps made."""
+    """The state of Adam: parameters, their moments, and the number of steps."""
 
     at: list[Any]
     first: list[Any]
@@ -115,9 +115,10 @@ def adam_steps(gradient, start: Descent, inputs, rate, decay) -> Descent:
 
 
 def mean_differs(replicates, expected, false_alarm: float = 1e-6) -> bool:
-    """Whether the mean of independent replicates (first axis) departs from `expected`, in any of its entries.
+    """Whether the mean of independent replicates (first axis) differs from `expected` in any entry.
 
-    A normal test of every entry with a Bonferroni bound: under the null it says so with probability `false_alarm`.
+    A normal test of every entry with a Bonferroni bound: if the means agree, the result is True with probability
+    `false_alarm`.
     """
     replicates = np.asarray(replicates, np.float64).reshape(len(replicates), -1)
     expected = np.asarray(expected, np.float64).reshape(-1)

@@ -98,6 +98,20 @@ def test_a_context_travels_with_its_rows(tmp_path):
     same(trained(as_dict, labeled=True), expected)
 
 
+def test_loaders_may_fill_one_buffer_again_and_again():
+    rows = {"v": ROWS, "label": LABELS[:, None]}
+    buffer = {name: np.empty((BATCH, *x.shape[1:]), np.float32) for name, x in rows.items()}
+
+    def filled(step):
+        for name, x in batch_at(step, rows).items():
+            buffer[name][:] = x
+        return buffer
+
+    expected = trained(rows, labeled=True, batch=BATCH)
+    same(trained(filled, labeled=True), expected)
+    same(trained(map(filled, itertools.count()), labeled=True), expected)
+
+
 def test_seeds_visit_a_mapped_array_each_in_its_own_order(tmp_path):
     model, posterior, learner = parts()
     keys = jax.vmap(jax.random.key)(jnp.arange(2, dtype=jnp.uint32))

@@ -217,7 +217,7 @@ class _Stream(Source):
     def _checked(self, data: Any, step: int) -> Batch:
         batch = as_batch(data)
         check_numbers("data", batch.v)
-        rows = jax.tree.map(np.asarray, batch)
+        rows = jax.tree.map(_copied, batch)
         if rows.v.ndim == 0 or not len(rows.v):
             raise ValueError(f"data: expected batches of examples, got shape {rows.v.shape} at step {step}; add them")
         check_context(rows.context, len(rows.v))
@@ -229,6 +229,11 @@ class _Stream(Source):
         check_own_context(self._model, rows.context)
         _check_numbers(rows, lambda row: f"example {row} of the batch at step {step}")
         return rows
+
+
+def _copied(x: Any) -> np.ndarray:
+    """Return the array on the host. NumPy arrays are copied: loaders may fill the same buffer with the next batch."""
+    return np.asarray(x) if isinstance(x, jax.Array) else np.array(x)
 
 
 class _Function:

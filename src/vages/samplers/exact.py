@@ -6,15 +6,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from vages.domains import Empty
+from vages.domains import Domain, Empty
 from vages.models import EBLVM, TractableEBLVM, features_of, log_joints
 from vages.models.mixed import is_narrow
 from vages.samplers.langevin import chain_dtype
+from vages.samplers.target import scattered
 
 _ROW = 2**10  # most states for one categorical draw
 _BLOCK = 2**12  # states processed at a time, which bounds the memory
+_LEAST_CHECKS = 64  # of a conditional, over all states of h
+_GAP = 0.01  # nats by which log-masses may differ between v, besides rounding
+_ULPS = 8.0  # units of rounding, of the terms that cancel
 
 
 def can_list(model: EBLVM) -> bool:
@@ -26,46 +30,56 @@ def can_list(model: EBLVM) -> bool:
 def log_masses(model: Any) -> Float[np.ndarray, "states"]:
     """Return log ∫ p̃(v, h) dv of every state of h: log p̃(v, h) − log p(v | h), which is the same at any v.
 
-    It is −∞ for states of infinite energy.
+    It is −∞ for states of infinite energy. Raises if it differs between several v by more than rounding explains.
     """
-    here, there = (np.asarray(x, np.float64) for x in _log_masses(model))
-    forbidden = np.isneginf(here) & np.isneginf(there)
+    checked = _checked_masses(model, max(1, _LEAST_CHECKS // model.h.count))
+    logs, forbidden, gaps, rounding = (np.asarray(x, np.float64) for x in checked)
     if forbidden.all():
-        raise ValueError(f"energy: expected a finite one for some h, got none among {len(here)} states; correct it")
-    some, same = here[~forbidden], there[~forbidden]
-    worst = np.max(np.abs(some - same) / (1 + np.abs(some)))
-    if not worst < 1e-3:
+        raise ValueError(f"energy: expected a finite one for some h, got none among {len(logs)} states; correct it")
+    wrong = (forbidden == 0) & ~(gaps <= _GAP + rounding)
+    if wrong.any():
         raise ValueError(
             "conditional: expected p(v | h) of this energy, so that log p̃(v, h) − log p(v | h) is the same at every v, "
-            f"got a difference of {worst:.2g}; correct the conditional, or leave it out"
+            f"got a difference of {gaps[wrong].max():.2g}; correct the conditional, or leave it out"
         )
-    return here
+    return logs
 
 
 @eqx.filter_jit
-def _log_masses(model: Any) -> tuple[Float[Array, "states"], Float[Array, "states"]]:
-    """Return the log-masses as computed at each of two v."""
-    count = model.h.count
-    numbers = jnp.arange(count, dtype=jnp.uint32)
+@jax.default_matmul_precision("float32")  # by default, GPUs and TPUs may use lower precision
+def _checked_masses(model: Any, points: int) -> tuple[Shaped[Array, "states"], ...]:
+    """Return, for each state, the log-mass at one v, whether the energy is infinite, and a comparison with other v.
+
+    The comparison is the largest difference of the log-mass at `points` random v, and how much of it may be rounding.
+    """
+    dtype, count = chain_dtype(model), model.h.count
 
     def one(number):
-        h = jax.tree.map(lambda x: x[0], model.h.states(chain_dtype(model), number[None]))
+        h = jax.tree.map(lambda x: x[0], model.h.states(dtype, number[None]))
         conditional = model.conditional(h)
-        mass = lambda v: model.log_joint(model.features(v), h) - conditional.log_prob(v)
-        here, there = _two_points(model, conditional)
-        return mass(here), mass(there)
+        terms = lambda v: (model.log_joint(model.features(v), h), conditional.log_prob(v))
+        center, others = _places(jax.random.fold_in(jax.random.key(0), number), model.v, conditional, points)
+        (joint, log_prob), (joints, log_probs) = terms(center), jax.lax.map(terms, others)
+        mass, masses, eps = joint - log_prob, joints - log_probs, max(jnp.finfo(x.dtype).eps for x in (joint, log_prob))
+        both_forbid = jnp.isneginf(joints) & (log_probs < jnp.log(eps))
+        gaps = jnp.where(both_forbid, 0, jnp.abs(masses - mass))
+        rounding = _ULPS * eps * (abs(joint) + jnp.max(jnp.where(jnp.isinf(joints), 0, abs(joints)) + abs(log_probs)))
+        if model.v.continuous:  # energies of large v may round more, so that a little step makes a difference
+            beside = jax.lax.map(lambda v: jnp.subtract(*terms(v)), others * (1 + 8 * jnp.finfo(others.dtype).eps))
+            rounding += 4 * jnp.max(jnp.abs(beside - masses))
+        forbidden = jnp.isneginf(joint) & jnp.all(jnp.isneginf(joints))
+        return mass, forbidden, jnp.max(gaps), rounding
 
-    return jax.lax.map(one, numbers, batch_size=min(_BLOCK, count))
+    return jax.lax.map(one, jnp.arange(count, dtype=jnp.uint32), batch_size=min(_BLOCK, count))
 
 
-def _two_points(model: Any, conditional: Any) -> tuple[Array, Array]:
-    """Return the mean of p(v | h) and a point some standard deviations away, or two draws if v is discrete."""
+def _places(key: PRNGKeyArray, domain: Domain, conditional: Any, n: int) -> tuple[Array, Array]:
+    """Return a probable v, and n others that differ from it in every coordinate, or at random if v is discrete."""
     mean = conditional.mean
-    if not model.v.continuous:
-        draws = jax.tree.map(lambda x: x[None], conditional.hard()).sample(jax.random.key(0), 2)
-        return draws[0, 0], draws[0, 1]
-    steps = jnp.linspace(-2, 2, mean.size, dtype=mean.dtype).reshape(mean.shape)
-    return mean, mean + (steps + 0.5) * jnp.sqrt(conditional.variance)
+    others = scattered(key, domain, (n,), mean.dtype)
+    if not domain.continuous:
+        return jax.tree.map(lambda x: x[None], conditional.hard()).sample(jax.random.key(0), 1)[0, 0], others
+    return mean, mean[None] + (others + jnp.copysign(0.5, others)) * jnp.sqrt(conditional.variance)[None]
 
 
 def sample_exactly(key: PRNGKeyArray, model: Any, n: int) -> tuple[Array, Any]:

@@ -26,10 +26,12 @@ from vages import (
     ExactPosterior,
     Gaussian,
     GaussianPosterior,
+    Heun,
     Joint,
     JointPosterior,
     Learner,
     LinearGaussian,
+    LogPartition,
     Objective,
     Real,
     Variational,
@@ -37,7 +39,10 @@ from vages import (
     fit,
     gradient_estimate,
     infer,
+    log_density,
+    log_likelihood,
     posterior_gap,
+    sample,
     surrogate,
     vaes,
     vaes_cv,
@@ -188,6 +193,34 @@ def test_a_posterior_reads_the_context(posterior):
     assert differs(here, of(v, level=LABELS["level"] + 1)) == [True] * 4
     assert differs(here, of(v, label=LABELS["label"].at[2].set(1))) == [False, False, True, False]
     assert differs(here, of(v + 1)) == [True] * 4
+
+
+@pytest.mark.parametrize("way", ["rows", "function", "iterator", "mapped", "density", "likelihood", "gap", "flow"])
+def test_labels_that_q_does_not_know_are_refused(way, tmp_path):
+    """q would encode them as zeros."""
+    posterior, v = GaussianPosterior.linear(KEY, 3, 2, context={"label": 2}), normal(1, 20, 3)
+    model = EnergyModel(lambda p, v, h, context: energy(p, v, h), {"w": normal(1, 3, 2)}, v=Real(3), h=Real(2))
+    label = np.full(20, 1)
+    label[7] = 2
+    np.save(tmp_path / "v.npy", v)
+    data = {
+        "rows": Batch(v, {"label": label}),
+        "function": lambda step: {"v": v, "label": label if step else label.clip(0, 1)},
+        "iterator": iter([{"v": v, "label": label}]),
+        "mapped": {"v": np.load(tmp_path / "v.npy", mmap_mode="r"), "label": label},
+    }
+    with refused("context['label']", 2):
+        if way in data:
+            fit(KEY, model, posterior, data[way], LEARNER, steps=2)
+        elif way == "density":
+            log_density(KEY, model, posterior, v, context={"label": label})
+        elif way == "likelihood":
+            log_likelihood(KEY, model, posterior, v, context={"label": 2}, log_z=LogPartition.known(0.0))
+        elif way == "gap":
+            posterior_gap(KEY, model, posterior, v, context={"label": label})
+        else:
+            sampler = Heun(posterior, steps=2, sigma_min=0.1, sigma_max=1.0)
+            sample(KEY, model, 20, context={"label": label}, sampler=sampler)
 
 
 @pytest.mark.parametrize(
@@ -597,7 +630,7 @@ def test_a_context_is_told_from_another_where_the_fingerprint_of_v_is_given():
     model, v, known = GRBM.init(KEY, 3, 2), normal(1, 4, 3), {"sha256": "known"}
     keys = jax.random.split(KEY, 4)
     contexts = [None, {"label": jnp.zeros(4)}, {"label": jnp.ones(4)}, {"key": keys}, {"key": keys[::-1]}]
-    found = [source_of(Batch(v, context), 4, (0,), False, model, known).fingerprint() for context in contexts]
+    found = [source_of(Batch(v, context), 4, (0,), False, model, known=known).fingerprint() for context in contexts]
     assert all(one != other for i, one in enumerate(found) for other in found[:i])
     assert {one["sha256"] for one in found} == {"known"}
 

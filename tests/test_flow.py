@@ -17,6 +17,7 @@ from vages import (
     Batch,
     Binary,
     Empty,
+    EnergyModel,
     FeaturePosterior,
     Held,
     Heun,
@@ -114,6 +115,15 @@ def check_normal(x, mean, covariance):
         assert tail < stats.chi2.cdf(np.sum(z[:, i] ** 2), n) < 1 - tail
         for j in range(i):
             assert abs(np.sum(z[:, i] * z[:, j])) / math.sqrt(n) < 1.05 * stats.norm.isf(tail)
+
+
+def test_an_own_energy_of_v_and_a_level_is_sampled():
+    """N(m, 1 + σ²), by an energy that cannot be called without a context."""
+    energy = lambda m, v, h, context: jnp.sum((v - m) ** 2) / 2 / (1 + context["sigma"] ** 2)
+    mean = jnp.asarray([0.5, -1.0])
+    model, sampler = EnergyModel(energy, mean, v=Real(2)), Heun(steps=40, sigma_min=LOW, sigma_max=HIGH)
+    drawn = sample(jax.random.key(0), model, 2000, sampler=sampler)
+    check_normal(drawn.v, np.asarray(mean), np.eye(2))
 
 
 @pytest.mark.parametrize("guidance", [None, 1.0])

@@ -93,10 +93,11 @@ def check_context(context: Any, rows: int | None, *, seeds: int | None = None) -
             )
 
 
-def check_own_context(model: Any, context: Any) -> None:
-    """Call the model's own `check_context`, if it has one."""
-    if hasattr(model, "check_context"):
-        model.check_context(context)
+def check_own_context(context: Any, *parts: Any) -> None:
+    """Call the `check_context` of each model or posterior that has one."""
+    for part in parts:
+        if hasattr(part, "check_context"):
+            part.check_context(context)
 
 
 def struct_of(x: Any, *lead: int, drop: int = 0) -> jax.ShapeDtypeStruct:

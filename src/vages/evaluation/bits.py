@@ -93,7 +93,7 @@ def bits_per_dim(
         known = as_rows({} if context is None else context)
         if "sigma" in known:
             raise ValueError("context: expected no level, which is sigma_min, got 'sigma'; leave it out")
-        check_own_context(model, known)
+        check_own_context(known, model)
         value = _one_pass(for_density, model, posterior, v, broadcast_context(known, len(v)), sigma, samples, batch)
     else:
         how = {"sigma_min": sigma, "samples": samples, "batch": batch, "context": context} | options

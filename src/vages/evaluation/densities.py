@@ -71,7 +71,7 @@ def log_density(
             f"model: expected one that is normalized, got {type(model).__name__} whose log Z is not known; train a "
             "noise-conditional model with level_weight, or take log_likelihood, which estimates log Z"
         )
-    check_own_context(model, context)
+    check_own_context(context, model, posterior)
     if v.ndim == len(model.v.shape):
         rows = jax.tree.map(lambda x: jnp.asarray(x)[None], context)
         alone = log_density(key, model, posterior, v[None], samples=samples, context=rows)

@@ -79,7 +79,7 @@ def log_likelihood(
     check_inputs(model, v)
     context = as_rows(context)
     check_context(context, 1)
-    check_own_context(model, context)
+    check_own_context(context, model, posterior)
     check_states("v", v, model.v)
     check_count("samples", samples, 2, "a standard error needs two")
     for_density, for_z = jax.random.split(key)

@@ -84,7 +84,7 @@ def log_partition(
     check_run(chains, temperatures)
     context = as_rows(context)
     check_context(context, 1)
-    check_own_context(model, context)
+    check_own_context(context, model)
     check_energy(model, chain_dtype(model), context)
     if exact and context is None and can_list(model):
         return LogPartition.known(_log_sum(log_masses(model)))

@@ -23,7 +23,7 @@ class InContext(EBLVM):
 
     def __init__(self, model: EBLVM, context: Any):
         check_kind("context", context, dict, "a dict of one example's entries", "write {'sigma': 0.1}, say")
-        check_own_context(model, context)
+        check_own_context(context, model)
         self.model, self.context = model, {name: jnp.asarray(value) for name, value in context.items()}
 
     @property
@@ -41,7 +41,7 @@ class InContext(EBLVM):
     def check_context(self, context: Any) -> None:
         """Raise if the model refuses a context in addition to the fixed one."""
         if context is not None:
-            check_own_context(self.model, context)
+            check_own_context(context, self.model)
 
     def knows(self, context: Any) -> Bool[Array, "*rows"]:
         """Whether the model accepts each row of a context in addition to the fixed one; true if it has no check."""

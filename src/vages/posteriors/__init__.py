@@ -1,7 +1,7 @@
 """Posteriors q(h | v), their divergences from p(h | v), and a corrector of their samples."""
 
 from vages.posteriors.checks import check_contract
-from vages.posteriors.conditioned import Conditioned, check_labels
+from vages.posteriors.conditioned import Conditioned
 from vages.posteriors.corrector import Corrector, langevin_corrector
 from vages.posteriors.divergences import Divergence, fisher, kl
 from vages.posteriors.exact import ExactPosterior, Listed
@@ -34,7 +34,6 @@ __all__ = [
     "MixedPosterior",
     "Posterior",
     "check_contract",
-    "check_labels",
     "fisher",
     "has_parameters",
     "infer",

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32
 
-from vages.checks import check_context, on_shapes, struct_of, with_keys
+from vages.checks import check_context, check_own_context, on_shapes, struct_of, with_keys
 from vages.models import EBLVM
-from vages.posteriors.conditioned import check_labels
 from vages.posteriors.learnt import check_reads_context
 from vages.posteriors.posterior import Posterior, infer
 
@@ -32,7 +31,7 @@ def posterior_means(
     check_context(context, len(images))
     if context is not None:
         check_reads_context(posterior)
-        check_labels(posterior, context)
+        check_own_context(context, posterior)
     expected, advice = f"q(h | v) of one image{with_keys(context)}", "are model and posterior made for these?"
     first = jax.tree.map(lambda x: struct_of(x, 1, drop=1), (images, context))
     on_shapes("posterior", expected, advice, infer, model, posterior, *first)

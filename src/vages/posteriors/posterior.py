@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array
 
-from vages.checks import check_inputs, check_kind
+from vages.checks import check_inputs, check_kind, check_own_context
 from vages.distributions import Distribution
 from vages.models import EBLVM, Encoding, features_of
 from vages.posteriors.conditioned import check_labels
@@ -26,6 +26,10 @@ class Posterior(eqx.Module):
     def __call__(self, model: EBLVM, features: Any, v: Array, context: Any = None) -> Distribution:
         """Return the distribution of h given one v. As in models, `context` is passed only if there is one."""
 
+    def check_context(self, context: Any) -> None:
+        """Raise if a label of a batch is not among the classes of the network, which would encode it as zeros."""
+        check_labels(self, context)
+
 
 def infer(model: EBLVM, posterior: Posterior, v: Array | Encoding, context: Any = None) -> Distribution:
     """Return q(h | v) for a batch of v, or for its encoding, as a batch of distributions."""
@@ -37,7 +41,7 @@ def infer(model: EBLVM, posterior: Posterior, v: Array | Encoding, context: Any 
         features = features_of(model, v, context)
     if context is None:
         return jax.vmap(lambda features, v: posterior(model, features, v))(features, v)
-    check_labels(posterior, context)
+    check_own_context(context, posterior)
     return jax.vmap(lambda *one: posterior(model, *one))(features, v, context)
 
 

@@ -70,7 +70,7 @@ def check_flow(flow: Flow, h: Any, context: Any) -> None:
     model = flow.model
     if "sigma" in context:
         raise ValueError("context: expected no level, as the ODE goes through all of them, got 'sigma'; leave it out")
-    check_own_context(model, context)
+    check_own_context(context, model, flow.posterior)
     if h is None and model.h.size:
         _check_posterior(flow, context)
     if flow.guidance is not None:

@@ -73,7 +73,8 @@ def sample(
     n = int(n)  # compiled programs would turn NumPy's numbers into arrays
     context = as_rows(context)
     given, targets = _given(model, n, h, context, held)
-    check_energy(model, chain_dtype(model), context)
+    level = {"sigma": jnp.zeros(1)}  # added by Heun's method
+    check_energy(model, chain_dtype(model), {**(context or {}), **level} if isinstance(sampler, Heun) else context)
     if sampler is None:
         plain = not given and start is None and chains is None
         if plain and hasattr(model, "draw"):

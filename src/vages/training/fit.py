@@ -16,7 +16,6 @@ from jaxtyping import Array
 from vages.checks import check_count, check_kind
 from vages.models import EBLVM
 from vages.objectives.objective import check_metric_names
-from vages.posteriors import check_labels
 from vages.training.cluster import check_same, digest
 from vages.training.devices import any_process, auto, check_batch, everywhere, here, is_writer
 from vages.training.folder import RunFolder
@@ -138,11 +137,11 @@ def fit(
     check_kind("learner", learner, Learner, "a Learner", _ORDER)
     keys, many = as_keys(key)
     seeds = order_seeds(keys)
-    source = _source(data, batch, seeds, many, model if state is None else state.model, data_fingerprint)
+    trained = (model, posterior) if state is None else (state.model, state.posterior)
+    source = _source(data, batch, seeds, many, *trained, data_fingerprint)
     check_batch(source.batch, mesh)
     if (problem := scale_problem(learner.objective, source.examples, whole=source.whole)) is not None:
         warnings.warn(problem, ScaleWarning, stacklevel=2)
-    check_labels(posterior if state is None else state.posterior, source.context)
     state = _strong(_start(learner, keys, many, model, posterior, source, state))
     settings = {"chunk": chunk, "evaluate_every": evaluate_every if evaluate else None, "select": select}
     kept = {"resume": resume, "checkpoints": asdict(checkpoints), "guard": asdict(guard)}
@@ -228,10 +227,12 @@ def _end_of_chunk(step: int, chunk: int, cuts: Sequence[int]) -> int:
     return min([origin + ((step - origin) // chunk + 1) * chunk, *((step // cut + 1) * cut for cut in cuts)])
 
 
-def _source(data: Any, batch: int | None, seeds: tuple[int, ...], many: bool, model: Any, known: Any) -> Source:
+def _source(
+    data: Any, batch: int | None, seeds: tuple[int, ...], many: bool, model: Any, posterior: Any, known: Any
+) -> Source:
     if not hasattr(getattr(model, "v", None), "shape"):
         check_kind("model", model, EBLVM, "an EBLVM", _ORDER)
-    return source_of(data, batch, seeds, many, model, known)
+    return source_of(data, batch, seeds, many, model, posterior, known)
 
 
 def _start(

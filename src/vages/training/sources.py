@@ -49,7 +49,6 @@ class Source(ABC):
 
     examples: Any  # v of all examples, or of the first batch of a stream, for checks
     whole = True  # whether these are all examples
-    context: Any = None  # of all examples, if it is in memory
 
     @property
     @abstractmethod
@@ -75,8 +74,16 @@ class Source(ABC):
         """Continue after `step` iterations, with the `state` that was saved there, or None."""
 
 
-def source_of(data: Any, batch: int | None, seeds: Sequence[int], many: bool, model: Any, known: Any = None) -> Source:
-    """Return the source for a user's data. Raise if these are not data, or do not fit the model's v and context.
+def source_of(
+    data: Any,
+    batch: int | None,
+    seeds: Sequence[int],
+    many: bool,
+    model: Any,
+    posterior: Any = None,
+    known: Any = None,
+) -> Source:
+    """Return the source for a user's data. Raise if they are not data, or do not fit the model's v or a context.
 
     `seeds` decide the order of an array's rows. With `many`, there is an axis of seeds, which an array may have too.
     `known` is the fingerprint of an array's v, if it is already known.
@@ -85,9 +92,9 @@ def source_of(data: Any, batch: int | None, seeds: Sequence[int], many: bool, mo
         check_count("batch", batch, 1, "give more")
     if not isinstance(data, Batch | Mapping | Sequence) and not hasattr(data, "shape"):
         if callable(data) and not isinstance(data, Iterator):
-            return _Stream(_Function(data), batch, len(seeds), model)
+            return _Stream(_Function(data), batch, len(seeds), model, posterior)
         if isinstance(data, Iterable):
-            return _Stream(_Iterated(iter(data)), batch, len(seeds), model)
+            return _Stream(_Iterated(iter(data)), batch, len(seeds), model, posterior)
     rows, v_shape = as_batch(data), tuple(model.v.shape)
     check_numbers("data", rows.v)
     own_rows = many and rows.v.ndim == len(v_shape) + 2
@@ -99,7 +106,7 @@ def source_of(data: Any, batch: int | None, seeds: Sequence[int], many: bool, mo
     if not size:
         raise ValueError(f"data: expected one row or more, got none in an array of shape {rows.v.shape}; add examples")
     check_context(rows.context, size, seeds=len(seeds) if own_rows else None)
-    check_own_context(model, rows.context)
+    check_own_context(rows.context, model, posterior)
     order = [Batches(size, DEFAULT_BATCH if batch is None else batch, seed) for seed in seeds]
     if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(rows)):
         return _Mapped(rows, order, own_rows, many)
@@ -128,7 +135,7 @@ class _InMemory(Source):
         for name, array in (rows.context or {}).items():
             check_finite(f"context[{name!r}]", array)
         self.rows, self.batch, self.own_data, self._order, self._known = rows, order[0].batch, own_rows, order, known
-        self.examples, self.context = rows.v, rows.context
+        self.examples = rows.v
 
     @property
     def one(self) -> Batch:
@@ -175,9 +182,9 @@ class _Stream(Source):
 
     whole = False
 
-    def __init__(self, reader: "_Function | _Iterated", batch: int | None, seeds: int, model: Any):
+    def __init__(self, reader: "_Function | _Iterated", batch: int | None, seeds: int, model: Any, posterior: Any):
         v_shape = tuple(model.v.shape)
-        self._reader, self._seeds, self._model = reader, seeds, model
+        self._reader, self._seeds, self._parts = reader, seeds, (model, posterior)
         first = self._checked(reader.first(), 0)
         self.batch = len(first.v)
         if tuple(first.v.shape[1:]) != v_shape:
@@ -226,7 +233,7 @@ class _Stream(Source):
                 f"data: expected every batch to be like the first, {self._first[1]}, got {_told(rows)} at step {step}; "
                 "make them alike, and leave a smaller last batch out"
             )
-        check_own_context(self._model, rows.context)
+        check_own_context(rows.context, *self._parts)
         _check_numbers(rows, lambda row: f"example {row} of the batch at step {step}")
         return rows
 

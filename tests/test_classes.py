@@ -20,6 +20,7 @@ from vages.data.splits import split_rows
 from vages.training import RunFolder
 
 TINY = ("--width", "8", "--depth", "1", "--latents", "0", "--steps", "2", "--batch", "8", "--sampling-steps", "3")
+TINY += ("--network", "mlp")  # the one that compiles most quickly
 
 
 def command(*words):

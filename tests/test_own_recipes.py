@@ -34,14 +34,20 @@ SHORT = """
 from dataclasses import replace
 recipe = replace(recipe, sampler=vages.MCMC("mala", warmup=60))
 """
+ONCE = """
+once = lambda settings: replace(learner(settings), posterior_steps=1)  # each is compiled
+recipe = replace(recipe, learner=once)
+"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The example recipes with a sampler that compiles quickly."""
+    """The example recipes with a learner and a sampler that compile quickly."""
     place = tmp_path_factory.mktemp("recipes")
     for name in NAMES:
         (place / f"{name}.py").write_text((EXAMPLES / f"{name}.py").read_text() + SHORT)
+    with (place / "own_binary_energy.py").open("a") as file:
+        file.write(ONCE)
     return place
 
 

@@ -25,7 +25,7 @@ from small_recipes import parts_of
 from vages.app import cli
 from vages.app.cli.parsing import parse
 from vages.app.output.progress import ProgressBar
-from vages.app.recipes import as_recipe, grbm
+from vages.app.recipes import Drawn, as_recipe, grbm
 from vages.app.runs import config_of, run_recipe
 from vages.app.runs import train as training
 from vages.app.runs.config import reopened
@@ -40,6 +40,7 @@ from vages.storage.directory import Directory
 from vages.training import Checkpoints, Guard, RunFolder, init_seeds
 from vages.training.checkpoint import ARRAYS, checkpoints, prune, step_of, write_checkpoint
 from vages.training.learner import Learner
+from vages.training.policy import read_policies
 
 CHUNK, BATCH = 5, 20
 METHODS = ("vages-dsm", "pcd", "nce", "deep")  # covers a posterior, chains, a trained constant, and images
@@ -217,7 +218,7 @@ def test_damaged_checkpoints_push_out_no_good_one(tmp_path):
         trained("dsm", True, tmp_path / "a", 40, resume=True)
     assert len(rows(tmp_path / "a")) == 6  # the log has not changed
     write_checkpoint(tmp_path / "a" / "checkpoints", 0, {"a": np.zeros(1)}, {})
-    prune(tmp_path / "a" / "checkpoints", 0, 1, None)
+    prune(tmp_path / "a" / "checkpoints", 0, 1, lambda step: False)
     assert [step_of(path) for path in checkpoints(tmp_path / "a" / "checkpoints")] == [0, 25, 30]
 
 
@@ -298,6 +299,86 @@ def test_kept_iterations_are_checkpointed_whatever_the_clock_says(tmp_path):
     with pytest.raises(ValueError, match="^folder: .*resume"):
         fit_state(one, state, data(), **how, folder=folder)
     folder.close()
+
+
+def policed(path, steps, checkpoints=None, *, resume=False):
+    """Train in chunks of 4 iterations, and return the steps of the checkpoints that are left."""
+    one, parts = learner("dsm")
+    state = init_seeds(one, (3,), parts, BATCH)
+    folder = RunFolder.reopen(path) if resume else RunFolder(path, {})
+    how = {"batch": BATCH, "seed": (3,), "chunk": 4, "resume": resume}
+    try:
+        fit_state(one, state, data(), steps=steps, **how, folder=folder, checkpoints=checkpoints)
+    finally:
+        folder.close()
+    return [step_of(path) for path in checkpoints_in(path)]
+
+
+def checkpoints_in(path):
+    return checkpoints(path / "checkpoints")
+
+
+SIXTH = Checkpoints(keep_every=6, keep_last=1)
+
+
+def test_a_resumed_run_has_the_checkpoints_and_the_log_of_one_that_was_not_interrupted(tmp_path):
+    assert policed(tmp_path / "a", 12, SIXTH) == [6, 12]
+    assert policed(tmp_path / "a", 20, resume=True) == [6, 12, 18, 20]
+    assert policed(tmp_path / "b", 20, SIXTH) == [6, 12, 18, 20]
+    assert rows(tmp_path / "a") == rows(tmp_path / "b")
+    assert [row["step"] for row in rows(tmp_path / "a")] == [4, 6, 10, 12, 16, 18, 20]
+
+
+def test_a_resume_with_another_policy_keeps_earlier_milestones(tmp_path):
+    policed(tmp_path, 14, SIXTH)
+    assert policed(tmp_path, 20, Checkpoints(every=5, keep_last=1), resume=True) == [6, 12, 20]
+    assert policed(tmp_path, 30, resume=True) == [6, 12, 30]  # 24 is no milestone of the policy since 14
+    assert policed(tmp_path, 41, Checkpoints(keep_every=8, keep_last=1), resume=True) == [6, 12, 32, 40, 41]
+    (tmp_path / "checkpoints" / "step-000000000041" / ARRAYS).write_bytes(b"damaged")
+    assert policed(tmp_path, 48, SIXTH, resume=True) == [6, 12, 32, 40, 42, 48]  # resumed from 40
+
+
+def test_a_resume_of_a_run_without_a_recorded_policy_removes_none_of_its_checkpoints(tmp_path):
+    policed(tmp_path, 14, SIXTH)
+    (tmp_path / "checkpoints.json").unlink()  # as in a run of an older version
+    assert policed(tmp_path, 18, Checkpoints(every=2, keep_last=1), resume=True) == [6, 12, 14, 18]
+    assert policed(tmp_path, 22, resume=True) == [6, 12, 14, 22]
+
+
+def test_a_run_killed_before_its_first_checkpoint_keeps_its_policy(tmp_path):
+    policed(tmp_path, 4, SIXTH)
+    shutil.rmtree(tmp_path / "checkpoints")
+    assert policed(tmp_path, 14, resume=True) == [6, 12, 14]
+
+
+def test_a_record_is_read_back_and_refused_if_it_was_edited(tmp_path):
+    numbers = Checkpoints(3, float("inf"), 2, None)
+    policed(tmp_path, 4, numbers)
+    assert read_policies(tmp_path).latest == numbers
+    record = tmp_path / "checkpoints.json"
+    text = record.read_text()
+    for edited in ('{"policies": []}', text.replace("3", "-3"), text.replace('"keep_last"', '"keep_first"'), "{"):
+        record.write_text(edited)
+        with pytest.raises(BadFile, match="checkpoints.json: expected .*, got .*"):
+            policed(tmp_path, 8, resume=True)
+    record.write_text(text.replace('"format": 1', '"format": 2'))
+    with pytest.raises(BadFile, match="expected format 1, got 2; use the newest vages"):
+        policed(tmp_path, 8, resume=True)
+
+
+@pytest.mark.usefixtures("short_chains")
+def test_the_command_resumes_with_the_run_s_policy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vages.app.runs.train._drawn", lambda *_: Drawn({}))
+    left = lambda: [step_of(path) for path in checkpoints_in(Path("run"))]
+    first = {"posterior_steps": 1, "out": Path("run")}
+    cli.train("checkerboard", steps=10, checkpoint_every=2, keep_every=4, keep_last=1, **first)
+    assert left() == [4, 8, 10]
+    cli.train(resume=Path("run"), steps=14)
+    assert left() == [4, 8, 12, 14]
+    cli.train(resume=Path("run"), steps=18, keep_last=3)  # the other two are still the run's
+    assert left() == [4, 8, 12, 14, 16, 18]
+    assert read_policies(Path("run")).latest == Checkpoints(2, keep_last=3, keep_every=4)
 
 
 def test_a_torn_last_line_of_the_log_is_written_again(tmp_path):

@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from vages.environment import environment
 from vages.files import BadFile
+from vages.storage.errors import advice_for
 from vages.training.checkpoint import (
     Checkpoint,
     checkpoints,
@@ -217,8 +218,8 @@ class Keeper:
             self._sum = checksum(where, position.step)
         except OSError as error:
             raise OSError(
-                f"checkpoint: expected to write step {position.step} in {where}, got {error.strerror or error}; make "
-                f"room and resume. {self.last_good()}"
+                f"checkpoint: expected to write step {position.step} in {where}, got {error.strerror or error}; "
+                f"{advice_for(error)} and resume. {self.last_good()}"
             ) from error
         prune(where, position.step, self._policy.keep_last, self._policies.keeps)
         self._saved, self._last = position.step, time.monotonic()

@@ -317,29 +317,18 @@ def _next(name: str) -> Path:
     return next(path for path in paths if not lexists(path))
 
 
-def _resume(recipe: "Recipe", folder: Path) -> str:
-    """Return the command that resumes a run."""
-    file = "" if recipe.origin is None else f"{shlex.quote(_file(recipe.origin.path, recipe.origin.name))} "
-    return f"vages train {file}--resume {shlex.quote(str(folder))}"
-
-
 def _evaluate(recipe: "Recipe", folder: Path) -> str:
     """Return the command that evaluates a run."""
-    file = "" if recipe.origin is None else f" --recipe {shlex.quote(_file(recipe.origin.path, recipe.origin.name))}"
+    from vages.app.runs.commands import recipe_file
+
+    file = "" if recipe.origin is None else f" --recipe {shlex.quote(recipe_file(recipe.origin))}"
     return f"vages evaluate {shlex.quote(str(folder))}{file}"
-
-
-def _file(path: Path, name: str) -> str:
-    """Return a recipe's FILE.py[:NAME], as an argument of `vages train`."""
-    from os.path import relpath
-
-    named = name.rpartition(":")[2]
-    return relpath(path) if named == "recipe" else f"{relpath(path)}:{named}"
 
 
 @contextmanager
 def _saying_what_is_saved(folder: Path, recipe: "Recipe") -> Iterator[None]:
     """Add to a KeyboardInterrupt how far the run is saved, and the command that resumes it."""
+    from vages.app.runs.commands import resume_command
     from vages.app.runs.saved import saved_progress
     from vages.training import is_writer
     from vages.training.folder import is_run
@@ -351,7 +340,7 @@ def _saying_what_is_saved(folder: Path, recipe: "Recipe") -> Iterator[None]:
             steps = recipe.settings.steps
             step, told = saved_progress(folder, steps)
             does = "draw the pictures" if step == steps else "resume"
-            stop.args = (told, f"{does} with: {_resume(recipe, folder)}")
+            stop.args = (told, f"{does} with: {resume_command(recipe, folder)}")
         raise
 
 
@@ -386,11 +375,12 @@ def _told(fitted: Any, recipe: "Recipe", folder: Path, json: bool, line: str) ->
         print_json({"folder": folder, **read_object(folder, "result.json")})
         return status
     if fitted.interrupted:
+        from vages.app.runs.commands import resume_command
         from vages.app.runs.saved import saved_progress
 
         by = "Ctrl-C" if status is Status.STOPPED else fitted.signal
         told = saved_progress(folder, recipe.settings.steps)[1]
-        say(f"vages: stopped by {by}; {told}; resume with: {_resume(recipe, folder)}")
+        say(f"vages: stopped by {by}; {told}; resume with: {resume_command(recipe, folder)}")
     say(line)
     _say_health(read_object(folder, "result.json"), finished=not fitted.interrupted)
     if recipe.parts is None and not fitted.interrupted:

@@ -48,6 +48,7 @@ def run_recipe(
     run `begin`, if given; if that was standardized, the new run has its mean and scale. `progress` shows progress bars.
     `callbacks` and `how` are passed on to `fit`.
     """
+    check_kind("recipe", recipe, Recipe, "a vages.Recipe", "for a preset, give vages.app.recipes.preset('board'), say")
     path, steps = Path(path), recipe.settings.steps
     begun = {}
     if begin is not None:
@@ -74,7 +75,7 @@ def run_recipe(
     )
     if folder is None:
         return in_memory(recipe, data, **how)
-    with reported(folder, steps):
+    with reported(folder, recipe):
         done = saved_step(path) if resume else 0
         if progress and data.context is not None and (classes := classes_of(data)):
             say_error(told_classes(classes))

@@ -8,10 +8,11 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,13 +34,14 @@ from vages.app.settings import CHECKERBOARD, DEEP_PRESETS, DeepSettings
 from vages.data import Batches
 from vages.files import BadFile
 from vages.models import DeepEBLVM
-from vages.objectives import MDSM, NoiseRange, Variational
+from vages.objectives import DSM, MDSM, NoiseRange, Variational
 from vages.optimizers import adam, learning_rate
 from vages.posteriors import Corrector, GaussianPosterior, fisher
 from vages.storage.directory import Directory
 from vages.training import Checkpoints, Guard, RunFolder, init_seeds
 from vages.training.checkpoint import ARRAYS, checkpoints, prune, step_of, write_checkpoint
 from vages.training.learner import Learner
+from vages.training.learner_record import LearnerWarning, learner_changes, learner_record
 from vages.training.policy import read_policies
 
 CHUNK, BATCH = 5, 20
@@ -301,9 +303,10 @@ def test_kept_iterations_are_checkpointed_whatever_the_clock_says(tmp_path):
     folder.close()
 
 
-def policed(path, steps, checkpoints=None, *, resume=False):
+def policed(path, steps, checkpoints=None, *, resume=False, by=None):
     """Train in chunks of 4 iterations, and return the steps of the checkpoints that are left."""
-    one, parts = learner("dsm")
+    own, parts = learner("dsm")
+    one = own if by is None else by
     state = init_seeds(one, (3,), parts, BATCH)
     folder = RunFolder.reopen(path) if resume else RunFolder(path, {})
     how = {"batch": BATCH, "seed": (3,), "chunk": 4, "resume": resume}
@@ -379,6 +382,89 @@ def test_the_command_resumes_with_the_run_s_policy(tmp_path, monkeypatch):
     cli.train(resume=Path("run"), steps=18, keep_last=3)  # the other two are still the run's
     assert left() == [4, 8, 12, 14, 16, 18]
     assert read_policies(Path("run")).latest == Checkpoints(2, keep_last=3, keep_every=4)
+
+
+def told_learners(path):
+    return [event["changed"] for event in RunFolder.events(path) if event["event"] == "other learner"]
+
+
+def plain_loss(key, model, posterior, batch):
+    return jnp.mean(jax.vmap(model.free_energy)(batch.v)), {}
+
+
+def other_loss(key, model, posterior, batch):
+    return jnp.mean(jax.vmap(model.free_energy)(batch.v)), {}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "changed"),
+    [
+        (
+            Learner(DSM(0.3, Variational(2)), learning_rate=1e-3),
+            Learner(DSM(0.9, Variational(3)), learning_rate=1e-3),
+            {"objective.sigma": [0.3, 0.9], "objective.latents.samples": [2, 3]},
+        ),
+        (
+            Learner(DSM(0.3), learning_rate=1e-3, posterior_steps=1),
+            Learner(DSM(0.3), learning_rate=2e-3, posterior_steps=1),
+            {"learning_rate": [1e-3, 2e-3]},
+        ),
+        (
+            Learner(plain_loss, adam(1e-3), posterior_steps=0),
+            Learner(other_loss, adam(1e-3), posterior_steps=0),
+            {"objective": ["plain_loss", "other_loss"]},
+        ),
+    ],
+    ids=["objective", "rate", "function"],
+)
+def test_a_resume_with_another_learner_is_told_once(tmp_path, before, now, changed):
+    policed(tmp_path, 4, by=before)
+    policed(tmp_path, 8, by=before, resume=True)
+    assert told_learners(tmp_path) == []
+    says = "; ".join(f"{name} {new} in place of {old}" for name, (old, new) in changed.items())
+    with pytest.warns(LearnerWarning, match=f"^learner: expected that of the run, got another {says}; "):
+        policed(tmp_path, 12, by=now, resume=True)
+    assert told_learners(tmp_path) == [changed]
+    policed(tmp_path, 16, by=now, resume=True)
+    assert told_learners(tmp_path) == [changed]
+
+
+def test_what_is_recorded_of_a_learner():
+    """It is the same in every process: no addresses, and no functions within other parts."""
+    objective = MDSM(NoiseRange(0.1, 1.0), Variational(2, Corrector(2, 0.01, 1e-4)))
+    rate = learning_rate(1e-3, decay="cosine", steps=10)
+    how = {"ema": (0.9, 0.99), "compute_dtype": jnp.bfloat16, "divergence": fisher}
+    record = learner_record(Learner(objective, adam(rate), **how))
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert record["learner.objective.sigma.begin"] == 0.1
+    assert record["learner.compute_dtype"] == "bfloat16"
+    assert record["learner.ema"] == [0.9, 0.99]
+    assert record["learner.divergence.name"] == "fisher"
+    assert "learner.optimizer" not in record
+    assert not any("0x" in str(value) or "function" in str(value) for value in record.values())
+    assert not learner_changes(record, learner_record(Learner(objective, adam(lambda step: 3.0), **how)))
+
+
+@dataclass(frozen=True)
+class Odd(DSM):
+    text: str = "\ud800\n"
+    number: float = float("inf")
+    large: int = 10**5000
+    rounded: float = 0.1
+    where: Any = object()  # noqa: RUF009
+
+
+def test_records_of_learners_are_compared_by_what_both_have():
+    now = learner_record(Learner(Odd(0.3), learning_rate=1e-3))
+    assert json.loads(json.dumps(now, allow_nan=False)) == now
+    assert str(now).isascii()
+    path = "learner.objective."
+    assert not learner_changes(None, now)
+    assert not learner_changes({name: value for name, value in now.items() if name != f"{path}text"}, now)
+    assert not learner_changes(now | {f"{path}renamed": 3, f"{path}rounded": 0.1 * (1 + 1e-7)}, now)
+    assert learner_changes(now | {f"{path}rounded": 0.1001}, now) == {"objective.rounded": [0.1001, 0.1]}
+    assert learner_changes(now | {f"{path}number": 3.0}, now) == {"objective.number": [3.0, "inf"]}
+    assert learner_changes(now | {f"{path}control_variate": 0}, now) == {"objective.control_variate": [0, False]}
 
 
 def test_a_torn_last_line_of_the_log_is_written_again(tmp_path):

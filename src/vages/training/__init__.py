@@ -7,6 +7,7 @@ from vages.training.fit import Fitted, fit
 from vages.training.folder import RunFolder, numbered_folder
 from vages.training.guard import Diverged, Guard
 from vages.training.learner import Learner, LearnerState
+from vages.training.learner_record import LearnerWarning
 from vages.training.policy import Checkpoints
 from vages.training.program import compile_chunk
 from vages.training.save import load, save
@@ -22,6 +23,7 @@ __all__ = [
     "Job",
     "Learner",
     "LearnerState",
+    "LearnerWarning",
     "RunFolder",
     "ScaleWarning",
     "by_writer",

@@ -23,6 +23,7 @@ from vages.training.folder import RunFolder
 from vages.training.guard import Guard, largest_parameter
 from vages.training.keeping import Keeper, Run, start_of
 from vages.training.learner import Averages, Learner, LearnerState
+from vages.training.learner_record import LearnerWarning, learner_record
 from vages.training.loop import Loop
 from vages.training.policy import Checkpoints
 from vages.training.program import check_step, compile_chunk
@@ -128,7 +129,8 @@ def fit(
     which ends the process, is not taken.
 
     With a `folder`, there is a log, and `resume` continues from its last checkpoint with identical results, if key,
-    model, posterior, data and learner are the same. `checkpoints` defines when checkpoints are written and which are
+    model, posterior, data and learner are the same. A `LearnerWarning` is given if plain values of the learner differ,
+    such as a noise level or a constant learning rate. `checkpoints` defines when checkpoints are written and which are
     kept; None stands for `Checkpoints()`, and in a resumed run for the policy that it has. A resume never removes
     checkpoints that `keep_every` has kept before. An iterator continues exactly if it has `get_state` and `set_state`;
     otherwise the batches that were used are skipped. `guard` defines what is done when training diverges. With a
@@ -161,11 +163,14 @@ def fit(
     if (resume or guard.policy == "recover") and folder is None and is_writer():
         raise ValueError("folder: expected a run folder, to resume from or to recover with, got none; give one")
     check_step(learner, state, source.one, many=many, whole=folder is not None)
-    keeper = Keeper(folder, checkpoints, about | ({"data": source.fingerprint()} if folder is not None else {}), source)
+    kept = {} if folder is None else {"data": source.fingerprint(), "learner": learner_record(learner)}
+    keeper = Keeper(folder, checkpoints, about | kept, source)
     keeper.open(resume)
     bits = jax.random.key_data(key_of(keys, "training"))
     first = Run(state, weights_of(state) if select else None, jnp.full(len(seeds), -jnp.inf), bits)
     run, position = keeper.restore(first) if resume else (first, start_of(first))
+    if keeper.problem is not None:
+        warnings.warn(keeper.problem, LearnerWarning, stacklevel=2)
     if position.step > steps:
         raise ValueError(f"steps: expected at least the {position.step} already made, got {steps}; ask for more")
     history = keeper.resume(position.step) if resume else []

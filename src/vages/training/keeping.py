@@ -29,6 +29,7 @@ from vages.training.devices import by_writer, from_writer, is_writer
 from vages.training.digests import settings_digest
 from vages.training.folder import RunFolder
 from vages.training.learner import LearnerState
+from vages.training.learner_record import learner_changes
 from vages.training.policy import Checkpoints, PolicyHistory, read_policies
 from vages.training.sources import Source
 from vages.training.trees import named_arrays, with_arrays
@@ -79,6 +80,7 @@ class Keeper:
         self._last, self._cost, self._saved = time.monotonic(), 0.0, None
         self._sum: str | None = None  # of the arrays of the last checkpoint that was written or read
         self.seconds = 0.0  # spent here
+        self.problem: str | None = None  # of the resumed run, for a warning
 
     def open(self, resume: bool) -> None:
         """Begin a new run, or find the policy of the one that is resumed.
@@ -247,8 +249,8 @@ class Keeper:
 
     def _check(self, found: Checkpoint) -> None:
         """Raise if a checkpoint is of another run: other data, batches or seeds would silently change the result."""
-        before = _of_first_edition(found.about) or found.about
-        differing = [name for name, value in self._about.items() if before.get(name) != value and name != "data"]
+        before, apart = _of_first_edition(found.about) or found.about, ("data", "learner")
+        differing = [name for name, value in self._about.items() if before.get(name) != value and name not in apart]
         was = found.about.get("data")
         moving = ("position", "iterator")
         if not isinstance(was, dict) or {k: v for k, v in was.items() if k not in moving} != self._about["data"]:
@@ -258,6 +260,12 @@ class Keeper:
             raise ValueError(f"resume: expected the run's own settings, got another {told[:500]}; start a new run")
         if before is not found.about:
             self.tell("other noise", step=found.step, why="the first edition of vages drew it in another way")
+        if changed := learner_changes(found.about.get("learner"), self._about["learner"]):
+            self.tell("other learner", step=found.step, changed=changed)
+            told = "; ".join(f"{name} {now} in place of {was}" for name, (was, now) in changed.items())
+            self.problem = (
+                f"learner: expected that of the run, got another {told:.500}; the result will not be the same"
+            )
         was, now = found.about.get("versions"), environment()
         if was != now and isinstance(was, dict):
             changed = {

@@ -19,7 +19,7 @@ from vages.app.runs.beginning import begin_again, in_units_of, told_begin
 from vages.app.runs.classes import classes_of, told_classes, untrained_problem
 from vages.app.runs.config import config_of, recipe_of, reopened
 from vages.app.runs.dataset import data_digests
-from vages.app.runs.health import Watch, health_of, tell_warning, telling_scale
+from vages.app.runs.health import Watch, health_of, tell_warning, telling_warnings
 from vages.app.runs.loaded import Run
 from vages.app.runs.reports import reported
 from vages.app.runs.saved import saved_step
@@ -83,7 +83,7 @@ def run_recipe(
             tell_warning(folder, problem)
         with ProgressBar(steps, visible=progress, done=done, lines=True) as bar:
             watch, sketches = Watch(folder, recipe), Sketches(folder, recipe, data, done)
-            with telling_scale(folder):
+            with telling_warnings(folder):
                 callbacks = [*callbacks, bar, watch]
                 trained = in_memory(recipe, data, folder=folder, callbacks=callbacks, observe=sketches, **how)
         if progress:

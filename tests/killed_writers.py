@@ -24,7 +24,7 @@ def write_for_ever(folder):
     while True:
         step += 1
         save(folder, step)
-        prune(folder, step, 2, None)
+        prune(folder, step, 2, lambda step: False)
 
 
 def time_of_a_child(folder, children=10):

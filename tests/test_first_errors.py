@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax.core import Tracer
 
+import vages
 from fitting import fit_state
 from small_recipes import with_settings
 from vages import (
@@ -43,15 +44,27 @@ from vages import (
     Posterior,
     Schedule,
     Variational,
+    fid,
     fisher,
+    fisher_divergence,
     kl,
+    ksd_test,
+    learned_stein_test,
+    log_density,
     measure_sigma_data,
+    posterior_gap,
+    sample,
+    sample_posterior,
+    score,
+    score_matching_loss,
+    sliced_score_matching_loss,
     vaes,
 )
-from vages.app.recipes import as_recipe
+from vages.app.recipes import as_recipe, preset
 from vages.app.runs.config import config_of, recipe_of
 from vages.app.settings import CHECKERBOARD, DEEP_PRESETS
 from vages.domains import Binary, Real
+from vages.evaluation import score_batch
 from vages.training import Diverged, init_seeds
 
 DIGITS = DEEP_PRESETS["digits-paper"]
@@ -593,3 +606,111 @@ def test_a_start_that_is_not_finite_and_a_curve_that_was_not_logged():
     assert fitted.curve("quality")[1].tolist() == [1.0]
     refused(ValueError, "^curve: .*gradient_norm, loss, quality.*, got 'nonsense'", lambda: fitted.curve("nonsense"))
     refused(ValueError, "^metrics: .*got 'step'", lambda: train(fine, evaluate=lambda state: {"step": 1.0}))
+
+
+GRBM_2 = GRBM.init(KEY, 2, 3)
+V = jax.random.normal(KEY, (100, 2))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda key: log_density(key, own(), gaussian(), V),
+        lambda key: score(own(), gaussian())(key, V),
+        lambda key: score_batch(key, score(own(), gaussian()), V),
+        lambda key: sample(key, GRBM_2, 3),
+        lambda key: sample_posterior(key, GRBM_2, V, 2),
+        lambda key: posterior_gap(key, own(), gaussian(), V),
+        lambda key: ksd_test(key, GRBM_2.score, V),
+        lambda key: learned_stein_test(key, GRBM_2.score, V),
+        lambda key: fisher_divergence(key, GRBM_2.score, V, V, V),
+        lambda key: sliced_score_matching_loss(key, GRBM_2.score, V),
+    ],
+)
+def test_what_is_not_one_key(call):
+    several = jax.random.split(KEY, 3)
+    for key, got in (([KEY, KEY], "list"), (0, "int"), (jnp.zeros(2), r"float32\[2\]"), (jnp.uint32(0), r"uint32\[\]")):
+        refused(TypeError, f"^key: expected a key, got {got}; write jax.random.key", lambda: call(key))  # noqa: B023
+    for keys in (several, jax.random.key_data(several)):
+        refused(ValueError, r"^key: expected one key, got keys of shape \(3,\)", lambda: call(keys))  # noqa: B023
+
+
+def test_a_key_is_accepted_in_both_forms():
+    exact = log_density(KEY, own(), gaussian(), V).value
+    raw = jax.random.key_data(KEY)
+    both: list[Any] = [raw, np.asarray(raw)]
+    for key in both:
+        np.testing.assert_array_equal(log_density(key, own(), gaussian(), V).value, exact)
+
+
+SCORES = [
+    lambda score, v: score_matching_loss(score, v),
+    lambda score, v: sliced_score_matching_loss(KEY, score, v),
+    lambda score, v: score_batch(KEY, score, v),
+    lambda score, v: ksd_test(KEY, score, v, replicates=3),
+    lambda score, v: learned_stein_test(KEY, score, v, steps=1, batch=10),
+    lambda score, v: fisher_divergence(KEY, score, v, v, v, steps=1, batch=10),
+]
+
+
+@pytest.mark.parametrize("call", SCORES)
+def test_what_is_not_a_score(call):
+    model = (
+        r"^score: expected a score, got the model GRBM; give vages.score\(model\), or vages.score\(model, posterior\)"
+    )
+    refused(TypeError, model, lambda: call(GRBM_2, V))
+    for value, got in ((None, "NoneType"), (GRBM, "the class GRBM"), (3.0, "float")):
+        says = rf"^score: expected a function of one example, got {got}; give vages.score\(model\)"
+        refused(TypeError, says, lambda: call(value, V))  # noqa: B023
+    refused(
+        TypeError,
+        "^(v|train): expected an array, got list; wrap it in jnp.asarray",
+        lambda: call(GRBM_2.score, [[1.0, 2.0]] * 100),
+    )
+    refused(
+        ValueError, r"^score: expected .*, got one that fails there", lambda: call(lambda v: v @ jnp.ones((3, 3)), V)
+    )
+    refused(
+        ValueError, r"^score: expected the shape of an example, \(2,\), got \(1,\)", lambda: call(lambda v: v[:1], V)
+    )
+
+
+def test_the_score_that_is_advised_is_accepted():
+    """An estimate by VaES is refused where its variance would count as loss."""
+    v = V[:20]
+    expected = score_matching_loss(GRBM_2.score, v)
+    assert score_matching_loss(score(GRBM_2), v).mean == pytest.approx(expected.mean, rel=1e-5)
+    sliced = [sliced_score_matching_loss(KEY, one, v).mean for one in (score(GRBM_2), GRBM_2.score)]
+    assert sliced[0] == pytest.approx(sliced[1], rel=1e-5)
+    for call in SCORES[:2]:
+        says = "^score: expected an exact score, .*, got a VariationalScore; "
+        refused(TypeError, says, lambda: call(score(GRBM_2, bernoulli()), v))  # noqa: B023
+
+
+def test_numbers_in_64_bits_are_tested_without_a_warning():
+    wide: Any = np.asarray(V, np.float64)
+    letters: Any = np.full((20, 2), "a")
+    narrow, found = (ksd_test(KEY, GRBM_2.score, v, replicates=3) for v in (V, wide))
+    assert found == narrow
+    refused(TypeError, "^v: expected a floating, .* dtype, got <U1", lambda: ksd_test(KEY, GRBM_2.score, letters))
+
+
+def test_features_are_no_statistics_of_images():
+    features: Any = V
+    refused(TypeError, r"^a: expected Statistics of images, got float32\[100, 2\]", lambda: fid(features, features))
+
+
+def test_what_is_not_a_recipe(tmp_path):
+    name: Any = "board"
+    pair: Any = (1, 2)
+    for path in (None, tmp_path / "run"):
+        says = "^recipe: expected a vages.Recipe, got str; for a preset, give vages.app.recipes.preset"
+        refused(TypeError, says, lambda: vages.train(name, path))  # noqa: B023
+    assert preset(name).kind
+    says = "^recipe: expected a vages.Recipe, or None for a preset, got str; import it from its file"
+    refused(TypeError, says, lambda: vages.load_run(tmp_path, name))
+    recipe = as_recipe(CHECKERBOARD)
+    for path in (None, tmp_path / "run"):
+        says = "^begin: expected a run, got tuple; load it with vages.load_run"
+        refused(TypeError, says, lambda: vages.train(recipe, path, begin=pair))  # noqa: B023
+    assert not (tmp_path / "run").exists()

@@ -217,7 +217,7 @@ def test_another_file_is_called_another(folder, runs):
     refused(ValueError, says, lambda: load_run(runs["own_curve", False], other))
 
 
-def test_an_accepted_change_is_the_run_s_from_then_on(folder, tmp_path):
+def test_an_accepted_change_is_the_run_s_from_then_on(folder, tmp_path, capsys):
     changed = tmp_path / "own_curve.py"
     text = (
         (folder / "own_curve.py")
@@ -230,6 +230,12 @@ def test_an_accepted_change_is_the_run_s_from_then_on(folder, tmp_path):
     changed.write_text(text + "# more\n")
     assert run_command("train", changed, "--resume", run, "--steps", 20, "--recipe-changed") == 0
     assert load_run(run, find_recipe(str(changed))).step == 20
+    assert "warning: learner" not in capsys.readouterr().err
+    changed.write_text(text.replace("Variational(10)", "Variational(4)"))
+    assert run_command("train", changed, "--resume", run, "--steps", 30, "--recipe-changed") == 0
+    warned = "learner: expected that of the run, got another objective.latents.samples 4 in place of 10; "
+    assert f"vages: warning: {warned}" in capsys.readouterr().err
+    assert warned in (run / "events.jsonl").read_text()
     changed.write_text(text)
     refused(ValueError, "has changed since", lambda: load_run(run, find_recipe(str(changed))))
 

@@ -8,10 +8,11 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ from small_recipes import parts_of
 from vages.app import cli
 from vages.app.cli.parsing import parse
 from vages.app.output.progress import ProgressBar
-from vages.app.recipes import as_recipe, grbm
+from vages.app.recipes import Drawn, as_recipe, grbm
 from vages.app.runs import config_of, run_recipe
 from vages.app.runs import train as training
 from vages.app.runs.config import reopened
@@ -33,13 +34,15 @@ from vages.app.settings import CHECKERBOARD, DEEP_PRESETS, DeepSettings
 from vages.data import Batches
 from vages.files import BadFile
 from vages.models import DeepEBLVM
-from vages.objectives import MDSM, NoiseRange, Variational
+from vages.objectives import DSM, MDSM, NoiseRange, Variational
 from vages.optimizers import adam, learning_rate
 from vages.posteriors import Corrector, GaussianPosterior, fisher
 from vages.storage.directory import Directory
 from vages.training import Checkpoints, Guard, RunFolder, init_seeds
 from vages.training.checkpoint import ARRAYS, checkpoints, prune, step_of, write_checkpoint
 from vages.training.learner import Learner
+from vages.training.learner_record import LearnerWarning, learner_changes, learner_record
+from vages.training.policy import read_policies
 
 CHUNK, BATCH = 5, 20
 METHODS = ("vages-dsm", "pcd", "nce", "deep")  # covers a posterior, chains, a trained constant, and images
@@ -217,7 +220,7 @@ def test_damaged_checkpoints_push_out_no_good_one(tmp_path):
         trained("dsm", True, tmp_path / "a", 40, resume=True)
     assert len(rows(tmp_path / "a")) == 6  # the log has not changed
     write_checkpoint(tmp_path / "a" / "checkpoints", 0, {"a": np.zeros(1)}, {})
-    prune(tmp_path / "a" / "checkpoints", 0, 1, None)
+    prune(tmp_path / "a" / "checkpoints", 0, 1, lambda step: False)
     assert [step_of(path) for path in checkpoints(tmp_path / "a" / "checkpoints")] == [0, 25, 30]
 
 
@@ -298,6 +301,170 @@ def test_kept_iterations_are_checkpointed_whatever_the_clock_says(tmp_path):
     with pytest.raises(ValueError, match="^folder: .*resume"):
         fit_state(one, state, data(), **how, folder=folder)
     folder.close()
+
+
+def policed(path, steps, checkpoints=None, *, resume=False, by=None):
+    """Train in chunks of 4 iterations, and return the steps of the checkpoints that are left."""
+    own, parts = learner("dsm")
+    one = own if by is None else by
+    state = init_seeds(one, (3,), parts, BATCH)
+    folder = RunFolder.reopen(path) if resume else RunFolder(path, {})
+    how = {"batch": BATCH, "seed": (3,), "chunk": 4, "resume": resume}
+    try:
+        fit_state(one, state, data(), steps=steps, **how, folder=folder, checkpoints=checkpoints)
+    finally:
+        folder.close()
+    return [step_of(path) for path in checkpoints_in(path)]
+
+
+def checkpoints_in(path):
+    return checkpoints(path / "checkpoints")
+
+
+SIXTH = Checkpoints(keep_every=6, keep_last=1)
+
+
+def test_a_resumed_run_has_the_checkpoints_and_the_log_of_one_that_was_not_interrupted(tmp_path):
+    assert policed(tmp_path / "a", 12, SIXTH) == [6, 12]
+    assert policed(tmp_path / "a", 20, resume=True) == [6, 12, 18, 20]
+    assert policed(tmp_path / "b", 20, SIXTH) == [6, 12, 18, 20]
+    assert rows(tmp_path / "a") == rows(tmp_path / "b")
+    assert [row["step"] for row in rows(tmp_path / "a")] == [4, 6, 10, 12, 16, 18, 20]
+
+
+def test_a_resume_with_another_policy_keeps_earlier_milestones(tmp_path):
+    policed(tmp_path, 14, SIXTH)
+    assert policed(tmp_path, 20, Checkpoints(every=5, keep_last=1), resume=True) == [6, 12, 20]
+    assert policed(tmp_path, 30, resume=True) == [6, 12, 30]  # 24 is no milestone of the policy since 14
+    assert policed(tmp_path, 41, Checkpoints(keep_every=8, keep_last=1), resume=True) == [6, 12, 32, 40, 41]
+    (tmp_path / "checkpoints" / "step-000000000041" / ARRAYS).write_bytes(b"damaged")
+    assert policed(tmp_path, 48, SIXTH, resume=True) == [6, 12, 32, 40, 42, 48]  # resumed from 40
+
+
+def test_a_resume_of_a_run_without_a_recorded_policy_removes_none_of_its_checkpoints(tmp_path):
+    policed(tmp_path, 14, SIXTH)
+    (tmp_path / "checkpoints.json").unlink()  # as in a run of an older version
+    assert policed(tmp_path, 18, Checkpoints(every=2, keep_last=1), resume=True) == [6, 12, 14, 18]
+    assert policed(tmp_path, 22, resume=True) == [6, 12, 14, 22]
+
+
+def test_a_run_killed_before_its_first_checkpoint_keeps_its_policy(tmp_path):
+    policed(tmp_path, 4, SIXTH)
+    shutil.rmtree(tmp_path / "checkpoints")
+    assert policed(tmp_path, 14, resume=True) == [6, 12, 14]
+
+
+def test_a_record_is_read_back_and_refused_if_it_was_edited(tmp_path):
+    numbers = Checkpoints(3, float("inf"), 2, None)
+    policed(tmp_path, 4, numbers)
+    assert read_policies(tmp_path).latest == numbers
+    record = tmp_path / "checkpoints.json"
+    text = record.read_text()
+    for edited in ('{"policies": []}', text.replace("3", "-3"), text.replace('"keep_last"', '"keep_first"'), "{"):
+        record.write_text(edited)
+        with pytest.raises(BadFile, match="checkpoints.json: expected .*, got .*"):
+            policed(tmp_path, 8, resume=True)
+    record.write_text(text.replace('"format": 1', '"format": 2'))
+    with pytest.raises(BadFile, match="expected format 1, got 2; use the newest vages"):
+        policed(tmp_path, 8, resume=True)
+
+
+@pytest.mark.usefixtures("short_chains")
+def test_the_command_resumes_with_the_run_s_policy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vages.app.runs.train._drawn", lambda *_: Drawn({}))
+    left = lambda: [step_of(path) for path in checkpoints_in(Path("run"))]
+    first = {"posterior_steps": 1, "out": Path("run")}
+    cli.train("checkerboard", steps=10, checkpoint_every=2, keep_every=4, keep_last=1, **first)
+    assert left() == [4, 8, 10]
+    cli.train(resume=Path("run"), steps=14)
+    assert left() == [4, 8, 12, 14]
+    cli.train(resume=Path("run"), steps=18, keep_last=3)  # the other two are still the run's
+    assert left() == [4, 8, 12, 14, 16, 18]
+    assert read_policies(Path("run")).latest == Checkpoints(2, keep_last=3, keep_every=4)
+
+
+def told_learners(path):
+    return [event["changed"] for event in RunFolder.events(path) if event["event"] == "other learner"]
+
+
+def plain_loss(key, model, posterior, batch):
+    return jnp.mean(jax.vmap(model.free_energy)(batch.v)), {}
+
+
+def other_loss(key, model, posterior, batch):
+    return jnp.mean(jax.vmap(model.free_energy)(batch.v)), {}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "changed"),
+    [
+        (
+            Learner(DSM(0.3, Variational(2)), learning_rate=1e-3),
+            Learner(DSM(0.9, Variational(3)), learning_rate=1e-3),
+            {"objective.sigma": [0.3, 0.9], "objective.latents.samples": [2, 3]},
+        ),
+        (
+            Learner(DSM(0.3), learning_rate=1e-3, posterior_steps=1),
+            Learner(DSM(0.3), learning_rate=2e-3, posterior_steps=1),
+            {"learning_rate": [1e-3, 2e-3]},
+        ),
+        (
+            Learner(plain_loss, adam(1e-3), posterior_steps=0),
+            Learner(other_loss, adam(1e-3), posterior_steps=0),
+            {"objective": ["plain_loss", "other_loss"]},
+        ),
+    ],
+    ids=["objective", "rate", "function"],
+)
+def test_a_resume_with_another_learner_is_told_once(tmp_path, before, now, changed):
+    policed(tmp_path, 4, by=before)
+    policed(tmp_path, 8, by=before, resume=True)
+    assert told_learners(tmp_path) == []
+    says = "; ".join(f"{name} {new} in place of {old}" for name, (old, new) in changed.items())
+    with pytest.warns(LearnerWarning, match=f"^learner: expected that of the run, got another {says}; "):
+        policed(tmp_path, 12, by=now, resume=True)
+    assert told_learners(tmp_path) == [changed]
+    policed(tmp_path, 16, by=now, resume=True)
+    assert told_learners(tmp_path) == [changed]
+
+
+def test_what_is_recorded_of_a_learner():
+    """It is the same in every process: no addresses, and no functions within other parts."""
+    objective = MDSM(NoiseRange(0.1, 1.0), Variational(2, Corrector(2, 0.01, 1e-4)))
+    rate = learning_rate(1e-3, decay="cosine", steps=10)
+    how = {"ema": (0.9, 0.99), "compute_dtype": jnp.bfloat16, "divergence": fisher}
+    record = learner_record(Learner(objective, adam(rate), **how))
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert record["learner.objective.sigma.begin"] == 0.1
+    assert record["learner.compute_dtype"] == "bfloat16"
+    assert record["learner.ema"] == [0.9, 0.99]
+    assert record["learner.divergence.name"] == "fisher"
+    assert "learner.optimizer" not in record
+    assert not any("0x" in str(value) or "function" in str(value) for value in record.values())
+    assert not learner_changes(record, learner_record(Learner(objective, adam(lambda step: 3.0), **how)))
+
+
+@dataclass(frozen=True)
+class Odd(DSM):
+    text: str = "\ud800\n"
+    number: float = float("inf")
+    large: int = 10**5000
+    rounded: float = 0.1
+    where: Any = object()  # noqa: RUF009
+
+
+def test_records_of_learners_are_compared_by_what_both_have():
+    now = learner_record(Learner(Odd(0.3), learning_rate=1e-3))
+    assert json.loads(json.dumps(now, allow_nan=False)) == now
+    assert str(now).isascii()
+    path = "learner.objective."
+    assert not learner_changes(None, now)
+    assert not learner_changes({name: value for name, value in now.items() if name != f"{path}text"}, now)
+    assert not learner_changes(now | {f"{path}renamed": 3, f"{path}rounded": 0.1 * (1 + 1e-7)}, now)
+    assert learner_changes(now | {f"{path}rounded": 0.1001}, now) == {"objective.rounded": [0.1001, 0.1]}
+    assert learner_changes(now | {f"{path}number": 3.0}, now) == {"objective.number": [3.0, "inf"]}
+    assert learner_changes(now | {f"{path}control_variate": 0}, now) == {"objective.control_variate": [0, False]}
 
 
 def test_a_torn_last_line_of_the_log_is_written_again(tmp_path):

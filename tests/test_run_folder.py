@@ -311,7 +311,7 @@ def test_a_checkpoint_of_a_newer_format_is_refused(run, monkeypatch, capsys, ste
         with pytest.raises(ValueError, match=f"{path}.*got format 2"):
             action(run)
         assert contents(run) == before
-    prune(run / "checkpoints", 30, 1, None)
+    prune(run / "checkpoints", 30, 1, lambda step: False)
     assert path in checkpoints(run / "checkpoints")
 
 
@@ -347,7 +347,7 @@ def test_retention_removes_only_what_it_can_read(tmp_path):
     newer(tmp_path / "step-000000000002")
     shutil.rmtree(tmp_path / "step-000000000004")
     (tmp_path / "step-000000000004").mkdir()
-    prune(tmp_path, 5, 1, None)
+    prune(tmp_path, 5, 1, lambda step: False)
     assert [step_of(path) for path in checkpoints(tmp_path)] == [1, 2, 4, 5]
 
 

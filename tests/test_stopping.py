@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -11,12 +12,15 @@ import threading
 import time
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 import test_resume
+import vages
 from compiling import compile_in_haste
 from errors import without_progress
 from test_resume import server  # noqa: F401
@@ -25,8 +29,9 @@ from vages.app.cli.exit_status import Status, line_of, status_of
 from vages.app.cli.stopping import Stopped, raising_signals
 from vages.app.experiments.comparison import train_all
 from vages.app.recipes import Drawn, as_recipe
-from vages.app.runs import config_of
-from vages.app.runs.reports import reported
+from vages.app.recipes.recipe import Origin
+from vages.app.runs import config_of, load_run
+from vages.app.runs.reports import build_report, reported
 from vages.app.settings import CHECKERBOARD
 from vages.storage.durable import NotWritten
 from vages.training import Fitted, RunFolder
@@ -394,14 +399,15 @@ def test_a_file_that_may_not_be_so_large_after_training(monkeypatch, capsys, tmp
 
 def test_a_disk_that_fills_while_a_checkpoint_or_the_log_is_written(small_disk):
     place, fill = small_disk
-    folder = RunFolder(place / "run", config_of(as_recipe(CHECKERBOARD)))
+    recipe = as_recipe(CHECKERBOARD)
+    folder = RunFolder(place / "run", config_of(recipe))
     write_checkpoint(folder.checkpoints, 500, {}, {})
     fill(0)
     says = r"iteration 500 of 100000 \(.*step-000000000500\), .*: No space left .*; .*vages train --resume"
-    with pytest.raises(NotWritten, match=says), reported(folder, 10**5):
+    with pytest.raises(NotWritten, match=says), reported(folder, recipe):
         folder.log({"step": 501, "text": "x" * 10**5})
     with pytest.raises(NotWritten, match="^checkpoint: .*step 510") as raised:
-        with reported(folder, 100_000):
+        with reported(folder, recipe):
             raise OSError("checkpoint: expected to write step 510 …; make room and resume.")
     assert status_of(raised.value) == Status.FAILED
     assert status_of(PermissionError(errno.EACCES, "Permission denied", "x")) == Status.REFUSED
@@ -411,4 +417,33 @@ def test_what_is_said_of_a_full_disk_elsewhere():
     error = OSError(errno.ENOSPC, "No space left on device", "samples.npz")
     assert status_of(error) == Status.FAILED
     assert " samples.npz, got No space left on device; " in line_of(error)
-    assert ", got File too large" in line_of(OSError(errno.EFBIG, "File too large"))
+    assert line_of(error).endswith("; make room and run it again")
+    large = line_of(OSError(errno.EFBIG, "File too large"))
+    assert large.endswith(", got File too large; raise the limit on the size of files and run it again")
+    read_only = OSError(errno.EROFS, "Read-only file system", "samples.npz")
+    assert line_of(read_only).endswith("system; make the file system writable and run it again")
+    assert status_of(read_only) == Status.FAILED
+
+
+@pytest.mark.parametrize(
+    ("origin", "again"),
+    [
+        (Origin("mine.py:recipe", "", Path("place/mine.py")), "vages train place/mine.py --resume "),
+        (Origin("mine.py:other", "", Path("place/mine.py")), "vages train place/mine.py:other --resume "),
+        (None, "vages.train(recipe, '"),
+    ],
+)
+def test_the_command_that_resumes_a_run_of_an_own_recipe(tmp_path, monkeypatch, origin, again):
+    monkeypatch.chdir(tmp_path)
+    learner = vages.Learner(vages.DSM(0.3, vages.Enumerated()), learning_rate=1e-3)
+    build = lambda key, settings, data: (vages.GRBM.init(key, 2, 3), vages.ExactPosterior())
+    recipe = vages.Recipe(np.zeros((20, 2), np.float32), build, learner, origin=origin)
+    folder = RunFolder("run", config_of(recipe))
+    with pytest.raises(NotWritten, match=f"; make room and run {re.escape(again)}"), reported(folder, recipe):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    page = build_report(Path("run"))
+    file = "FILE.py" if origin is None else origin.name.removesuffix(":recipe")
+    assert f"vages train {file} --resume run" in page
+    assert "own --" not in page
+    with pytest.raises(ValueError, match=f"got none; resume it with: {re.escape(again)}"):
+        load_run("run", recipe)

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,6 +158,50 @@ def test_edited_units_are_refused(runs):
     for units in ({"mean": [0, 0]}, {"mean": [0, 0], "scale": [1, 0]}, {"mean": [0], "scale": [1, 1]}, 3):
         with pytest.raises(ValueError, match="^config.json: expected units, .*got others"):
             recipe_in(config | {"units": units})
+
+
+def states(path):
+    run = load_run(path)
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((run.model, run.posterior))]
+
+
+def test_a_run_that_starts_from_another_has_its_units(runs, tmp_path, monkeypatch):
+    """Also after a resume by a recipe that does not know them, and if it is resumed before its first checkpoint."""
+    monkeypatch.chdir(runs)
+    monkeypatch.setattr("vages.app.runs.train._drawn", lambda *_: Drawn({}))
+    np.save("shifted.npy", 5 + 3 * ROWS)
+    recipe, first = as_recipe(replace(SETTINGS, data="shifted.npy")), load_run("affine")
+    for steps, name in ((2, "a"), (4, "b")):
+        run_recipe(recipe.with_(steps=steps), tmp_path / name, begin=first)
+    run_recipe(recipe, tmp_path / "a", resume=True)
+    shutil.copytree(tmp_path / "b", tmp_path / "c")
+    for left in ("checkpoints", "metrics.jsonl"):
+        shutil.rmtree(tmp_path / "c" / left) if left == "checkpoints" else (tmp_path / "c" / left).unlink()
+    run_recipe(recipe, tmp_path / "c", resume=True)
+    assert states(tmp_path / "a") == states(tmp_path / "b") == states(tmp_path / "c")
+    run = load_run(tmp_path / "a")
+    assert run.units is not None
+    assert first.units is not None
+    assert run.units.plain() == first.units.plain()
+    train = (5 + 3 * ROWS)[split_rows(len(ROWS), 0)[0]]
+    np.testing.assert_array_equal(run.data.splits.train, first.units.standardized(train))
+    trained = vages.train(recipe, begin=first)
+    assert trained.data.units is first.units
+
+
+def test_a_run_and_the_one_it_starts_from_are_both_standardized_or_neither(runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(runs)
+    monkeypatch.setattr("vages.app.runs.train._drawn", lambda *_: Drawn({}))
+    raw = as_recipe(replace(SETTINGS, data="plain.npy", standardize=False))
+    run_recipe(raw, tmp_path / "raw")
+    for recipe, first, says in (
+        (raw, "affine", "^standardize: expected standardized data, as the model of affine .*; give --standardize"),
+        (raw.with_(standardize=True), tmp_path / "raw", "^standardize: expected data in their own units.*leave it out"),
+    ):
+        for path in (tmp_path / "no", None):
+            with pytest.raises(ValueError, match=says):
+                vages.train(recipe, path, begin=load_run(first))
+    assert not (tmp_path / "no").exists()
 
 
 def test_units_of_a_constant():

@@ -11,6 +11,7 @@ from vages.checks import (
     check_count,
     check_energy,
     check_inputs,
+    check_key,
     check_numbers,
     check_own_context,
     check_states,
@@ -91,6 +92,7 @@ def log_density(
             f"{missing}: expected one, because the states of {model.h!r} cannot be summed, got None; "
             "give a key and a posterior to draw h from"
         )
+    check_key(key)
     check_contract(model, posterior, *shapes_of_one(v, context)[1:])
     estimate = lambda now: _importance(now[0], model, posterior, samples, *now[1:])
     block = max(1, min(len(v), _NUMBERS // max(1, samples * model.h.size)))

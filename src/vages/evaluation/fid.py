@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float32, Int
 
+from vages.checks import check_kind
 from vages.evaluation.features import GROUPS, Moments
 from vages.evaluation.statistics import Statistics
 
@@ -45,6 +46,14 @@ def fid(a: Statistics, b: Statistics) -> float:
 
     The square root of C₂ is cached in b, so pass the reference as b.
     """
+    for name, one in (("a", a), ("b", b)):
+        check_kind(
+            name,
+            one,
+            Statistics,
+            "Statistics of images",
+            "compute them with vages.evaluation.feature_moments(…).statistics()",
+        )
     if a.weights != b.weights:
         raise ValueError(f"fid: expected statistics of the same network, got {a.weights[:16]} and {b.weights[:16]}")
     product = b.root @ a.covariance @ b.root

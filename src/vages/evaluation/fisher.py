@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.checks import struct_of
+from vages.checks import check_key, check_numbers, struct_of
 from vages.data import Batches
 from vages.evaluation.critic import MLPCritic
 from vages.evaluation.critic_training import (
@@ -85,6 +85,8 @@ def fisher_divergence(
     `MLPCritic`, or a `LatentCritic`, which also takes E_q[h | v]. Settings of `CriticTraining` may be given by name.
     The standard error covers the test examples, their h and ε, but not the training of the critic.
     """
+    check_key(key)
+    check_numbers("train", train, floating=False)
     check_part("test", test, train)
     key, for_test = jax.random.split(key)
     trained = train_critic(

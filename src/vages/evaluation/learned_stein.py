@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from scipy.special import ndtr
 
+from vages.checks import check_key
 from vages.evaluation.critic_training import CriticTraining, SteinTerms
 from vages.evaluation.estimate import Estimate
 from vages.evaluation.fisher import LEAST, evaluate_critic, train_critic, with_settings
@@ -37,6 +38,7 @@ def learned_stein_test(
     Half of them, in random order, are used to train the critic, a tenth to choose the iteration with the most test
     power, and the rest for the test. The arguments are those of `fisher_divergence`.
     """
+    check_key(key)
     check_examples("v", v, math.ceil(LEAST / min(PARTS)))
     for_order, for_training, for_test = jax.random.split(key, 3)
     shuffled = v[jax.random.permutation(for_order, len(v))]

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_inputs, check_own_context
+from vages.checks import check_inputs, check_key, check_own_context
 from vages.distributions import Bernoulli, Distribution, Gaussian
 from vages.domains import MAX_STATES
 from vages.estimators import vaes
@@ -76,6 +76,7 @@ def posterior_gap(
 
     Discrete h with at most 2²⁰ states are enumerated instead, unless their KL has a closed form.
     """
+    check_key(key)
     check_inputs(model, v, context=context)
     check_own_context(context, posterior)
     if model.h.size == 0:

@@ -23,6 +23,8 @@ from vages.checks import (
     check_finite,
     check_has_score,
     check_inputs,
+    check_key,
+    check_kind,
     check_numbers,
     check_some,
     struct_of,
@@ -63,6 +65,7 @@ class VariationalScore(eqx.Module):
             check_inputs(self.model, v, context=context)
         if key is None:
             raise ValueError("key: expected a key, because VaES draws samples of h, got None; give one")
+        check_key(key)
         for_q, for_corrector = jax.random.split(key)
         encoding = encode(self.model, v, context)
         h = infer(self.model, self.posterior, encoding).sample(for_q, self.samples)
@@ -123,7 +126,13 @@ Score = VariationalScore | ExactScore | Callable[[Array], Array]
 
 
 def as_score(score: Score) -> VariationalScore | FunctionScore:
-    """Convert a score to a function of a key and a batch."""
+    """Convert a score to a function of a key and a batch. Raise TypeError for a model or anything else."""
+    if isinstance(score, EBLVM):
+        raise TypeError(
+            f"score: expected a score, got the model {type(score).__name__}; give vages.score(model), or "
+            "vages.score(model, posterior)"
+        )
+    check_kind("score", score, Callable, "a function of one example", "give vages.score(model), say")
     if isinstance(score, ExactScore):
         return FunctionScore(eqx.Partial(score, None))
     return score if isinstance(score, VariationalScore | FunctionScore) else FunctionScore(score)
@@ -131,6 +140,7 @@ def as_score(score: Score) -> VariationalScore | FunctionScore:
 
 def score_batch(key: PRNGKeyArray | None, score: Score, v: Array) -> Array:
     """Return the score at each v, in blocks of bounded memory. The key may be None if the score is a function."""
+    check_numbers("v", v, floating=False)
     own = as_score(score)
     check_score(own, v)
     check_some("v", v)
@@ -138,6 +148,7 @@ def score_batch(key: PRNGKeyArray | None, score: Score, v: Array) -> Array:
         if isinstance(own, VariationalScore):
             raise ValueError("key: expected a key, because VaES draws samples of h, got None; give one")
         key = jax.random.key(0)
+    check_key(key)
     block = max(1, min(len(v), NUMBERS // max(v[0].size, 1)))
     parts = []
     for i, first in enumerate(range(0, len(v), block)):
@@ -171,7 +182,8 @@ def check_score(score: VariationalScore | FunctionScore, v: Array) -> None:
 
 
 def check_examples(name: str, v: Array, least: int) -> None:
-    """Raise ValueError unless v is a batch of at least `least` examples, finite, and not all the same."""
+    """Raise unless v is a batch of at least `least` examples, finite, and not all the same."""
+    check_numbers(name, v, floating=False)
     if v.ndim < 2 or not jnp.issubdtype(v.dtype, jnp.floating):
         raise ValueError(f"{name}: expected floating examples of shape (n, …), got {v.dtype}{list(v.shape)}")
     if len(v) < least:

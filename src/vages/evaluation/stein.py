@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_count, check_finite
+from vages.checks import check_count, check_finite, check_key
 from vages.evaluation.kernels import IMQ, Kernel, median_bandwidth, stein_kernel
 from vages.evaluation.scores import Score, check_examples, score_batch
 from vages.evaluation.signs import random_signs
@@ -59,7 +59,9 @@ def ksd_test(
     default `IMQ`, and its bandwidth the median pairwise distance. Examples must be independent.
     """
     kernel = IMQ() if kernel is None else kernel
+    check_key(key)
     check_examples("v", v, LEAST)
+    v = jnp.asarray(v)  # float64 becomes float32, unless 64-bit mode is on
     check_count("replicates", replicates, 1, "1000 is usual")
     for_score, for_weights = jax.random.split(key)
     scores = _scores(for_score, score, v)

@@ -14,6 +14,7 @@ from vages.checks import (
     check_count,
     check_finite,
     check_inputs,
+    check_key,
     check_kind,
     check_numbers,
     check_states,
@@ -27,9 +28,7 @@ from vages.samplers.program import Run
 
 def check_call(key: Any, model: Any) -> None:
     """Raise unless these are a key and a model."""
-    dtype = getattr(key, "dtype", None)
-    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
-        raise TypeError(f"key: expected a key, got {dtype or type(key).__name__}; write jax.random.key(0)")
+    check_key(key)
     check_kind("model", model, EBLVM, "a model", "the key comes first, then the model")
 
 

@@ -12,6 +12,19 @@ class BadFile(ValueError):
     """A file that cannot be used. The message names the file, what was expected, what was found and what to do."""
 
 
+_ADVICE = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EFBIG: "raise the limit on the size of files",
+    errno.EROFS: "make the file system writable",
+}
+
+
+def advice_for(error: OSError) -> str:
+    """Return what to do before a file that could not be written is written again."""
+    return _ADVICE.get(error.errno or 0, "fix that")
+
+
 class Unexpected(ValueError):
     """Unexpected content of a file. `reading` adds the file's name, what was expected and what to do."""
 

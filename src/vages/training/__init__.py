@@ -6,8 +6,9 @@ from vages.training.devices import by_writer, check_batch, data_mesh, is_writer
 from vages.training.fit import Fitted, fit
 from vages.training.folder import RunFolder, numbered_folder
 from vages.training.guard import Diverged, Guard
-from vages.training.keeping import Checkpoints
 from vages.training.learner import Learner, LearnerState
+from vages.training.learner_record import LearnerWarning
+from vages.training.policy import Checkpoints
 from vages.training.program import compile_chunk
 from vages.training.save import load, save
 from vages.training.scale import ScaleWarning
@@ -22,6 +23,7 @@ __all__ = [
     "Job",
     "Learner",
     "LearnerState",
+    "LearnerWarning",
     "RunFolder",
     "ScaleWarning",
     "by_writer",

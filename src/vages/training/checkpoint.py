@@ -143,21 +143,21 @@ def checkpoints(folder: Directory | Path) -> list[Path]:
     return [folder.path / name for name in folder.names() if _NAME.fullmatch(name)]
 
 
-def prune(folder: Directory | Path, step: int, last: int, every: int | None) -> None:
-    """Remove the checkpoints up to `step`, except for the `last` newest and those of steps that `every` divides.
+def prune(folder: Directory | Path, step: int, last: int, keeps: Callable[[int], bool]) -> None:
+    """Remove the checkpoints up to `step`, except for the `last` newest and those of steps that `keeps` accepts.
 
     Later checkpoints do not count: they could not be verified, so the run continued from an earlier one. Checkpoints
     without a readable manifest do not count either, and are not removed.
     """
     folder, newest = Directory.of(folder), 0
     for path in reversed(checkpoints(folder)):
-        if step_of(path) > step or (newest >= last and every is not None and step_of(path) % every == 0):
+        if step_of(path) > step or (newest >= last and keeps(step_of(path))):
             continue
         with suppress(BadFile, OSError):
             with folder / path.name as directory:
                 _read_manifest(directory)
             newest += 1
-            if newest > last and (every is None or step_of(path) % every):
+            if newest > last and not keeps(step_of(path)):
                 _remove(folder, path.name)
 
 

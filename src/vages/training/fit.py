@@ -20,9 +20,11 @@ from vages.training.cluster import check_same, digest
 from vages.training.devices import any_process, auto, check_batch, everywhere, here, is_writer
 from vages.training.folder import RunFolder
 from vages.training.guard import Guard, largest_parameter
-from vages.training.keeping import Checkpoints, Keeper, Run, start_of
+from vages.training.keeping import Keeper, Run, start_of
 from vages.training.learner import Averages, Learner, LearnerState
+from vages.training.learner_record import LearnerWarning, learner_record
 from vages.training.loop import Loop
+from vages.training.policy import Checkpoints
 from vages.training.program import check_step, compile_chunk
 from vages.training.recovery import recover
 from vages.training.scale import ScaleWarning, scale_problem
@@ -98,7 +100,7 @@ def fit(
     observe: Observe | None = None,
     chunk: int = 500,
     folder: RunFolder | None = None,
-    checkpoints: Checkpoints = Checkpoints(),  # noqa: B008
+    checkpoints: Checkpoints | None = None,
     resume: bool = False,
     guard: Guard = Guard(),  # noqa: B008
     mesh: Mesh | None = None,
@@ -126,11 +128,14 @@ def fit(
     which ends the process, is not taken.
 
     With a `folder`, there is a log, and `resume` continues from its last checkpoint with identical results, if key,
-    model, posterior, data and learner are the same. An iterator continues exactly if it has `get_state` and
-    `set_state`; otherwise the batches that were used are skipped. `guard` defines what is done when training diverges.
-    With a `mesh`, batches are divided over all its axes. In a cluster, every process calls `fit` with the same
-    arguments, which is checked, and the first process writes the folder. `data_fingerprint` is `fingerprint(v)`, if it
-    is already known.
+    model, posterior, data and learner are the same. A `LearnerWarning` is given if plain values of the learner differ,
+    such as a noise level or a constant learning rate. `checkpoints` defines when checkpoints are written and which are
+    kept; None stands for `Checkpoints()`, and in a resumed run for the policy that it has. A resume never removes
+    checkpoints that `keep_every` has kept before. An iterator continues exactly if it has `get_state` and `set_state`;
+    otherwise the batches that were used are skipped. `guard` defines what is done when training diverges. With a
+    `mesh`, batches are divided over all its axes. In a cluster, every process calls `fit` with the same arguments,
+    which is checked, and the first process writes the folder. `data_fingerprint` is `fingerprint(v)`, if it is already
+    known.
     """
     select, mesh = Selection.of(maximize, minimize), auto(mesh)
     _check_settings(steps, chunk, evaluate_every, callbacks)
@@ -144,7 +149,7 @@ def fit(
         warnings.warn(problem, ScaleWarning, stacklevel=2)
     state = _strong(_start(learner, keys, many, model, posterior, source, state))
     settings = {"chunk": chunk, "evaluate_every": evaluate_every if evaluate else None, "select": select}
-    kept = {"resume": resume, "checkpoints": asdict(checkpoints), "guard": asdict(guard)}
+    kept = {"resume": resume, "checkpoints": checkpoints and asdict(checkpoints), "guard": asdict(guard)}
     about = {"keys": np.asarray(jax.random.key_data(keys)).tolist(), "many": many, "batch": source.batch}
     check_same(
         lambda: {
@@ -157,11 +162,14 @@ def fit(
     if (resume or guard.policy == "recover") and folder is None and is_writer():
         raise ValueError("folder: expected a run folder, to resume from or to recover with, got none; give one")
     check_step(learner, state, source.one, many=many, whole=folder is not None)
-    keeper = Keeper(folder, checkpoints, about | ({"data": source.fingerprint()} if folder is not None else {}), source)
+    kept = {} if folder is None else {"data": source.fingerprint(), "learner": learner_record(learner)}
+    keeper = Keeper(folder, checkpoints, about | kept, source)
     keeper.open(resume)
     bits = jax.random.key_data(key_of(keys, "training"))
     first = Run(state, weights_of(state) if select else None, jnp.full(len(seeds), -jnp.inf), bits)
     run, position = keeper.restore(first) if resume else (first, start_of(first))
+    if keeper.problem is not None:
+        warnings.warn(keeper.problem, LearnerWarning, stacklevel=2)
     if position.step > steps:
         raise ValueError(f"steps: expected at least the {position.step} already made, got {steps}; ask for more")
     history = keeper.resume(position.step) if resume else []
@@ -169,7 +177,7 @@ def fit(
     start_size = largest_parameter(state, many=many)
     program = compile_chunk(learner, many=many, own_data=source.own_data, mesh=mesh, donate=True)
     run, loop = _own(run, mesh), Loop(program, source, mesh, many)
-    cuts = [cut for cut in (evaluate_every, checkpoints.every, checkpoints.keep_every) if cut is not None]
+    cuts = [*([] if evaluate_every is None else [evaluate_every]), *keeper.cuts()]
     on_grid = lambda step: evaluate_every is not None and step % evaluate_every == 0
     best, looked, began = run.best, None, time.perf_counter() - position.seconds
     with StopSignals() as stop:

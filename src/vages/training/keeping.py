@@ -5,7 +5,6 @@ In a cluster, the first process reads and writes. The others receive what it rea
 
 import math
 import time
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,9 +12,9 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from vages.checks import check_count
 from vages.environment import environment
 from vages.files import BadFile
+from vages.storage.errors import advice_for
 from vages.training.checkpoint import (
     Checkpoint,
     checkpoints,
@@ -30,32 +29,12 @@ from vages.training.devices import by_writer, from_writer, is_writer
 from vages.training.digests import settings_digest
 from vages.training.folder import RunFolder
 from vages.training.learner import LearnerState
+from vages.training.learner_record import learner_changes
+from vages.training.policy import Checkpoints, PolicyHistory, read_policies
 from vages.training.sources import Source
 from vages.training.trees import named_arrays, with_arrays
 
 _SHARE = 0.01  # of the time at most, for checkpoints by the clock
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """When checkpoints are written and which are kept.
-
-    They are written every `every` iterations or, if that is None, every `seconds`, but less often if they would take
-    more than 1 % of the time. The `keep_last` newest are kept, and those of every `keep_every`-th iteration. A run is
-    always checkpointed at its end and when it is interrupted.
-    """
-
-    every: int | None = None
-    seconds: float = 60.0
-    keep_last: int = 2
-    keep_every: int | None = None
-
-    def __post_init__(self):
-        for name in ("every", "keep_last", "keep_every"):
-            if (value := getattr(self, name)) is not None:
-                check_count(name, value, 1, "give more")
-        if not self.seconds >= 0:
-            raise ValueError(f"seconds: expected 0 or more, got {self.seconds}")
 
 
 class Run(NamedTuple):
@@ -93,25 +72,41 @@ def start_of(run: Run) -> Position:
 class Keeper:
     """The log and the checkpoints of a run. Without a folder, it only synchronizes with the other processes."""
 
-    def __init__(self, folder: RunFolder | None, policy: Checkpoints, about: dict[str, Any], source: Source):
+    def __init__(self, folder: RunFolder | None, given: Checkpoints | None, about: dict[str, Any], source: Source):
         self._folder, self._source, self._found = folder if is_writer() else None, source, None
-        self._policy, self._about = policy, about
+        self._given, self._about = given, about
+        self._policies = PolicyHistory()
+        self._policy = given or Checkpoints()  # of a resumed run: set by `open`
         self._last, self._cost, self._saved = time.monotonic(), 0.0, None
         self._sum: str | None = None  # of the arrays of the last checkpoint that was written or read
         self.seconds = 0.0  # spent here
+        self.problem: str | None = None  # of the resumed run, for a warning
 
     def open(self, resume: bool) -> None:
-        """Raise ValueError if the folder has another run."""
+        """Begin a new run, or find the policy of the one that is resumed.
 
-        def check() -> None:
-            if self._folder is None or resume:
+        Raise ValueError if the folder of a new run has another run.
+        """
+
+        def begin() -> None:
+            if self._folder is None:
+                return
+            if resume:
+                self._policies = read_policies(self._folder.directory)
+                self._policy = self._given or self._policies.latest or Checkpoints()
                 return
             if checkpoints(self._folder.checkpoints) or self._folder.directory.kind("metrics.jsonl") is not None:
                 path = self._folder.path
                 raise ValueError(f"folder: expected one without a run, got {path}; resume it or take another")
             self._folder.begin()
+            self._record_policy(0)
 
-        by_writer(check)
+        by_writer(begin)
+
+    def cuts(self) -> list[int]:
+        """Return the numbers of iterations at whose multiples checkpoints are due, in every process."""
+        numbers = from_writer((self._policy.every or 0, self._policy.keep_every or 0))
+        return [int(number) for number in numbers if number]
 
     def restore(self, template: Run) -> tuple[Run, Position]:
         """Return the run at the newest checkpoint that can be verified, or at the start, in every process.
@@ -135,6 +130,8 @@ class Keeper:
             if self._folder is None:
                 return []
             rows = self._folder.rewind(step)
+            if self._policy != self._policies.latest:
+                self._record_policy(0 if self._saved is None else step + 1)
             sweep(self._folder.checkpoints)
             self._folder.tell("resumed", step=step, **self._told_sum())
             return rows
@@ -182,6 +179,12 @@ class Keeper:
             return str(error)
         return "There is no earlier checkpoint." if found is None else f"The last good checkpoint is {found.path}."
 
+    def _record_policy(self, first: int) -> None:
+        """Record the policy as that of the run from step `first` on."""
+        if self._folder is not None:
+            self._policies = self._policies.then(first, self._policy)
+            self._policies.write(self._folder.directory)
+
     def _told_sum(self) -> dict[str, str]:
         """Return the checksum for events, by which a run that is moved to another machine can be verified."""
         return {} if self._sum is None else {"sha256": self._sum}
@@ -217,10 +220,10 @@ class Keeper:
             self._sum = checksum(where, position.step)
         except OSError as error:
             raise OSError(
-                f"checkpoint: expected to write step {position.step} in {where}, got {error.strerror or error}; make "
-                f"room and resume. {self.last_good()}"
+                f"checkpoint: expected to write step {position.step} in {where}, got {error.strerror or error}; "
+                f"{advice_for(error)} and resume. {self.last_good()}"
             ) from error
-        prune(where, position.step, self._policy.keep_last, self._policy.keep_every)
+        prune(where, position.step, self._policy.keep_last, self._policies.keeps)
         self._saved, self._last = position.step, time.monotonic()
         self._cost = self._last - start
 
@@ -246,8 +249,8 @@ class Keeper:
 
     def _check(self, found: Checkpoint) -> None:
         """Raise if a checkpoint is of another run: other data, batches or seeds would silently change the result."""
-        before = _of_first_edition(found.about) or found.about
-        differing = [name for name, value in self._about.items() if before.get(name) != value and name != "data"]
+        before, apart = _of_first_edition(found.about) or found.about, ("data", "learner")
+        differing = [name for name, value in self._about.items() if before.get(name) != value and name not in apart]
         was = found.about.get("data")
         moving = ("position", "iterator")
         if not isinstance(was, dict) or {k: v for k, v in was.items() if k not in moving} != self._about["data"]:
@@ -257,6 +260,12 @@ class Keeper:
             raise ValueError(f"resume: expected the run's own settings, got another {told[:500]}; start a new run")
         if before is not found.about:
             self.tell("other noise", step=found.step, why="the first edition of vages drew it in another way")
+        if changed := learner_changes(found.about.get("learner"), self._about["learner"]):
+            self.tell("other learner", step=found.step, changed=changed)
+            told = "; ".join(f"{name} {now} in place of {was}" for name, (was, now) in changed.items())
+            self.problem = (
+                f"learner: expected that of the run, got another {told:.500}; the result will not be the same"
+            )
         was, now = found.about.get("versions"), environment()
         if was != now and isinstance(was, dict):
             changed = {

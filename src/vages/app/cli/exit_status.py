@@ -72,9 +72,10 @@ def line_of(error: BaseException) -> str:
     if _device_failed(error):
         return "the GPU failed; run it again, or resume from the last checkpoint with --resume RUN (--debug shows more)"
     if isinstance(error, OSError) and error.errno in _DISK:
-        return printable(
-            f"expected to write {error.filename or 'the results'}, got {error.strerror}; make room and run it again"
-        )
+        from vages.storage.errors import advice_for
+
+        what = error.filename or "the results"
+        return printable(f"expected to write {what}, got {error.strerror}; {advice_for(error)} and run it again")
     lines = str(error).strip().split("\n")
     first = printable(lines[0].strip() or type(error).__name__)
     first = first if len(first) <= _LONGEST else f"{first[: _LONGEST // 2]} … {first[-_LONGEST // 2 :]}"

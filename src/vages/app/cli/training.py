@@ -45,9 +45,13 @@ class How:
         None
     )
     # iterations between checkpoints
-    checkpoint_every: Annotated[int | None, given("INT", "by time, at most once a minute")] = None
-    keep_last: int = 2  # number of newest checkpoints to keep
-    keep_every: Annotated[int | None, given("INT", "none")] = None  # also keep checkpoints at multiples of this step
+    checkpoint_every: Annotated[int | None, given("INT", "by time, at most once a minute; the run's with --resume")] = (
+        None
+    )
+    # number of newest checkpoints to keep
+    keep_last: Annotated[int | None, given("INT", "2; the run's with --resume")] = None
+    # also keep checkpoints at multiples of this step
+    keep_every: Annotated[int | None, given("INT", "none; the run's with --resume")] = None
     guard: Policy = "stop"  # if training diverges: stop, or go back to a good checkpoint and lower the learning rates
     devices: int = 1  # number of devices that share each batch; 0: all
     # train in several processes, each started with its own INDEX; auto asks the cluster's scheduler
@@ -223,7 +227,7 @@ def _recipe(start: str | None, resume: Path | None, *, changed: bool) -> "Recipe
 
 def _train(start: str | None, first: "Recipe", settings: dict[str, Any], run: How) -> int:
     from vages.bounds import ITERATIONS, SECONDS, check_bounds
-    from vages.training import Checkpoints, Guard
+    from vages.training import Guard
 
     out, resume = run.out, run.resume
     _check_out(resume, out)
@@ -234,9 +238,9 @@ def _train(start: str | None, first: "Recipe", settings: dict[str, Any], run: Ho
     where = None if resume is None else moved
     name = _name(start, recipe, settings.get("data"))
     check_bounds(cluster_timeout=(run.cluster_timeout, SECONDS))
-    rhythm = {one: getattr(run, one) for one in ("checkpoint_every", "keep_last", "keep_every")}
-    check_bounds(**{option: (number, ITERATIONS) for option, number in rhythm.items() if number is not None})
-    checkpoints = Checkpoints(run.checkpoint_every, keep_last=run.keep_last, keep_every=run.keep_every)
+    policy = {one: getattr(run, one) for one in ("checkpoint_every", "keep_last", "keep_every")}
+    policy = {option: number for option, number in policy.items() if number is not None}
+    check_bounds(**{option: (number, ITERATIONS) for option, number in policy.items()})
     batch, timeout = recipe.settings.batch, run.cluster_timeout
     if run.dry_run:
         check = lambda: _check_start(run.devices, run.cluster, timeout, batch, run.tensorboard)
@@ -251,7 +255,7 @@ def _train(start: str | None, first: "Recipe", settings: dict[str, Any], run: Ho
         begin = load_run(run.from_, recipe if recipe.parts is None else None, changed=True)
     how: dict[str, Any] = {
         "begin": begin,
-        "checkpoints": checkpoints,
+        "checkpoints": _checkpoints(policy, resume),
         "guard": Guard(run.guard),
         "mesh": make_mesh(run.devices, run.cluster, timeout),
         "resume": resume is not None,
@@ -265,6 +269,22 @@ def _train(start: str | None, first: "Recipe", settings: dict[str, Any], run: Ho
             if log is not None:
                 how["callbacks"] = [log]
             return _trained(recipe, folder, how, run.json)
+
+
+def _checkpoints(options: dict[str, int], resume: Path | None) -> Any:
+    """Return the policy of checkpoints by the options that were given, or None: the usual one, or the resumed run's.
+
+    Options that were not given are those of the resumed run.
+    """
+    from dataclasses import replace
+
+    from vages.training.policy import Checkpoints, read_policies
+
+    if not options:
+        return None
+    before = None if resume is None else read_policies(resume).latest
+    given = {"every" if option == "checkpoint_every" else option: number for option, number in options.items()}
+    return replace(before or Checkpoints(), **given)
 
 
 def _name(start: str | None, recipe: "Recipe", data: str | None) -> str:
@@ -297,29 +317,18 @@ def _next(name: str) -> Path:
     return next(path for path in paths if not lexists(path))
 
 
-def _resume(recipe: "Recipe", folder: Path) -> str:
-    """Return the command that resumes a run."""
-    file = "" if recipe.origin is None else f"{shlex.quote(_file(recipe.origin.path, recipe.origin.name))} "
-    return f"vages train {file}--resume {shlex.quote(str(folder))}"
-
-
 def _evaluate(recipe: "Recipe", folder: Path) -> str:
     """Return the command that evaluates a run."""
-    file = "" if recipe.origin is None else f" --recipe {shlex.quote(_file(recipe.origin.path, recipe.origin.name))}"
+    from vages.app.runs.commands import recipe_file
+
+    file = "" if recipe.origin is None else f" --recipe {shlex.quote(recipe_file(recipe.origin))}"
     return f"vages evaluate {shlex.quote(str(folder))}{file}"
-
-
-def _file(path: Path, name: str) -> str:
-    """Return a recipe's FILE.py[:NAME], as an argument of `vages train`."""
-    from os.path import relpath
-
-    named = name.rpartition(":")[2]
-    return relpath(path) if named == "recipe" else f"{relpath(path)}:{named}"
 
 
 @contextmanager
 def _saying_what_is_saved(folder: Path, recipe: "Recipe") -> Iterator[None]:
     """Add to a KeyboardInterrupt how far the run is saved, and the command that resumes it."""
+    from vages.app.runs.commands import resume_command
     from vages.app.runs.saved import saved_progress
     from vages.training import is_writer
     from vages.training.folder import is_run
@@ -331,7 +340,7 @@ def _saying_what_is_saved(folder: Path, recipe: "Recipe") -> Iterator[None]:
             steps = recipe.settings.steps
             step, told = saved_progress(folder, steps)
             does = "draw the pictures" if step == steps else "resume"
-            stop.args = (told, f"{does} with: {_resume(recipe, folder)}")
+            stop.args = (told, f"{does} with: {resume_command(recipe, folder)}")
         raise
 
 
@@ -366,11 +375,12 @@ def _told(fitted: Any, recipe: "Recipe", folder: Path, json: bool, line: str) ->
         print_json({"folder": folder, **read_object(folder, "result.json")})
         return status
     if fitted.interrupted:
+        from vages.app.runs.commands import resume_command
         from vages.app.runs.saved import saved_progress
 
         by = "Ctrl-C" if status is Status.STOPPED else fitted.signal
         told = saved_progress(folder, recipe.settings.steps)[1]
-        say(f"vages: stopped by {by}; {told}; resume with: {_resume(recipe, folder)}")
+        say(f"vages: stopped by {by}; {told}; resume with: {resume_command(recipe, folder)}")
     say(line)
     _say_health(read_object(folder, "result.json"), finished=not fitted.interrupted)
     if recipe.parts is None and not fitted.interrupted:

@@ -195,10 +195,11 @@ class Recipe:
     def load(self, *, check: bool = True) -> Examples:
         """Load the data, standardized if the settings say so. With `check`, raise if training would refuse them."""
         data = self._load(check)
-        return data.standardized(self.units) if self._standardizes else data
+        return data.standardized(self.units) if self.standardizes else data
 
     @property
-    def _standardizes(self) -> bool:
+    def standardizes(self) -> bool:
+        """Whether the model is trained on standardized data."""
         return getattr(self.settings, "standardize", False)
 
     def _load(self, check: bool) -> Examples:
@@ -209,7 +210,7 @@ class Recipe:
         if made and is_stream(data):
             return of_stream(lambda: self.data(self.settings))
         place = data if self.place is None else self.place
-        return as_examples(place, self.settings.seed, exact=self._standardizes)
+        return as_examples(place, self.settings.seed, exact=self.standardizes)
 
     def make(self, key: PRNGKeyArray, data: Examples) -> tuple[EBLVM, Posterior]:
         """Return a model and a posterior before training."""

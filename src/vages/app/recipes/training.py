@@ -11,7 +11,7 @@ import numpy as np
 from vages.app.recipes.examples import Examples
 from vages.app.recipes.recipe import Recipe
 from vages.app.recipes.trained import Trained
-from vages.checks import told
+from vages.checks import check_kind, told
 from vages.models import EBLVM
 from vages.posteriors import Posterior
 from vages.training import fit, make_seeds, one_seed, seed_keys
@@ -26,6 +26,7 @@ def train(
     `data` are those of the recipe, if they have been loaded already. `begin` are the model and posterior to start from,
     in place of new ones.
     """
+    check_kind("recipe", recipe, Recipe, "a vages.Recipe", "for a preset, give vages.app.recipes.preset('board'), say")
     data = recipe.load() if data is None else data
     recipe = recipe.settled(data)
     keys, models, posteriors = make_seeds(recipe.seeds, lambda key: recipe.make(key, data))

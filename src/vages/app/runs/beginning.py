@@ -1,5 +1,6 @@
 """Runs that start from the trained model of another run."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,24 @@ from vages.training.cluster import digest
 def told_begin(run: Run) -> dict[str, Any]:
     """Return the entry in config.json about the run that another run starts from."""
     return {"run": str(run.path.resolve()), "step": run.step, "sha256": digest((run.model, run.posterior))}
+
+
+def in_units_of(recipe: Recipe, begin: Run) -> Recipe:
+    """Return the recipe in the units of the run that it starts from, which the model of that run expects.
+
+    Raise ValueError if only one of the two is standardized.
+    """
+    if recipe.standardizes == (begin.units is not None):
+        return replace(recipe, units=begin.units)
+    if recipe.standardizes:
+        raise ValueError(
+            f"standardize: expected data in their own units, as the model of {begin.path} was trained on, got "
+            "standardized ones; leave it out"
+        )
+    raise ValueError(
+        f"standardize: expected standardized data, as the model of {begin.path} was trained on, got others; give "
+        "--standardize, in Python Training(standardize=True)"
+    )
 
 
 def begin_again(path: Path, recipe: Recipe) -> Run | None:

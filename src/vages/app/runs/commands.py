@@ -1,10 +1,12 @@
 """Commands that reproduce the results in a folder."""
 
 import shlex
+from os.path import relpath
 from pathlib import Path
 from typing import Any
 
-from vages.app.recipes import nearest_preset
+from vages.app.recipes import Recipe, nearest_preset
+from vages.app.recipes.recipe import Origin
 from vages.app.runs.config import OWN, is_own, recipe_in, settings_of
 
 
@@ -34,6 +36,20 @@ def train_command(config: dict[str, Any]) -> tuple[str, list[str]] | None:
         else:
             words += [f"{option}={value}"] if str(value).startswith("-") else [option, str(value)]
     return shlex.join([*words, "--out", "NEW_FOLDER"]), lost
+
+
+def resume_command(recipe: Recipe, folder: Path) -> str:
+    """Return `vages train --resume …`, or a call for a recipe that does not come from a file."""
+    if recipe.parts is None and recipe.origin is None:
+        return f"vages.train(recipe, {str(folder)!r}, resume=True)"
+    file = "" if recipe.origin is None else f"{shlex.quote(recipe_file(recipe.origin))} "
+    return f"vages train {file}--resume {shlex.quote(str(folder))}"
+
+
+def recipe_file(origin: Origin) -> str:
+    """Return a recipe's FILE.py[:NAME], as an argument of `vages train`."""
+    named = origin.name.rpartition(":")[2]
+    return relpath(origin.path) if named == "recipe" else f"{relpath(origin.path)}:{named}"
 
 
 def reproduce_command(result: dict[str, Any], folder: Path) -> str:

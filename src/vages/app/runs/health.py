@@ -36,6 +36,7 @@ from vages.training.health import (
     look_at_samples,
     look_far_out,
 )
+from vages.training.learner_record import LearnerWarning
 from vages.training.scale import ScaleWarning, scale_problem, spread_rows
 
 _ROWS = 1000  # examples for a baseline, and for comparison with samples
@@ -70,17 +71,18 @@ def tell_warning(folder: RunFolder, problem: str) -> None:
 
 
 @contextmanager
-def telling_scale(folder: RunFolder) -> Iterator[None]:
-    """Turn a `ScaleWarning` of `fit` into a warning event and a line on standard error."""
+def telling_warnings(folder: RunFolder) -> Iterator[None]:
+    """Turn a `ScaleWarning` or a `LearnerWarning` of `fit` into a warning event and a line on standard error."""
     show = warnings.showwarning
 
     def told(message: Any, category: Any, *rest: Any) -> None:
-        if not issubclass(category, ScaleWarning):
+        if not issubclass(category, ScaleWarning | LearnerWarning):
             return show(message, category, *rest)
         return tell_warning(folder, str(message))
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", ScaleWarning)
+        for category in (ScaleWarning, LearnerWarning):
+            warnings.simplefilter("always", category)
         warnings.showwarning = told
         yield
 

@@ -13,8 +13,10 @@ import jax.numpy as jnp
 
 from vages.app.recipes import Examples, Recipe, example_of
 from vages.app.recipes.units import Units, in_units, standardized
+from vages.app.runs.commands import resume_command
 from vages.app.runs.config import recipe_of
 from vages.app.runs.dataset import RunData, other_data, own_data, told_place
+from vages.checks import check_kind
 from vages.memory import check_memory, shape_bytes
 from vages.models import EBLVM
 from vages.posteriors import Posterior
@@ -159,6 +161,8 @@ def load_run(
     were moved: they are read at once, and must be those that the run was trained on.
     """
     path = Path(path)
+    if recipe is not None:
+        check_kind("recipe", recipe, Recipe, "a vages.Recipe, or None for a preset", "import it from its file")
     recipe = recipe_of(path, recipe, changed=changed)
     if not 0 <= seed < len(recipe.seeds):
         raise ValueError(f"seed: expected one of the {len(recipe.seeds)} seeds of {path}, counted from 0, got {seed}")
@@ -166,7 +170,7 @@ def load_run(
     if found is None:
         diverged = any(event.get("event") == "diverged" for event in RunFolder.events(path)[-1:])
         begin = "training diverged before the first; start a new run, for example with a smaller learning rate"
-        again = begin if diverged else f"resume it with 'vages train --resume {path}'"
+        again = begin if diverged else f"resume it with: {resume_command(recipe, path)}"
         raise ValueError(f"run: expected a whole checkpoint in {path / 'checkpoints'}, got none; {again}")
     selects = (recipe.maximize or recipe.minimize) is not None
     averaged = recipe.make_learner().ema is not None

@@ -1,6 +1,5 @@
 """`vages report`: the contents of a results folder as the sections of one page."""
 
-import errno
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vages.app.recipes import Recipe
 from vages.app.report.page.document import Header, Section, page
 from vages.app.report.page.embedded import figure
 from vages.app.report.page.markup import Markup, as_float, duration, element, is_number, joined, number
@@ -17,14 +17,15 @@ from vages.app.report.page.reading import Reader
 from vages.app.report.page.summaries import baseline_in, findings, largest_logged, run_figures, run_status
 from vages.app.report.page.svg_curves import Panel, curve_figure
 from vages.app.report.page.tables import claims_list, events_list, key_figures, records_table, settings_table
-from vages.app.runs.commands import reproduce_command, train_command
-from vages.app.runs.config import check_unedited, is_own, kind_in, recipe_of, settings_of
+from vages.app.runs.commands import reproduce_command, resume_command, train_command
+from vages.app.runs.config import OWN, check_unedited, is_own, kind_in, recipe_of, settings_of
 from vages.app.runs.reported_galleries import gallery_sections
 from vages.app.runs.saved import saved_progress
 from vages.app.runs.sketches import sketch_sections, sketched_step
 from vages.bounds import ITERATIONS
 from vages.storage.directory import Directory
 from vages.storage.durable import NotWritten
+from vages.storage.errors import advice_for
 from vages.terminal import printable
 from vages.training import Diverged, RunFolder
 from vages.training.checkpoint import has_checkpoints, last_step, newest_about
@@ -42,11 +43,11 @@ _COMMAND = 5000  # characters
 
 
 @contextmanager
-def reported(folder: RunFolder, steps: int) -> Iterator[None]:
+def reported(folder: RunFolder, recipe: Recipe) -> Iterator[None]:
     """Close a run's folder and write its page after training, also if training diverged.
 
-    If a file cannot be written, as on a full disk, raise `NotWritten` with the progress of training; `steps` is the
-    planned number of iterations.
+    If a file cannot be written, as on a full disk, raise `NotWritten` with the progress of training and
+    the command that resumes it.
     """
     try:
         try:
@@ -58,18 +59,17 @@ def reported(folder: RunFolder, steps: int) -> Iterator[None]:
             folder.close()
         write_report(folder.path)
     except OSError as error:
-        raise NotWritten(_what_is_safe(folder.path, steps, error)) from error
+        raise NotWritten(_what_is_safe(folder.path, recipe, error)) from error
 
 
-def _what_is_safe(path: Path, steps: int, error: OSError) -> str:
+def _what_is_safe(path: Path, recipe: Recipe, error: OSError) -> str:
     if error.errno is None:  # the error of a checkpoint, which has all of this in its message
         return str(error)
-    step, told = saved_progress(path, steps)
-    what = "pictures and results" if step == steps else "the run"
+    step, told = saved_progress(path, recipe.settings.steps)
+    what = "pictures and results" if step == recipe.settings.steps else "the run"
     named = f"{error.strerror} ({error.filename})" if error.filename else error.strerror
-    again = f"vages train --resume {shlex.quote(str(path))}"
-    mend = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "fix that"
-    return f"{told}, but {what} could not be written: {named}; {mend} and run {again}"
+    again = resume_command(recipe, path)
+    return f"{told}, but {what} could not be written: {named}; {advice_for(error)} and run {again}"
 
 
 def write_report(folder: Path, out: Path | None = None, *, live: bool = False) -> Path:
@@ -239,8 +239,11 @@ def _commands(folder: Path, config: dict[str, Any], *, finished: bool, stopped: 
 
 
 def _file(config: dict[str, Any]) -> str:
-    """Return the file of a custom recipe, with the name of the recipe unless it is the default."""
-    return str(config.get("recipe")).removesuffix(":recipe")
+    """Return the file of a custom recipe, with the name of the recipe unless it is the default.
+
+    A recipe without a file has to be written to one.
+    """
+    return "FILE.py" if config.get("recipe") == OWN else str(config.get("recipe")).removesuffix(":recipe")
 
 
 def _longer(folder: Path, config: dict[str, Any]) -> list[Markup]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,17 @@ from vages.app.recipes import train as in_memory
 from vages.app.recipes.own_pictures import draw_own
 from vages.app.recipes.training import check_evaluation
 from vages.app.report import figure_png
-from vages.app.runs.beginning import begin_again, told_begin
+from vages.app.runs.beginning import begin_again, in_units_of, told_begin
 from vages.app.runs.classes import classes_of, told_classes, untrained_problem
-from vages.app.runs.config import config_of, reopened
+from vages.app.runs.config import config_of, recipe_of, reopened
 from vages.app.runs.dataset import data_digests
-from vages.app.runs.health import Watch, health_of, tell_warning, telling_scale
+from vages.app.runs.health import Watch, health_of, tell_warning, telling_warnings
 from vages.app.runs.loaded import Run
 from vages.app.runs.reports import reported
 from vages.app.runs.saved import saved_step
 from vages.app.runs.sketches import Sketches
 from vages.app.runs.training_data import data_to_train_on
+from vages.checks import check_kind
 from vages.training import RunFolder, by_writer, check_batch, check_same
 from vages.training.fit import Callback
 
@@ -43,10 +45,17 @@ def run_recipe(
 
     With `resume`, continue the run in the folder, which was trained by this recipe or by the same with fewer steps;
     `where` is the location of its data, if they were moved. A new run starts from the model and the posterior of the
-    run `begin`, if given. `progress` shows progress bars. `callbacks` and `how` are passed on to `fit`.
+    run `begin`, if given; if that was standardized, the new run has its mean and scale. `progress` shows progress bars.
+    `callbacks` and `how` are passed on to `fit`.
     """
+    check_kind("recipe", recipe, Recipe, "a vages.Recipe", "for a preset, give vages.app.recipes.preset('board'), say")
     path, steps = Path(path), recipe.settings.steps
-    begun = {} if begin is None else {"from": told_begin(begin)}
+    begun = {}
+    if begin is not None:
+        check_kind("begin", begin, Run, "a run", "load it with vages.load_run")
+        recipe, begun = in_units_of(recipe, begin), {"from": told_begin(begin)}
+    if resume and path.is_dir():  # its units may be those of another run, which it started from
+        recipe = replace(recipe, units=recipe_of(path, None if recipe.parts else recipe, changed=True).units)
     if resume and path.is_dir() and saved_step(path) == 0:  # it was stopped before its first checkpoint
         begin = begin_again(path, recipe)
     if begin is not None:
@@ -66,7 +75,7 @@ def run_recipe(
     )
     if folder is None:
         return in_memory(recipe, data, **how)
-    with reported(folder, steps):
+    with reported(folder, recipe):
         done = saved_step(path) if resume else 0
         if progress and data.context is not None and (classes := classes_of(data)):
             say_error(told_classes(classes))
@@ -74,7 +83,7 @@ def run_recipe(
             tell_warning(folder, problem)
         with ProgressBar(steps, visible=progress, done=done, lines=True) as bar:
             watch, sketches = Watch(folder, recipe), Sketches(folder, recipe, data, done)
-            with telling_scale(folder):
+            with telling_warnings(folder):
                 callbacks = [*callbacks, bar, watch]
                 trained = in_memory(recipe, data, folder=folder, callbacks=callbacks, observe=sketches, **how)
         if progress:
@@ -92,12 +101,18 @@ def _flat(config: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name != "settings"} | config["settings"]
 
 
-def train(recipe: Recipe, path: Path | str | None = None, **how: Any) -> Trained:
+def train(recipe: Recipe, path: Path | str | None = None, *, begin: Run | None = None, **how: Any) -> Trained:
     """Train by a recipe, in a new folder (see `run_recipe`) or, without a `path`, in memory.
 
-    `how` is passed on to `fit`: callbacks, checkpoints, guard, mesh; with a path, `resume=True` continues a run.
+    `begin` is a run to start from (see `load_run`). `how` is passed on to `fit`: callbacks, checkpoints, guard, mesh;
+    with a path, `resume=True` continues a run.
     """
-    return in_memory(recipe, **how) if path is None else run_recipe(recipe, path, **how)
+    if path is not None:
+        return run_recipe(recipe, path, begin=begin, **how)
+    if begin is not None:
+        check_kind("begin", begin, Run, "a run", "load it with vages.load_run")
+        recipe, how["begin"] = in_units_of(recipe, begin), (begin.model, begin.posterior)
+    return in_memory(recipe, **how)
 
 
 def _drawn(trained: Trained, visible: bool) -> Drawn:

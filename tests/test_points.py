@@ -20,6 +20,7 @@ from vages.app.report import density_png, figure_png
 from vages.app.runs import likelihoods, load_run, recipe_of, run_recipe, sketches
 from vages.app.runs.assessment import subject_of
 from vages.app.runs.assessment_rows import Sizes
+from vages.app.runs.beginning import starting_from
 from vages.app.runs.draws import walk
 from vages.app.runs.likelihoods import likelihood_rows
 from vages.app.settings import PointSettings
@@ -83,6 +84,16 @@ def test_a_small_table_is_trained_on_and_gone_on_with(tmp_path):
     run_recipe(as_recipe(small), tmp_path / "run")
     assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["batch"] == 40
     assert run_recipe(recipe_of(tmp_path / "run").with_(steps=4), tmp_path / "run", resume=True).fitted.step == 4
+
+
+def test_a_run_that_starts_from_another_has_its_center_and_scale(run, tmp_path):
+    """Otherwise the weights would be those of another function. Settings that are given are left."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(5, 3, size=(50, 2)))
+    begin, other = load_run(run), replace(SMALL, data=str(tmp_path / "x.npy"), steps=1, batch=8, center=None)
+    found = starting_from(as_recipe(other), begin)
+    model, _ = found.make(jax.random.key(0), found.load())
+    assert (model.center, model.sigma_data) == (begin.model.center, begin.model.sigma_data)
+    assert starting_from(as_recipe(replace(other, center=5.0)), begin).settings.center == 5
 
 
 @pytest.mark.parametrize("shape", [(30, 8, 8, 4), (3, 8, 8, 30)])

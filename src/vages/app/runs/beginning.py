@@ -15,13 +15,20 @@ def told_begin(run: Run) -> dict[str, Any]:
     return {"run": str(run.path.resolve()), "step": run.step, "sha256": digest((run.model, run.posterior))}
 
 
-def in_units_of(recipe: Recipe, begin: Run) -> Recipe:
-    """Return the recipe in the units of the run that it starts from, which the model of that run expects.
+_MEASURED = ("center", "sigma_data", "detail")  # constants of a model that are chosen for the data unless given
 
-    Raise ValueError if only one of the two is standardized.
+
+def starting_from(recipe: Recipe, begin: Run) -> Recipe:
+    """Return the recipe with the units of the run that it starts from, and with its model's center and scale.
+
+    Otherwise the weights of that run would be those of another function. Raise ValueError if only one of the two runs
+    is standardized.
     """
+    of_begin = {name: getattr(begin.settings, name, None) for name in _MEASURED}
+    left_open = [name for name in _MEASURED if getattr(recipe.settings, name, 0) is None]
+    kept = {name: of_begin[name] for name in left_open if of_begin[name] is not None}
     if recipe.standardizes == (begin.units is not None):
-        return replace(recipe, units=begin.units)
+        return replace(recipe.with_(**kept) if kept else recipe, units=begin.units)
     if recipe.standardizes:
         raise ValueError(
             f"standardize: expected data in their own units, as the model of {begin.path} was trained on, got "

@@ -15,7 +15,7 @@ from vages.app.recipes import train as in_memory
 from vages.app.recipes.own_pictures import draw_own
 from vages.app.recipes.training import check_evaluation
 from vages.app.report import figure_png
-from vages.app.runs.beginning import begin_again, in_units_of, told_begin
+from vages.app.runs.beginning import begin_again, starting_from, told_begin
 from vages.app.runs.classes import classes_of, told_classes, untrained_problem
 from vages.app.runs.config import config_of, recipe_of, reopened
 from vages.app.runs.dataset import data_digests
@@ -53,7 +53,7 @@ def run_recipe(
     begun = {}
     if begin is not None:
         check_kind("begin", begin, Run, "a run", "load it with vages.load_run")
-        recipe, begun = in_units_of(recipe, begin), {"from": told_begin(begin)}
+        recipe, begun = starting_from(recipe, begin), {"from": told_begin(begin)}
     if resume and path.is_dir():  # its units may be those of another run, which it started from
         recipe = replace(recipe, units=recipe_of(path, None if recipe.parts else recipe, changed=True).units)
     if resume and path.is_dir() and saved_step(path) == 0:  # it was stopped before its first checkpoint
@@ -111,7 +111,7 @@ def train(recipe: Recipe, path: Path | str | None = None, *, begin: Run | None =
         return run_recipe(recipe, path, begin=begin, **how)
     if begin is not None:
         check_kind("begin", begin, Run, "a run", "load it with vages.load_run")
-        recipe, how["begin"] = in_units_of(recipe, begin), (begin.model, begin.posterior)
+        recipe, how["begin"] = starting_from(recipe, begin), (begin.model, begin.posterior)
     return in_memory(recipe, **how)
 
 

@@ -232,7 +232,7 @@ def test_a_setting_of_other_presets_names_them():
 
 def test_a_run_without_a_checkpoint_is_resumed_unless_it_diverged(tmp_path):
     folder = RunFolder(tmp_path / "run", config_of(as_recipe(SMALL)))
-    with pytest.raises(ValueError, match="got none; resume it with 'vages train --resume"):
+    with pytest.raises(ValueError, match="got none; resume it with: vages train --resume"):
         load_run(tmp_path / "run")
     folder.tell("diverged", step=0, problem="x")
     folder.close()

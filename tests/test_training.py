@@ -288,8 +288,8 @@ def test_a_run_folder_describes_itself(tmp_path):
     trained = run_recipe(as_recipe(SMALL), tmp_path / "run")
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {
-        *(".lock", "checkpoints", "config.json", "environment.json", "events.jsonl", "metrics.jsonl", "result.json"),
-        *("curve.png", "density.png", "samples.png", "report.html"),
+        *(".lock", "checkpoints", "checkpoints.json", "config.json", "environment.json", "events.jsonl"),
+        *("metrics.jsonl", "result.json", "curve.png", "density.png", "samples.png", "report.html"),
     }
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["format"], config["recipe"]) == (2, "checkerboard")

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import vages
 from errors import refused
 from vages.app.recipes import as_recipe, check_recipe, points, points_pictures
 from vages.app.recipes.examples import Examples
@@ -92,6 +93,8 @@ def test_a_run_that_starts_from_another_has_its_center_and_scale(run, tmp_path):
     begin, other = load_run(run), replace(SMALL, data=str(tmp_path / "x.npy"), steps=1, batch=8, center=None)
     found = starting_from(as_recipe(other), begin)
     model, _ = found.make(jax.random.key(0), found.load())
+    assert isinstance(model, vages.NoiseConditionalEBLVM)
+    assert isinstance(begin.model, vages.NoiseConditionalEBLVM)
     assert (model.center, model.sigma_data) == (begin.model.center, begin.model.sigma_data)
     assert starting_from(as_recipe(replace(other, center=5.0)), begin).settings.center == 5
 

@@ -87,16 +87,23 @@ def test_a_small_table_is_trained_on_and_gone_on_with(tmp_path):
     assert run_recipe(recipe_of(tmp_path / "run").with_(steps=4), tmp_path / "run", resume=True).fitted.step == 4
 
 
+@pytest.mark.usefixtures("small_pictures")
 def test_a_run_that_starts_from_another_has_its_center_and_scale(run, tmp_path):
     """Otherwise the weights would be those of another function. Settings that are given are left."""
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(5, 3, size=(50, 2)))
-    begin, other = load_run(run), replace(SMALL, data=str(tmp_path / "x.npy"), steps=1, batch=8, center=None)
+    begin, other = (
+        load_run(run),
+        replace(SMALL, data=str(tmp_path / "x.npy"), steps=1, batch=8, center=None, decay="constant", warmup=0),
+    )
     found = starting_from(as_recipe(other), begin)
     model, _ = found.make(jax.random.key(0), found.load())
     assert isinstance(model, vages.NoiseConditionalEBLVM)
     assert isinstance(begin.model, vages.NoiseConditionalEBLVM)
     assert (model.center, model.sigma_data) == (begin.model.center, begin.model.sigma_data)
     assert starting_from(as_recipe(replace(other, center=5.0)), begin).settings.center == 5
+    run_recipe(as_recipe(other), tmp_path / "next", begin=begin)
+    run_recipe(as_recipe(replace(other, steps=2)), tmp_path / "next", resume=True)
+    assert load_run(tmp_path / "next").recipe.settings.center == begin.model.center
 
 
 @pytest.mark.parametrize("shape", [(30, 8, 8, 4), (3, 8, 8, 30)])

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vages.app.recipes import Recipe
+from vages.app.recipes.units import Units
 from vages.app.runs.loaded import Run, load_run
 from vages.training import RunFolder
 from vages.training.cluster import digest
@@ -24,11 +25,8 @@ def starting_from(recipe: Recipe, begin: Run) -> Recipe:
     Otherwise the weights of that run would be those of another function. Raise ValueError if only one of the two runs
     is standardized.
     """
-    of_begin = {name: getattr(begin.settings, name, None) for name in _MEASURED}
-    left_open = [name for name in _MEASURED if getattr(recipe.settings, name, 0) is None]
-    kept = {name: of_begin[name] for name in left_open if of_begin[name] is not None}
     if recipe.standardizes == (begin.units is not None):
-        return replace(recipe.with_(**kept) if kept else recipe, units=begin.units)
+        return made_for_data_of(recipe, begin.recipe, begin.units)
     if recipe.standardizes:
         raise ValueError(
             f"standardize: expected data in their own units, as the model of {begin.path} was trained on, got "
@@ -38,6 +36,14 @@ def starting_from(recipe: Recipe, begin: Run) -> Recipe:
         f"standardize: expected standardized data, as the model of {begin.path} was trained on, got others; give "
         "--standardize, in Python Training(standardize=True)"
     )
+
+
+def made_for_data_of(recipe: Recipe, other: Recipe, units: Units | None) -> Recipe:
+    """Return the recipe with these units, and with the constants of another that it leaves to be measured."""
+    measured = {name: getattr(other.settings, name, None) for name in _MEASURED}
+    left_open = [name for name in _MEASURED if getattr(recipe.settings, name, 0) is None]
+    kept = {name: measured[name] for name in left_open if measured[name] is not None}
+    return replace(recipe.with_(**kept) if kept else recipe, units=units)
 
 
 def begin_again(path: Path, recipe: Recipe) -> Run | None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from vages.app.recipes import train as in_memory
 from vages.app.recipes.own_pictures import draw_own
 from vages.app.recipes.training import check_evaluation
 from vages.app.report import figure_png
-from vages.app.runs.beginning import begin_again, starting_from, told_begin
+from vages.app.runs.beginning import begin_again, made_for_data_of, starting_from, told_begin
 from vages.app.runs.classes import classes_of, told_classes, untrained_problem
 from vages.app.runs.config import config_of, recipe_of, reopened
 from vages.app.runs.dataset import data_digests
@@ -54,8 +53,9 @@ def run_recipe(
     if begin is not None:
         check_kind("begin", begin, Run, "a run", "load it with vages.load_run")
         recipe, begun = starting_from(recipe, begin), {"from": told_begin(begin)}
-    if resume and path.is_dir():  # its units may be those of another run, which it started from
-        recipe = replace(recipe, units=recipe_of(path, None if recipe.parts else recipe, changed=True).units)
+    if resume and path.is_dir():  # its units and constants may be those of another run, which it started from
+        own = recipe_of(path, None if recipe.parts else recipe, changed=True)
+        recipe = made_for_data_of(recipe, own, own.units)
     if resume and path.is_dir() and saved_step(path) == 0:  # it was stopped before its first checkpoint
         begin = begin_again(path, recipe)
     if begin is not None:

@@ -14,19 +14,22 @@ from jax.experimental import multihost_utils
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE = 0.2  # seconds within which Python handles a signal if nothing blocks it
+_ONE_REQUEST = 1.0  # seconds: timeout(1) and some schedulers signal a process and its group, so it arrives twice
 
 
 class StopSignals:
     """A context that records the first signal for the training loop; a second one ends the program at once.
 
-    Python handles signals only between two of its own instructions, and a compiled chunk may take minutes. So a thread
-    listens as well, and ends the process if a second signal comes before the first was handled. Outside the main
-    thread, where Python delivers no signals, the context has no effect. SIGTERM and SIGHUP stay ignored if they were
-    (`nohup`). The previous handlers are restored at the end.
+    Signals within a second of the first are the same request. Python handles signals only between two of its own
+    instructions, and a compiled chunk may take minutes. So a thread listens as well, and ends the process if a second
+    signal comes before the first was handled. Outside the main thread, where Python delivers no signals, the context
+    has no effect. SIGTERM and SIGHUP stay ignored if they were (`nohup`). The previous handlers are restored in the
+    end.
     """
 
     def __init__(self):
         self.seen: signal.Signals | None = None
+        self._since = 0.0
         self._previous: dict[signal.Signals, Any] = {}
         self._ears: tuple[socket.socket, socket.socket] | None = None
 
@@ -77,18 +80,22 @@ class StopSignals:
         threading.Thread(target=self._hear, args=(ear,), daemon=True).start()
 
     def _hear(self, ear: socket.socket) -> None:
-        heard = 0
+        first = None
         with suppress(OSError):
             while told := ear.recv(1):
-                heard += told[0] in self._previous
-                time.sleep(_PATIENCE)
-                if heard > 1 and self.seen is None:
-                    os.write(2, b"stopped at once; iterations since the last checkpoint are lost\n")
-                    os._exit(128 + told[0])
+                if told[0] not in self._previous:
+                    continue
+                first = first or time.monotonic()
+                if time.monotonic() - first > _ONE_REQUEST:
+                    time.sleep(_PATIENCE)
+                    if self.seen is None:
+                        os.write(2, b"stopped at once; iterations since the last checkpoint are lost\n")
+                        os._exit(128 + told[0])
 
     def _handle(self, number: int, frame: Any) -> None:
-        first, self.seen = self.seen, self.seen or signal.Signals(number)
-        if first is None:
+        if self.seen is None:
+            self.seen, self._since = signal.Signals(number), time.monotonic()
+        if time.monotonic() - self._since < _ONE_REQUEST:
             return
         if number == signal.SIGINT:
             raise KeyboardInterrupt

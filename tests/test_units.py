@@ -14,6 +14,7 @@ import optax
 import pytest
 
 import vages
+from vages.app import cli
 from vages.app.recipes import Drawn, as_recipe
 from vages.app.recipes.units import Units
 from vages.app.runs import load_run, run_recipe
@@ -202,6 +203,29 @@ def test_a_run_and_the_one_it_starts_from_are_both_standardized_or_neither(runs,
             with pytest.raises(ValueError, match=says):
                 vages.train(recipe, path, begin=load_run(first))
     assert not (tmp_path / "no").exists()
+
+
+def test_a_dry_run_checks_the_run_that_it_starts_from(runs, tmp_path, monkeypatch, capsys):
+    """It finds what training would refuse, and writes nothing."""
+    monkeypatch.chdir(runs)
+    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+    small = {"data": "plain.npy", "method": "dsm", "latents": 2, "steps": 4, "batch": 10, "out": tmp_path / "no"}
+    first, missing = {"from_": Path("affine")}, {"from_": Path("missing"), "standardize": True}
+    fits = first | {"standardize": True}
+    for options, says in ((first, "^standardize: "), (fits | {"latents": 3}, "^from: "), (missing, "^run: ")):
+        with pytest.raises(ValueError, match=says) as refused:
+            cli.train("checkerboard", **small | options)
+        capsys.readouterr()
+        assert cli.train("checkerboard", **small | options, dry_run=True, json=True) == 2
+        assert json.loads(capsys.readouterr().out)["problem"] == str(refused.value)
+    assert cli.train("checkerboard", **small | fits, dry_run=True, json=True) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["problem"], plan["from"]["step"]) == (None, 4)
+    for dry_run in (False, True):
+        with pytest.raises(ValueError, match=r"^from: expected none with --resume"):
+            cli.train(resume=Path("plain"), **first, dry_run=dry_run)
+    assert list(tmp_path.iterdir()) == []
+    assert before == {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
 
 
 def test_units_of_a_constant():

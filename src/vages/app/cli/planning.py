@@ -14,7 +14,9 @@ from vages.app.experiments.catalogue import EXPERIMENTS
 from vages.app.output.console import say, waiting
 from vages.app.recipes import Examples, Recipe, example_of
 from vages.app.recipes.sizes import check_training_memory, training_sizes
-from vages.app.runs import config_of, recipe_of
+from vages.app.recipes.training import check_begin
+from vages.app.runs import Run, config_of, recipe_of
+from vages.app.runs.beginning import starting_from, told_begin
 from vages.app.runs.classes import classes_of, told_classes, untrained_problem
 from vages.app.runs.config import check_resumable, settings_of
 from vages.app.runs.training_data import data_to_train_on
@@ -31,15 +33,23 @@ def plan_training(
     *,
     resume: bool,
     where: str | None = None,
+    begin: Callable[[], Run | None] = lambda: None,
     check: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
     """Return what `vages train` would do. `problem` is what would stop it at the start, or None.
 
-    `where` is the path of a resumed run's data, if they were moved. `check` raises errors in other options.
+    `where` is the path of a resumed run's data, if they were moved. `begin` loads the run to start from. `check` raises
+    errors in other options.
     """
+    problems, first = [], None
+    try:
+        first = begin()
+        recipe = recipe if first is None else starting_from(recipe, first)
+    except (ValueError, OSError) as error:
+        problems.append(str(error))
     config = config_of(recipe)
     plan: dict[str, Any] = {"folder": folder, "recipe": config["recipe"], "settings": config["settings"]}
-    problems = []
+    plan |= {} if first is None else {"from": told_begin(first)}
     for one in (check, recipe.check):
         try:
             one()
@@ -72,6 +82,8 @@ def plan_training(
             sizes = training_sizes(recipe, examples, about["examples"])
             plan |= {"parameters": sizes.parameters, "bytes": sizes.bytes}
             check_training_memory(sizes)
+            if first is not None:
+                check_begin(recipe, examples, (first.model, first.posterior))
         except ValueError as error:
             problems.append(str(error))
     return plan | {"problem": "; ".join(problems) or None}

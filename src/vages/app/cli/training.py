@@ -19,6 +19,7 @@ from vages.app.settings import ALL, PointSettings
 
 if TYPE_CHECKING:
     from vages.app.recipes import Recipe
+    from vages.app.runs import Run
 
 START = "board"
 _NAMES = tuple(ALL)
@@ -231,6 +232,8 @@ def _train(start: str | None, first: "Recipe", settings: dict[str, Any], run: Ho
 
     out, resume = run.out, run.resume
     _check_out(resume, out)
+    if resume is not None and run.from_ is not None:
+        raise ValueError(f"from: expected none with --resume, got {run.from_}; leave it out")
     moved = run.data if isinstance(run, OwnHow) else settings.pop("data", None) if resume is not None else None
     recipe = _with(first, settings)
     if resume is None and moved is not None:
@@ -245,16 +248,10 @@ def _train(start: str | None, first: "Recipe", settings: dict[str, Any], run: Ho
     if run.dry_run:
         check = lambda: _check_start(run.devices, run.cluster, timeout, batch, run.tensorboard)
         plan = {"resume": resume is not None, "where": where, "check": check}
+        plan["begin"] = lambda: _begin(run.from_, recipe)
         return _planned(recipe, resume or out or _next(name), plan, run.json)
-    begin = None
-    if run.from_ is not None:
-        from vages.app.runs import load_run
-
-        if resume is not None:
-            raise ValueError(f"from: expected none with --resume, got {run.from_}; leave it out")
-        begin = load_run(run.from_, recipe if recipe.parts is None else None, changed=True)
     how: dict[str, Any] = {
-        "begin": begin,
+        "begin": _begin(run.from_, recipe),
         "checkpoints": _checkpoints(policy, resume),
         "guard": Guard(run.guard),
         "mesh": make_mesh(run.devices, run.cluster, timeout),
@@ -269,6 +266,15 @@ def _train(start: str | None, first: "Recipe", settings: dict[str, Any], run: Ho
             if log is not None:
                 how["callbacks"] = [log]
             return _trained(recipe, folder, how, run.json)
+
+
+def _begin(path: Path | None, recipe: "Recipe") -> "Run | None":
+    """Load the run to start from, if any."""
+    if path is None:
+        return None
+    from vages.app.runs import load_run
+
+    return load_run(path, recipe if recipe.parts is None else None, changed=True)
 
 
 def _checkpoints(options: dict[str, int], resume: Path | None) -> Any:

@@ -29,6 +29,8 @@ def train(
     check_kind("recipe", recipe, Recipe, "a vages.Recipe", "for a preset, give vages.app.recipes.preset('board'), say")
     data = recipe.load() if data is None else data
     recipe = recipe.settled(data)
+    if begin is not None:
+        check_begin(recipe, data, begin)
     keys, models, posteriors = make_seeds(recipe.seeds, lambda key: recipe.make(key, data))
     if begin is not None:
         models, posteriors = _taken(begin, (models, posteriors))
@@ -85,16 +87,23 @@ def check_evaluation(recipe: Recipe, data: Examples) -> None:
         raise ValueError(f"{which}: expected a number of `evaluate`, which returns {names}, got {chosen!r}; choose one")
 
 
-def _taken(begin: Any, fresh: Any) -> Any:
-    """Broadcast `begin` to all seeds. Raise ValueError unless it has the structure and shapes of `fresh`."""
-    own, other = (jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array)) for tree in (fresh, begin))
-    if [(path, x.shape[1:]) for path, x in own] != [(path, y.shape) for path, y in other]:
+def check_begin(recipe: Recipe, data: Examples, begin: tuple[EBLVM, Posterior]) -> None:
+    """Raise ValueError unless the model and posterior to start from have the structure and shapes of the recipe's."""
+    fresh = eqx.filter_eval_shape(lambda key: recipe.settled(data).make(key, data), jax.random.key(0))
+    is_array = lambda x: eqx.is_array(x) or isinstance(x, jax.ShapeDtypeStruct)
+    own, other = (jax.tree_util.tree_leaves_with_path(eqx.filter(tree, is_array)) for tree in (fresh, begin))
+    if [(path, x.shape) for path, x in own] != [(path, x.shape) for path, x in other]:
         raise ValueError(
             "from: expected a run whose model and posterior have the shapes of this recipe's, got others; change the "
             "settings that differ"
         )
-    arrays = [jnp.broadcast_to(y, x.shape) for (_, x), (_, y) in zip(own, other, strict=True)]
-    structure = jax.tree.structure(eqx.filter(fresh, eqx.is_array))
+
+
+def _taken(begin: Any, fresh: Any) -> Any:
+    """Broadcast `begin` to all seeds."""
+    own, structure = jax.tree.flatten(eqx.filter(fresh, eqx.is_array))
+    other = jax.tree.leaves(eqx.filter(begin, eqx.is_array))
+    arrays = [jnp.broadcast_to(y, x.shape) for x, y in zip(own, other, strict=True)]
     return eqx.combine(jax.tree.unflatten(structure, arrays), fresh)
 
 

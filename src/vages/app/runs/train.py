@@ -12,7 +12,7 @@ from vages.app.output.progress import ProgressBar
 from vages.app.recipes import Drawn, Recipe, Trained, check_recipe
 from vages.app.recipes import train as in_memory
 from vages.app.recipes.own_pictures import draw_own
-from vages.app.recipes.training import check_evaluation
+from vages.app.recipes.training import check_begin, check_evaluation
 from vages.app.report import figure_png
 from vages.app.runs.beginning import begin_again, made_for_data_of, starting_from, told_begin
 from vages.app.runs.classes import classes_of, told_classes, untrained_problem
@@ -58,11 +58,12 @@ def run_recipe(
         recipe = made_for_data_of(recipe, own, own.units)
     if resume and path.is_dir() and saved_step(path) == 0:  # it was stopped before its first checkpoint
         begin = begin_again(path, recipe)
-    if begin is not None:
-        how["begin"] = begin.model, begin.posterior
     data, dataset = data_to_train_on(recipe, path, resume=resume, where=where)
     recipe = recipe.settled(data)
     check_recipe(recipe, data)
+    if begin is not None:
+        how["begin"] = begin.model, begin.posterior
+        check_begin(recipe, data, how["begin"])
     if data.stream is None:
         check_batch(recipe.settings.batch, how.get("mesh"))
     check_same(lambda: {"settings": {**_flat(config_of(recipe)), "resume": resume}, "data": data_digests(dataset)})

@@ -44,15 +44,19 @@ from vages import (
     Posterior,
     Schedule,
     Variational,
+    ais,
     fid,
     fisher,
     fisher_divergence,
+    infer,
     kl,
     ksd_test,
+    langevin_corrector,
     learned_stein_test,
     log_density,
     measure_sigma_data,
     posterior_gap,
+    reverse_ais,
     sample,
     sample_posterior,
     score,
@@ -610,6 +614,11 @@ def test_a_start_that_is_not_finite_and_a_curve_that_was_not_logged():
 
 GRBM_2 = GRBM.init(KEY, 2, 3)
 V = jax.random.normal(KEY, (100, 2))
+DISTRIBUTIONS = [
+    Gaussian(V, V),
+    vages.Joint({"a": Bernoulli(V), "b": Gaussian(V, V)}),
+    infer(EnergyModel(energy, jnp.ones(()), Real(2), Binary(3)), ExactPosterior(), V),
+]
 
 
 @pytest.mark.parametrize(
@@ -625,6 +634,13 @@ V = jax.random.normal(KEY, (100, 2))
         lambda key: learned_stein_test(key, GRBM_2.score, V),
         lambda key: fisher_divergence(key, GRBM_2.score, V, V, V),
         lambda key: sliced_score_matching_loss(key, GRBM_2.score, V),
+        lambda key: kl(key, own(), gaussian(), V),
+        lambda key: fisher(key, own(), gaussian(), V),
+        *[lambda key, q=q: q.sample(key, 2) for q in DISTRIBUTIONS],
+        lambda key: langevin_corrector(key, own(), V, V[:, None, :1], steps=1, step_size=0.1),
+        lambda key: ais(key, GRBM_2),
+        lambda key: reverse_ais(key, GRBM_2),
+        lambda key: Learner(V_DSM, learning_rate=1e-3).step(key, begin(own(), gaussian()), Batch(V)),
     ],
 )
 def test_what_is_not_one_key(call):

@@ -183,16 +183,6 @@ def check_numbers(name: str, array: Any, *, floating: bool = True) -> None:
         raise TypeError(f"{name}: expected a {kind} dtype, got {array.dtype}; cast it with astype('float32'){of_bytes}")
 
 
-def check_key(key: Any) -> None:
-    """Raise unless this is one random key."""
-    dtype = getattr(key, "dtype", None)
-    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-    if dtype is None or not (typed or (dtype == jnp.uint32 and key.ndim)):
-        raise TypeError(f"key: expected a key, got {_called(key)}; write jax.random.key(0)")
-    if shape := key.shape if typed else key.shape[:-1]:
-        raise ValueError(f"key: expected one key, got keys of shape {shape}; choose one, or use jax.vmap")
-
-
 def check_kind(name: str, value: Any, kind: Any, expected: str, advice: str) -> None:
     """Raise TypeError unless the value is an instance of `kind`. Classes are refused."""
     if isinstance(value, type) or not isinstance(value, kind):

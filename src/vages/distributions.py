@@ -194,6 +194,7 @@ class Joint(Distribution):
         return all(part.reparameterized for part in self.parts.values())
 
     def sample(self, key: PRNGKeyArray, n: int) -> dict[str, Any]:
+        check_key(key)
         keys = jax.random.split(key, len(self.parts))
         named = sorted(self.parts.items())  # the order that a dict has after `jit` or `vmap`
         return {name: part.sample(key, n) for key, (name, part) in zip(keys, named, strict=True)}
@@ -221,5 +222,17 @@ def flat_noise(draw: Callable[..., Array], key: PRNGKeyArray, shape: tuple[int, 
 
 def noise_for(parameter: Array, n: int, key: PRNGKeyArray, draw: Callable[..., Array]) -> Array:
     """Draw standard noise (batch, n, …) for n samples at each row of a parameter (batch, …)."""
+    check_key(key)
     batch, *event = parameter.shape
     return flat_noise(draw, key, (batch, n, *event), parameter.dtype)
+
+
+def check_key(key: Any) -> None:
+    """Raise unless this is one random key."""
+    dtype = getattr(key, "dtype", None)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if dtype is None or not (typed or (dtype == jnp.uint32 and key.ndim)):
+        got = type(key).__name__ if dtype is None else f"{dtype}{list(key.shape)}"
+        raise TypeError(f"key: expected a key, got {got}; write jax.random.key(0)")
+    if shape := key.shape if typed else key.shape[:-1]:
+        raise ValueError(f"key: expected one key, got keys of shape {shape}; choose one, or use jax.vmap")

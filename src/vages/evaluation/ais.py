@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.checks import check_count, check_inputs
-from vages.distributions import Bernoulli
+from vages.distributions import Bernoulli, check_key
 from vages.models import GRBM
 from vages.samplers.exact import can_list, sample_exactly
 
@@ -44,6 +44,7 @@ def ais(key: PRNGKeyArray, model: GRBM, chains: int = 2000, temperatures: int = 
 
     The estimate of Z is unbiased, so that of log Z is a stochastic lower bound: its mean is at most log Z.
     """
+    check_key(key)
     check_run(chains, temperatures)
     start = jnp.broadcast_to(model.visible_bias, (chains, *model.v.shape))  # forgotten by the transition at β = 0
     return log_mean(_anneal(key, model, start, _betas(model, temperatures)), _log_partition_of_base(model), sign=1)
@@ -59,6 +60,7 @@ def reverse_ais(
     samples are exact draws if the latent states can be enumerated. Otherwise pass them as `v`, one per chain; `chains`
     is then ignored, and the bound holds only as far as they are samples of the model.
     """
+    check_key(key)
     for_start, for_chains = jax.random.split(key)
     if v is None:
         check_run(chains, temperatures)

@@ -11,12 +11,12 @@ from vages.checks import (
     check_count,
     check_energy,
     check_inputs,
-    check_key,
     check_numbers,
     check_own_context,
     check_states,
     shapes_of_one,
 )
+from vages.distributions import check_key
 from vages.domains import Empty
 from vages.models import EBLVM, InContext, NoiseConditionalEBLVM, TractableEBLVM, log_marginal
 from vages.posteriors import Posterior, check_contract

@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from vages.checks import check_key, check_numbers, struct_of
+from vages.checks import check_numbers, struct_of
 from vages.data import Batches
+from vages.distributions import check_key
 from vages.evaluation.critic import MLPCritic
 from vages.evaluation.critic_training import (
     CriticState,

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from scipy.special import ndtr
 
-from vages.checks import check_key
+from vages.distributions import check_key
 from vages.evaluation.critic_training import CriticTraining, SteinTerms
 from vages.evaluation.estimate import Estimate
 from vages.evaluation.fisher import LEAST, evaluate_critic, train_critic, with_settings

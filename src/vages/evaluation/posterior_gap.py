@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_inputs, check_key, check_own_context
-from vages.distributions import Bernoulli, Distribution, Gaussian
+from vages.checks import check_inputs, check_own_context
+from vages.distributions import Bernoulli, Distribution, Gaussian, check_key
 from vages.domains import MAX_STATES
 from vages.estimators import vaes
 from vages.evaluation.estimate import Estimate

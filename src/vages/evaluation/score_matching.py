@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_key, check_numbers, check_some
+from vages.checks import check_numbers, check_some
+from vages.distributions import check_key
 from vages.evaluation.estimate import Estimate
 from vages.evaluation.scores import FunctionScore, Score, VariationalScore, as_score, check_score
 

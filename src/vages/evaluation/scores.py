@@ -23,12 +23,12 @@ from vages.checks import (
     check_finite,
     check_has_score,
     check_inputs,
-    check_key,
     check_kind,
     check_numbers,
     check_some,
     struct_of,
 )
+from vages.distributions import check_key
 from vages.estimators import vaes
 from vages.evaluation.densities import exact_log_density, has_exact_density
 from vages.models import EBLVM, Encoding, encode

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_count, check_finite, check_key
+from vages.checks import check_count, check_finite
+from vages.distributions import check_key
 from vages.evaluation.kernels import IMQ, Kernel, median_bandwidth, stein_kernel
 from vages.evaluation.scores import Score, check_examples, score_batch
 from vages.evaluation.signs import random_signs

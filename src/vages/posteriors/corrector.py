@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from vages.checks import check_count, check_positive, is_finite, told
-from vages.distributions import flat_noise
+from vages.distributions import check_key, flat_noise
 from vages.models import EBLVM
 
 _UNROLLED = 5  # steps per loop iteration, whose overhead on a GPU is nearly that of a step
@@ -37,6 +37,7 @@ class Corrector:
 
     def __call__(self, key: PRNGKeyArray, model: EBLVM, features: Any, h: Any) -> Any:
         """Return the corrected h (batch, L, …), from the features of v."""
+        check_key(key)
         for part in jax.tree.leaves(h):
             if not jnp.issubdtype(part.dtype, jnp.floating):
                 raise TypeError(

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.distributions import Distribution
+from vages.distributions import Distribution, check_key
 from vages.models import EBLVM, Encoding, encode
 from vages.posteriors.posterior import Posterior, has_parameters, infer
 
@@ -44,6 +44,7 @@ class Divergence:
         samples: int = 1,
     ) -> Float[Array, "batch"]:
         """Estimate the divergence at each v from `samples` draws of h."""
+        check_key(key)
         encoding = encode(model, v, context)
         q = infer(model, posterior, encoding)
         self.check(posterior, q)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.distributions import Distribution, Gaussian
+from vages.distributions import Distribution, Gaussian, check_key
 from vages.domains import MAX_STATES, Domain, Empty
 from vages.models import EBLVM, TractableEBLVM, log_joints
 from vages.posteriors.posterior import Posterior
@@ -59,6 +59,7 @@ class Listed(Distribution):
         return False
 
     def sample(self, key: PRNGKeyArray, n: int) -> Any:
+        check_key(key)
         probs = jnp.exp(self.log_probs)
         # Parallel cumulative sums are not monotone in their last bits, so states of probability 0 could be drawn.
         below = jax.lax.cummax(jnp.where(probs > 0, jnp.cumsum(probs, axis=1), 0.0), axis=1)

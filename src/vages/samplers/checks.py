@@ -14,12 +14,12 @@ from vages.checks import (
     check_count,
     check_finite,
     check_inputs,
-    check_key,
     check_kind,
     check_numbers,
     check_states,
     named_parts,
 )
+from vages.distributions import check_key
 from vages.domains import Categorical, Domain
 from vages.models import EBLVM
 from vages.samplers.langevin import Held

@@ -19,6 +19,7 @@ import optax
 from jaxtyping import Array, DTypeLike, Float, Int, Key, PRNGKeyArray, UInt32
 
 from vages.checks import check_context, check_count, check_kind, check_number, check_numbers, struct_of
+from vages.distributions import check_key
 from vages.hoist import hoist
 from vages.models import EBLVM, Encoding, Mixed, encode
 from vages.models.mixed import dtype_of, is_narrow
@@ -134,6 +135,7 @@ class Learner:
 
     def step(self, key: PRNGKeyArray, state: LearnerState, batch: Batch) -> tuple[LearnerState, Metrics]:
         """Make one iteration on a batch, and return the new state and metrics."""
+        check_key(key)
         check_kind("batch", batch, Batch, "a Batch", "write step(key, state, Batch(v))")
         check_numbers("batch.v", batch.v)
         if not batch.v.shape or not len(batch.v):

@@ -24,7 +24,7 @@ from vages.app.runs.assessment_rows import Sizes
 from vages.app.runs.beginning import starting_from
 from vages.app.runs.draws import walk
 from vages.app.runs.likelihoods import likelihood_rows
-from vages.app.settings import PointSettings
+from vages.app.settings import CHECKERBOARD, PointSettings
 from vages.data import TOYS, Splits, load_toy
 from vages.domains import Real
 from vages.evaluation import Density, normalization
@@ -62,6 +62,19 @@ def test_the_run_says_its_likelihood_beside_the_data_s_own_and_a_grbm_s(run):
     assert np.isfinite(result["test log-likelihood of the paper's GRBM"])
     assert result["lost samples"] == {"count": 0, "of": 20}
     assert {path.stem for path in run.glob("*.png")} == {"curve", "density", "samples"}
+
+
+def test_the_last_lines_say_the_unit_of_a_likelihood():
+    """In nats for an example, not for a dimension; a result has one unit, also with an error."""
+    tested = {"test_log_likelihood": np.array(-0.75449), "data_log_likelihood": np.array(-np.log(2))}
+    nothing: Any = None
+    said = lambda settings, tested: Trained(as_recipe(settings), nothing, nothing, nothing, tested, nothing).summary
+    expected = "(one pass): -0.7545 nats; of the true distribution, the best possible: -0.6931"
+    assert said(SMALL, tested) == f"test log-likelihood {expected}"
+    for seeds, told in ((1, "-1.0000 nats"), (2, "-1.0000 ± 1.4142 nats (standard deviation of 2 seeds)")):
+        values = np.array([-1.0] if seeds == 1 else [-2.0, 0.0])
+        found = said(replace(CHECKERBOARD, seeds=seeds), {"test_log_likelihood": values})
+        assert found == f"test log-likelihood (exact): {told}"
 
 
 @pytest.mark.parametrize(("rows", "batch", "expected"), [(50, 256, 40), (1000, 256, 256), (50, 16, 16), (50, 41, 41)])

@@ -209,5 +209,5 @@ def _summary(trained: Trained) -> str:
     how = "exact" if settings.latents <= MAX_ENUMERATED else "AIS"
     told = f"test log-likelihood ({how}): {likelihood.mean():.4f}"
     if settings.seeds == 1:
-        return told
-    return f"{told} ± {likelihood.std(ddof=1):.4f} (standard deviation of {len(likelihood)} seeds)"
+        return f"{told} nats"
+    return f"{told} ± {likelihood.std(ddof=1):.4f} nats (standard deviation of {len(likelihood)} seeds)"

@@ -135,4 +135,4 @@ def _test(key: PRNGKeyArray, settings: Any, model: Any, posterior: Any, data: Ex
 def _summary(trained: Trained) -> str:
     beside = {"of a Gaussian": GAUSSIAN, "of the true distribution, the best possible": OWN}
     told = [f"; {words}: {float(trained.tested[name]):.4f}" for words, name in beside.items() if name in trained.tested]
-    return f"test log-likelihood (one pass): {float(trained.tested[TEST]):.4f}{''.join(told)}"
+    return f"test log-likelihood (one pass): {float(trained.tested[TEST]):.4f} nats{''.join(told)}"

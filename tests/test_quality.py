@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
 import jax
@@ -27,7 +28,7 @@ from vages.app.recipes.chains import chains_of
 from vages.app.recipes.reference import statistics_of
 from vages.app.recipes.samples import PROTOCOLS
 from vages.app.recipes.sources import ImageSet, open_images, pieces
-from vages.app.runs import config_of, load_run
+from vages.app.runs import config_of, image_quality, kept_blocks, load_run
 from vages.app.runs.image_quality import evaluate_images, evaluate_run, sample_moments, samples_of
 from vages.app.settings import DEEP_PRESETS
 from vages.data import load_digits
@@ -629,6 +630,24 @@ def test_an_evaluation_that_was_stopped_goes_on(run, blocks):
     assert (again.fid, again.kid, again.source) == (whole.fid, whole.kid, whole.source)
     assert again.sampling == whole.sampling
     assert not folder.exists()
+
+
+def test_the_minutes_before_a_stop_count(run, blocks, monkeypatch):
+    """By a clock on which a block takes a minute, and everything else no time."""
+    judge, _ = blocks
+    clock, sample_v = SimpleNamespace(perf_counter=lambda: 60.0 * clock.blocks, blocks=0), drawing.sample_v
+
+    def in_a_minute(*arguments, **how):
+        clock.blocks += 1
+        return sample_v(*arguments, **how)
+
+    monkeypatch.setattr(drawing, "sample_v", in_a_minute)
+    for module in (image_quality, kept_blocks):
+        monkeypatch.setattr(module, "time", clock)
+    assert judge().minutes == 3
+    with pytest.raises(Stopped):
+        judge(stop_at=16)
+    assert judge().minutes == 3
 
 
 def test_more_samples_begin_with_those_that_are_there(run, blocks):

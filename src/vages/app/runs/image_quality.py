@@ -63,8 +63,9 @@ def evaluate_run(
     reference = reference if train is None else train
     assert reference is not None
     against = statistics_of(reference, network, progress=_part(progress, f"features of {reference.name}"))
-    with kept_blocks(run, count, sampling, protocol=protocol, seed=seed, gray=gray) as remember:
+    with kept_blocks(run, count, sampling, protocol=protocol, seed=seed, gray=gray) as (remember, earlier):
         moments, how = sample_moments(run, network, count, protocol, sampling, seed, gray, progress, remember)
+        began -= sum(earlier)  # of samples that were drawn before a stop
         beside = reference
         if train is not None:  # prefer images that the model has not seen, unless they are few
             test = split_of(run.data, run.data_name, "test", gray)

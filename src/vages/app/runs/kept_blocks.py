@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -23,14 +24,15 @@ _HEADER = 2**12  # bytes of a block's file at most, besides its pixels and flags
 
 
 @contextmanager
-def kept_blocks(run: Run, count: int, sampling: float | None, **how: Any) -> Iterator[Remember]:
+def kept_blocks(run: Run, count: int, sampling: float | None, **how: Any) -> Iterator[tuple[Remember, list[float]]]:
     """Cache the blocks of `Samples.draw` in RUN/drawn-DIGEST until an evaluation has used them.
 
+    Yield also a list of the seconds that blocks which were found there took to be drawn; it grows as they are read.
     The digest depends on the weights, the sampler, the seed, the block size, the versions and the kind of device. A
     damaged block is drawn again. If the folder cannot be written, the evaluation continues without the cache. After a
     successful evaluation the blocks that it used are removed, and no others.
     """
-    size, used = block_size(count), set()
+    size, used, earlier = block_size(count), set(), list[float]()
     about = {
         "arrays": digest((run.model, run.posterior)),
         "config": config_of(run.recipe.with_sampling(sampling)),
@@ -48,15 +50,20 @@ def kept_blocks(run: Run, count: int, sampling: float | None, **how: Any) -> Ite
             sides = run.model.v.shape[-2:]
             folder.close()  # another evaluation may have removed the folder since
             with suppress(OSError, BadFile):
-                return _parsed(folder.read_bytes(file, _HEADER + size * (1 + 3 * math.prod(sides))), size, sides)
+                content = folder.read_bytes(file, _HEADER + size * (1 + 3 * math.prod(sides)))
+                drawn, seconds = _parsed(content, size, sides)
+                earlier.append(seconds)
+                return drawn
+            began = time.perf_counter()
             pixels, lost = draw()
+            seconds = np.array(time.perf_counter() - began)
             with suppress(OSError, BadFile):
                 folder.create()
-                arrays = {"pixels": pixels, "lost": lost}
+                arrays = {"pixels": pixels, "lost": lost, "seconds": seconds}
                 folder.write_bytes(file, safetensors.numpy.save(arrays | {"sha256": _sha256(arrays)}))
             return pixels, lost
 
-        yield remember
+        yield remember, earlier
         folder.close()
         with suppress(OSError, BadFile):
             for file in used:
@@ -64,18 +71,18 @@ def kept_blocks(run: Run, count: int, sampling: float | None, **how: Any) -> Ite
             folder.remove_empty()
 
 
-def _parsed(content: bytes, size: int, sides: tuple[int, ...]) -> Drawn:
-    """Return the block in a file; raise BadFile if it has none."""
+def _parsed(content: bytes, size: int, sides: tuple[int, ...]) -> tuple[Drawn, float]:
+    """Return the block in a file, and the seconds that it took; raise BadFile if it has none."""
     try:
         arrays = safetensors.numpy.load(content)
         found = arrays.pop("sha256")
-        pixels, lost = arrays["pixels"], arrays["lost"]
+        pixels, lost, seconds = arrays["pixels"], arrays["lost"], float(arrays["seconds"])
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError):
         raise BadFile("expected a block of samples, got a damaged one") from None
     right = (pixels.dtype, lost.dtype, lost.shape) == (np.uint8, np.bool_, (size,))
     if not right or not np.array_equal(found, _sha256(arrays)) or pixels.shape != (size - int(lost.sum()), 3, *sides):
         raise BadFile(f"expected a block of {size} samples, got another")
-    return pixels, lost
+    return (pixels, lost), seconds
 
 
 def _sha256(arrays: dict[str, np.ndarray]) -> np.ndarray:

@@ -148,6 +148,34 @@ def test_a_signal_in_the_garbage_collector_is_not_lost(name, stop):
     assert (done.stdout, done.stderr) == (f"{stop}\n", "")
 
 
+IMPORTING = """
+import signal, sys, time
+from vages.app.cli.stopping import raising_signals
+
+class Finder:
+    @staticmethod
+    def find_spec(name, *_):
+        if name == "numpy.exceptions":
+            sys.meta_path.remove(Finder)
+            signal.raise_signal(signal.{})
+
+sys.meta_path.insert(0, Finder)
+try:
+    with raising_signals():
+        import jax
+        time.sleep(60)
+except KeyboardInterrupt as stop:
+    print(type(stop).__name__)
+"""
+
+
+@pytest.mark.parametrize(("name", "stop"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "Stopped")])
+def test_a_signal_while_jax_is_imported_is_no_import_error(name, stop):
+    """JAX's extension module imports NumPy, and reports any exception in it as an ImportError."""
+    done = subprocess.run([sys.executable, "-c", IMPORTING.format(name)], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == (f"{stop}\n", "")
+
+
 BLOCKED = """
 import jax, jax.numpy as jnp
 from vages.training.signals import StopSignals

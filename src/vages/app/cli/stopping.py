@@ -1,7 +1,8 @@
-"""SIGTERM and SIGHUP as exceptions, so that a stopped command ends with one line and a specific exit status.
+"""Signals as exceptions, so that a stopped command ends with one line and a specific exit status.
 
 Python discards an exception that a handler raises inside a finalizer or a callback of the garbage collector, and JAX
-has such callbacks. `raising_signals` detects this and sends the signal again.
+has such callbacks. An extension module that is being imported, such as JAX's, turns the exception into an ImportError.
+`raising_signals` detects both, and sends the signal again.
 """
 
 import os
@@ -11,10 +12,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.machinery import ExtensionFileLoader
 from types import FrameType
 from typing import Any
 
-_AGAIN = 0.05  # seconds until a lost signal is sent again
+_AGAIN = 0.05  # seconds until a signal is sent again
+_IMPORTS = {method.__code__ for method in (ExtensionFileLoader.create_module, ExtensionFileLoader.exec_module)}
 
 
 class Stopped(KeyboardInterrupt):
@@ -27,11 +30,12 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def raising_signals() -> Iterator[None]:
-    """Raise `Stopped` on SIGTERM and SIGHUP, unless they are ignored (`nohup`); Ctrl-C raises KeyboardInterrupt."""
+    """Raise KeyboardInterrupt on Ctrl-C, and `Stopped` on SIGTERM and SIGHUP. Ignored signals (`nohup`) stay so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) not in (signal.SIG_IGN, None)]
+    stopping = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = [one for one in stopping if signal.getsignal(one) not in (signal.SIG_IGN, None)]
     previous = {one: signal.signal(one, _raise) for one in numbers}
     hook = sys.unraisablehook
     sys.unraisablehook = partial(_send_again, hook)
@@ -44,7 +48,12 @@ def raising_signals() -> Iterator[None]:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    raise Stopped(signal.Signals(number))
+    while frame is not None:
+        if frame.f_code in _IMPORTS:
+            _send_later(number)
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt if number == signal.SIGINT else Stopped(signal.Signals(number))
 
 
 def _send_again(show: Callable[[Any], Any], unraisable: Any) -> None:
@@ -53,8 +62,11 @@ def _send_again(show: Callable[[Any], Any], unraisable: Any) -> None:
     if not isinstance(error, KeyboardInterrupt):
         show(unraisable)
         return
-    number = error.number if isinstance(error, Stopped) else signal.SIGINT
-    # from a thread: an exception that is raised here would be discarded as well
+    _send_later(error.number if isinstance(error, Stopped) else signal.SIGINT)
+
+
+def _send_later(number: int) -> None:
+    """Send a signal to this process from a thread: an exception that is raised here would be lost."""
     timer = threading.Timer(_AGAIN, os.kill, (os.getpid(), number))
     timer.daemon = True
     timer.start()

@@ -43,6 +43,27 @@ async function accessible(what) {
   if (screenshots) await page.screenshot({ path: join(screenshots, `${what}.png`), fullPage: true });
 }
 
+/** Tabs are as wide as their names, and the open panel has the name of its tab. */
+async function tidyTabs() {
+  for (const one of await page.getByRole("tab").all()) {
+    const [tab, name] = [await one.boundingBox(), await one.locator(".q-tab__label").boundingBox()];
+    assert.ok(tab.width < name.width + 20, "the tabs are spread over the line");
+  }
+  const open = page.locator("[role=tab][aria-selected=true]");
+  const panel = page.getByRole("tabpanel", { name: await open.textContent(), exact: true });
+  await panel.waitFor();
+  assert.equal(await open.getAttribute("aria-controls"), await panel.getAttribute("id"));
+}
+
+// The keys: arrows move between tabs, Enter opens one.
+await tidyTabs();
+await page.getByRole("tab", { name: "Draw" }).focus();
+await page.keyboard.press("ArrowRight");
+await page.keyboard.press("Enter");
+await page.getByRole("tabpanel", { name: "Complete", exact: true }).waitFor();
+await tidyTabs();
+await tab("Draw");
+
 // The data and the density, then draws that grow in number while chains are shown.
 await page.locator(".plane path.data").waitFor();
 assert.equal(await page.locator(".plane image").count(), 1);
@@ -92,6 +113,7 @@ await accessible("rows-walk");
 await page.setViewportSize({ width: 390, height: 844 });
 await page.waitForTimeout(300);
 assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 390);
+await tidyTabs();
 if (screenshots) await page.screenshot({ path: join(screenshots, "rows-narrow.png"), fullPage: true });
 
 assert.deepEqual(complaints, []);

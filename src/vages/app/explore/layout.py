@@ -28,10 +28,12 @@ def tabbed(panels: Mapping[str, Callable[[], object]], changed: Callable[[str], 
     async def change(event: events.ValueChangeEventArguments) -> None:
         await changed(event.value)
 
-    with ui.tabs().props("no-caps align=left").classes("tabs") as tabs:
-        for name in panels:
-            ui.tab(name)
+    # below a width of `breakpoint`, Quasar spreads the tabs over the whole line
+    with ui.tabs().props("no-caps align=left breakpoint=0").classes("tabs") as tabs:
+        names = {name: ui.tab(name) for name in panels}
     with ui.tab_panels(tabs, value=next(iter(panels)), on_change=change).props("keep-alive"):
         for name, panel in panels.items():
-            with ui.tab_panel(name):
+            with ui.tab_panel(name) as laid_out:
                 panel()
+            laid_out.props["aria-labelledby"] = names[name].html_id
+            names[name].props["aria-controls"] = laid_out.html_id

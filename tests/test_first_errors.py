@@ -49,6 +49,7 @@ from vages import (
     fisher,
     fisher_divergence,
     infer,
+    kid,
     kl,
     ksd_test,
     langevin_corrector,
@@ -68,7 +69,17 @@ from vages.app.recipes import as_recipe, preset
 from vages.app.runs.config import config_of, recipe_of
 from vages.app.settings import CHECKERBOARD, DEEP_PRESETS
 from vages.domains import Binary, Real
-from vages.evaluation import score_batch
+from vages.evaluation import (
+    as_pixels,
+    extrapolated_fid,
+    feature_moments,
+    linear_probe,
+    logistic_regression,
+    majority_rate,
+    median_distance,
+    nearness,
+    score_batch,
+)
 from vages.training import Diverged, init_seeds
 
 DIGITS = DEEP_PRESETS["digits-paper"]
@@ -714,6 +725,36 @@ def test_numbers_in_64_bits_are_tested_without_a_warning():
 def test_features_are_no_statistics_of_images():
     features: Any = V
     refused(TypeError, r"^a: expected Statistics of images, got float32\[100, 2\]", lambda: fid(features, features))
+
+
+def test_what_is_not_an_array_of_features():
+    """Of the measures that take arrays and no model: features, labels and images."""
+    x, labels = np.ones((20, 4), np.float32), np.arange(20)
+    wrong: Any
+    for wrong, got in (([[1.0, 2.0]] * 20, "list"), (None, "NoneType"), (3.0, "float")):
+        for name, call in (
+            ("x", lambda: kid(wrong, x)),  # noqa: B023
+            ("y", lambda: kid(x, wrong)),  # noqa: B023
+            ("samples", lambda: nearness(wrong, x)),  # noqa: B023
+            ("train", lambda: linear_probe(wrong, labels, x, labels)),  # noqa: B023
+            ("test_labels", lambda: linear_probe(x, labels, x, wrong)),  # noqa: B023
+            ("features", lambda: logistic_regression(wrong, labels)),  # noqa: B023
+            ("train_labels", lambda: majority_rate(wrong, labels)),  # noqa: B023
+            ("v", lambda: median_distance(wrong)),  # noqa: B023
+            ("images", lambda: as_pixels(wrong, "images")),  # noqa: B023
+        ):
+            refused(TypeError, f"^{name}: expected an array, got {got}; wrap it in jnp.asarray", call)
+    features: Any = x
+    refused(TypeError, r"^moments: .*, got float32\[20, 4\]; ", lambda: extrapolated_fid(features, features))
+    refused(TypeError, r"^network: .*, got float32\[20, 4\]; ", lambda: feature_moments(features, [], 2))
+    refused(ValueError, r"^x: expected shape \(n, d\), got \(20,\); ", lambda: kid(x[:, 0], x))
+    refused(ValueError, r"^y: expected shape \(n, 4\), got \(20, 3\); ", lambda: kid(x, x[:, :3]))
+    refused(ValueError, r"^size: .*, got 2.5; ", lambda: kid(x, x, size=2.5))  # pyright: ignore[reportArgumentType]
+    refused(ValueError, "^subsets: .*, got 0; ", lambda: kid(x, x, subsets=0))
+    refused(ValueError, r"^samples: .* \(4,\), got \(3,\); ", lambda: nearness(x[:, :3], x))
+    for wrong in (labels[:3], labels.astype(float)):
+        says = r"^train_labels: expected integers of shape \(20,\), got (int64\[3\]|float64\[20\]); "
+        refused(ValueError, says, lambda: linear_probe(x, wrong, x, labels))  # noqa: B023
 
 
 def test_what_is_not_a_recipe(tmp_path):

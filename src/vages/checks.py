@@ -288,6 +288,23 @@ def _called(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else type(value).__name__
 
 
+def check_rows(name: str, array: Any, columns: int | None = None) -> None:
+    """Raise unless this is an array of numbers with one row per example, and `columns` columns if given."""
+    check_numbers(name, array, floating=False)
+    if array.ndim != 2 or columns not in (None, array.shape[1]):
+        raise ValueError(f"{name}: expected shape (n, {columns or 'd'}), got {array.shape}; give one row per example")
+    check_some(name, array)
+
+
+def check_labels(name: str, labels: Any, rows: int) -> None:
+    """Raise unless these are integers, one for each row."""
+    check_numbers(name, labels, floating=False)
+    if not jnp.issubdtype(labels.dtype, jnp.integer) or labels.shape != (rows,):
+        raise ValueError(
+            f"{name}: expected integers of shape ({rows},), got {_called(labels)}; give the class of each example"
+        )
+
+
 def check_some(name: str, array: Any) -> None:
     """Raise ValueError unless an array has at least one row."""
     if not len(array):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32, Float64, UInt8
 
-from vages.checks import check_count
+from vages.checks import check_count, check_kind
 from vages.evaluation.inception import Inception
 from vages.evaluation.statistics import Statistics
 from vages.nets.inception import Folded, inception_features
@@ -55,6 +55,7 @@ def feature_moments(
 
     The features of `kept` random positions are kept, so that the images may be sorted.
     """
+    check_kind("network", network, Inception, "the FID network", "load it with vages.evaluation.load_inception()")
     if batch < GROUPS or batch % GROUPS:
         raise ValueError(f"batch: expected a multiple of {GROUPS}, got {batch}")
     check_count("most", most, 1, "say how many images there are")

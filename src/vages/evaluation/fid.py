@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float32, Int
 
-from vages.checks import check_kind
+from vages.checks import check_count, check_kind, check_rows
 from vages.evaluation.features import GROUPS, Moments
 from vages.evaluation.statistics import Statistics
 
@@ -67,6 +67,9 @@ def extrapolated_fid(moments: Moments, reference: Statistics) -> Extrapolation |
 
     Return None for fewer samples than twice the features (2 · 2048), where the bias does not fall as 1/n yet.
     """
+    check_kind(
+        "moments", moments, Moments, "Moments of images", "compute them with vages.evaluation.feature_moments(…)"
+    )
     if moments.n < 2 * len(reference.mean):
         return None
     parts = [moments.statistics(groups) for groups in range(2, GROUPS + 1)]
@@ -90,6 +93,10 @@ def kid(
     seed: int = 0,
 ) -> KID:
     """Compute the unbiased squared MMD of features with the kernel (x·y / d + 1)³ over random subsets."""
+    check_rows("x", x)
+    check_rows("y", y, x.shape[1])
+    check_count("subsets", subsets, 1, "100 is usual")
+    check_count("size", size, 2, "1000 is usual")
     size = min(size, len(x), len(y))
     if size < 2:
         raise ValueError(f"kid: expected at least two features of each, got {len(x)} and {len(y)}; keep more")

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vages.checks import check_some
+from vages.checks import check_rows
 
 _POINTS = 1000  # most points whose pairwise distances give the median
 
@@ -91,7 +91,7 @@ def stein_kernel(
 
 def median_distance(v: Float[Array, "n dim"]) -> Float[Array, ""]:
     """Return the median pairwise distance of at most a thousand points, evenly spaced over the rows."""
-    check_some("v", v)
+    check_rows("v", v)
     some = v[jnp.linspace(0, len(v) - 1, min(len(v), _POINTS)).round().astype(jnp.int32)]
     some = some - jnp.mean(some, axis=0, keepdims=True)
     norms = jnp.sum(some**2, axis=1)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from vages.checks import check_numbers
+
 _BLOCK = 2**24  # distances, or numbers of examples, in memory at once
 
 
@@ -28,6 +30,12 @@ class Nearness(NamedTuple):
 
 def nearness(samples: np.ndarray, train: np.ndarray, *, most: int = 10_000) -> Nearness:
     """Return the nearness of the finite samples to the first `most` training examples."""
+    for name, one in (("samples", samples), ("train", train)):
+        check_numbers(name, one, floating=False)
+    if not samples.ndim or samples.shape[1:] != train.shape[1:]:
+        raise ValueError(
+            f"samples: expected examples like those of train, {train.shape[1:]}, got {samples.shape[1:]}; reshape them"
+        )
     rows, others = (np.reshape(x, (len(x), math.prod(np.shape(x)[1:]))) for x in (samples, train[:most]))
     rows = rows[np.isfinite(rows).all(axis=1)]
     if not len(rows) or len(others) < 2:

@@ -5,6 +5,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Shaped, UInt8
 
+from vages.checks import check_numbers
+
 Gray = Literal["refuse", "replicate"]
 
 
@@ -16,6 +18,7 @@ def as_pixels(
     Gray images raise ValueError unless `gray` is "replicate": the network was trained on color photographs, and results
     for three equal channels are not comparable with others. `name` is used in errors.
     """
+    check_numbers(name, images, floating=False)
     if images.ndim == 3:
         images = images[:, None]
     elif images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):

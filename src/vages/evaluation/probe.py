@@ -9,7 +9,7 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from vages.checks import check_some
+from vages.checks import check_labels, check_rows, check_some
 
 
 class Probe(NamedTuple):
@@ -30,8 +30,10 @@ def linear_probe(
 
     The penalty corresponds to a standard normal prior on every weight, with free intercepts. Nothing is tuned.
     """
-    check_some("train", train)
-    check_some("test", test)
+    check_rows("train", train)
+    check_rows("test", test, train.shape[1])
+    check_labels("train_labels", train_labels, len(train))
+    check_labels("test_labels", test_labels, len(test))
     mean, std = train.mean(axis=0, dtype=np.float64), train.std(axis=0, dtype=np.float64)
     std[std == 0] = 1
     weights, converged = logistic_regression((train - mean) / std, train_labels)
@@ -49,7 +51,8 @@ def logistic_regression(
     over classes. The second value is whether no entry of the gradient is above 1e-4; the loss is then accurate to about
     1e-8.
     """
-    check_some("features", features)
+    check_rows("features", features)
+    check_labels("labels", labels, len(features))
     rows, classes = len(features), int(labels.max()) + 1
     features = np.concatenate([features, np.ones((rows, 1))], axis=1)
     penalty = np.append(np.ones(features.shape[1] - 1), 0) / rows
@@ -71,6 +74,7 @@ def logistic_regression(
 
 def majority_rate(train_labels: Int[np.ndarray, "train"], test_labels: Int[np.ndarray, "test"]) -> float:
     """Return the accuracy of always predicting the most frequent class of the training examples."""
-    check_some("train_labels", train_labels)
-    check_some("test_labels", test_labels)
+    for name, labels in (("train_labels", train_labels), ("test_labels", test_labels)):
+        check_labels(name, labels, np.size(labels))
+        check_some(name, labels)
     return float((test_labels == np.bincount(train_labels).argmax()).mean())

@@ -22,6 +22,7 @@ import vages.app.runs
 import vages.evaluation
 from errors import refused
 from test_inception import thin_arrays
+from vages.app.cli.exit_status import line_of
 from vages.app.recipes import FIDSelection, as_recipe, train
 from vages.app.recipes import samples as drawing
 from vages.app.recipes.chains import chains_of
@@ -868,6 +869,21 @@ def test_options_without_effect_are_refused(at_hand, options, message):
     given = {"source": "RUN", **options}
     with pytest.raises(ValueError, match=f"^{message}"):
         cli.evaluate(at_hand.get(given["source"], given["source"]), **{k: v for k, v in given.items() if k != "source"})
+
+
+def test_a_stop_after_the_model_s_part_says_how_to_go_on_without_it(at_hand, monkeypatch, capsys):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_assessed", lambda *_, json: cli.Section({}, [("model", "assessed")]))
+    monkeypatch.setattr(vages.app.runs, "evaluate_run", stopped)
+    saved = (
+        f"; the evaluation of the model is saved in {at_hand['RUN']}; continue with its images: add --measure images"
+    )
+    for measure, said in (("both", saved), ("images", "")):
+        with pytest.raises(KeyboardInterrupt) as stop:
+            cli.evaluate(at_hand["RUN"], measure=measure, gray="replicate")
+        assert line_of(stop.value) == f"stopped by Ctrl-C{said}"
 
 
 def test_images_are_judged_where_they_can_be(at_hand, monkeypatch, capsys):

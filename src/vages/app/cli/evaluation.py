@@ -2,7 +2,8 @@
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -141,7 +142,8 @@ def evaluate(
             stages += (_out_of_distribution(loaded, ood, examples, noise, seed),) if ood else ()
             sections["model"] = _assessed(loaded, *stages, json=json)
         if judge is not None:
-            with bar() as progress:
+            saved = _saying_what_is_saved(source) if "model" in sections else nullcontext()
+            with saved, bar() as progress:
                 quality, statistics = judge(lambda name, done, total: progress(done, total))
             if save is not None:
                 statistics.save(save)
@@ -216,6 +218,16 @@ def _assessed(run: Any, *stages: Stage, json: bool) -> Section:
     folder = _kept("model", section, lambda: keep_assessment(run, assessment), json=json)
     shown = f"vages report {shlex.quote(str(run.path))}"
     return Section(section.record, [*section.rows, ("saved in", "", str(folder)), ("show on page", "", shown)])
+
+
+@contextmanager
+def _saying_what_is_saved(run: str) -> Iterator[None]:
+    """Add to a KeyboardInterrupt that the model's part is saved, and how to continue without computing it again."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.args = (f"the evaluation of the model is saved in {run}", "continue with its images: add --measure images")
+        raise
 
 
 def _kept_quality(run: Any, section: Section, *, json: bool) -> Section:

@@ -877,10 +877,9 @@ def test_a_stop_after_the_model_s_part_says_how_to_go_on_without_it(at_hand, mon
 
     monkeypatch.setattr(cli, "_assessed", lambda *_, json: cli.Section({}, [("model", "assessed")]))
     monkeypatch.setattr(vages.app.runs, "evaluate_run", stopped)
-    saved = (
-        f"; the evaluation of the model is saved in {at_hand['RUN']}; continue with its images: add --measure images"
-    )
-    for measure, said in (("both", saved), ("images", "")):
+    saved = f"; the evaluation of the model is saved in {at_hand['RUN']}; continue with its images: add "
+    measures: dict[cli.Measure, str] = {"both": f"{saved}--measure images", "images": ""}
+    for measure, said in measures.items():
         with pytest.raises(KeyboardInterrupt) as stop:
             cli.evaluate(at_hand["RUN"], measure=measure, gray="replicate")
         assert line_of(stop.value) == f"stopped by Ctrl-C{said}"

@@ -1,6 +1,6 @@
 """Markov chain Monte Carlo for any density with a gradient, with Gibbs updates of discrete variables."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -215,6 +215,21 @@ class _Info(NamedTuple):
     swapped: Any = None
 
 
+def _vmap_unless_one(function: Callable[..., Any], in_axes: tuple[int | None, ...], size: int) -> Callable[..., Any]:
+    """`jax.vmap` over an axis of this size; an axis of size 1 is removed instead, as is usual for all but the chains.
+
+    The result is the same. NUTS has nested loops, and `vmap` traces the body of a loop several times.
+    """
+    if size > 1:
+        return jax.vmap(function, in_axes)
+
+    def single(*args):
+        only = lambda axis, arg: arg if axis is None else jax.tree.map(lambda x: jnp.squeeze(x, axis), arg)
+        return jax.tree.map(lambda x: x[None], function(*map(only, in_axes, args)))
+
+    return single
+
+
 def _all_chains(make: Any, sampler: MCMC, betas: Float[Array, "temperatures"]) -> Any:
     """Return a function for one step of every chain at every temperature: latents, jumps, a move and exchanges."""
     move = kernel_of(sampler.kernel)
@@ -250,14 +265,15 @@ def _all_chains(make: Any, sampler: MCMC, betas: Float[Array, "temperatures"]) -
         gradients = gradients + jnp.asarray(info.num_integration_steps, jnp.int32)
         return chain, _Info(jnp.nan_to_num(info.acceptance_rate), info.is_divergent.astype(jnp.int32), gradients, *seen)
 
-    over_temperatures = jax.vmap(transition, in_axes=(0, None, None, 0, 0, 0, 0))
-    over_chains = jax.vmap(over_temperatures, in_axes=(0, None, None, None, None, None, 0))
-    over_targets = jax.vmap(over_chains, in_axes=(0, None, 0, None, 0, 0, 0))
+    vmap = _vmap_unless_one if sampler.kernel == "nuts" else lambda function, in_axes, size: jax.vmap(function, in_axes)
 
     def step(key, given, step_size, learnt, chains, i):
         for_leaps, for_moves, for_swaps = jax.random.split(key, 3)
         leaps = jax.random.randint(for_leaps, (), 1, 2 * sampler.leapfrog)
-        shape = chains.log_prob.shape
+        shape = targets, count, temperatures = chains.log_prob.shape
+        over_temperatures = vmap(transition, (0, None, None, 0, 0, 0, 0), temperatures)
+        over_chains = vmap(over_temperatures, (0, None, None, None, None, None, 0), count)
+        over_targets = vmap(over_chains, (0, None, 0, None, 0, 0, 0), targets)
         chains, info = over_targets(jax.random.split(for_moves, shape), leaps, given, betas, step_size, learnt, chains)
         if len(betas) == 1:
             return chains, info._replace(swapped=jnp.zeros(shape[:2], chains.log_prob.dtype))

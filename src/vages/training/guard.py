@@ -89,14 +89,16 @@ def largest_parameter(state: LearnerState, *, many: bool) -> np.ndarray:
 
 @eqx.filter_jit
 def _largest(state: LearnerState, many: bool) -> Array:
-    def rows(tree: Any) -> list[Array]:
-        leaves = [x for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)) if x.size]
-        return [jnp.abs(x.reshape(len(x), -1) if many else x.reshape(1, -1)).astype(jnp.float32) for x in leaves]
+    """The largest value of a leaf says also whether all are finite, so each leaf needs one reduction."""
 
-    parameters = rows((state.model, state.posterior, state.extras))
-    largest = jnp.max(jnp.stack([jnp.max(x, axis=1) for x in parameters]), axis=0)
-    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x), axis=1) for x in rows(state)]), axis=0)
-    return jnp.where(finite, largest, jnp.inf)
+    def largest(tree: Any) -> list[Array]:
+        leaves = [x for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)) if x.size]
+        return [jax.lax.reduce_max(jax.lax.abs(x), range(many, x.ndim)).astype(jnp.float32) for x in leaves]
+
+    parameters = largest((state.model, state.posterior, state.extras))
+    others = largest(state._replace(model=None, posterior=None, extras=None))
+    finite = jnp.isfinite(jnp.max(jnp.stack(parameters + others), axis=0))
+    return jnp.atleast_1d(jnp.where(finite, jnp.max(jnp.stack(parameters), axis=0), jnp.inf))
 
 
 def _of(i: int, seeds: tuple[int, ...]) -> str:

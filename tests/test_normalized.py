@@ -475,6 +475,7 @@ def test_bits_in_one_pass_take_labels_and_refuse_options_of_the_ode():
             bits_per_dim(key, model, None, v, width=0.1, one_pass=one_pass, samples=0)
 
 
+@pytest.mark.long_runs
 def test_log_z_says_how_good_q_is(float64):
     """Its error is the spread over keys within factors of 2 (a false alarm in 1e8). A poor q has a low `share`."""
     make = lambda key: NoiseConditionalEBLVM.vectors(

@@ -182,6 +182,7 @@ def test_a_second_ctrl_c_does_not_wait(monkeypatch):
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("vages.data.batches.Batches.indices", interrupt)
+    monkeypatch.setattr("vages.training.signals._ONE_REQUEST", 0)
     with pytest.raises(KeyboardInterrupt):
         fit_state(learner, state, jnp.ones((300, 2)), steps=60, batch=100, seed=(0,))
 

@@ -250,6 +250,7 @@ def test_loss_of_a_score_of_zero():
     assert loss(lambda *_: None) is None
 
 
+@pytest.mark.long_runs
 @pytest.mark.parametrize("normalized", [False, True])
 def test_loss_of_a_gaussian_is_that_of_a_model_at_its_start(normalized):
     """A model whose network is 0 has the same loss, averaged over noise (one false alarm in 500,000).

@@ -156,12 +156,14 @@ def test_v_given_h_has_the_law_of_the_discrete_chain():
     check_law(samples.v, still + h @ np.stack(moved), covariance)
 
 
+@pytest.mark.long_runs
 def test_v_and_h_together_have_the_law_of_the_discrete_chain():
     model = gaussian()
     samples = sample_joint(jax.random.key(0), model, CHAINS, SHORT, batch=CHAINS)
     check_law(np.concatenate([samples.v, samples.h], 1), *law(*joint_form(model), SHORT, 3))
 
 
+@pytest.mark.long_runs
 def test_a_long_chain_is_at_its_stationary_law():
     """N(μ, T P⁻¹ (1 − ¼ s² P)⁻¹): Langevin dynamics at temperature T, with the bias of the step size."""
     model, s, temperature = gaussian(), 0.8, 2.5
@@ -176,6 +178,7 @@ def test_a_long_chain_is_at_its_stationary_law():
     )
 
 
+@pytest.mark.long_runs
 def test_inpainting_samples_the_unknown_pixels_given_the_known():
     """One entry of v (3,) is known. The other two and h follow the chain of their conditional density."""
     model, known = gaussian(), np.asarray([9.0, -1.3, np.nan], np.float32)
@@ -270,6 +273,7 @@ def test_a_chain_whose_latents_diverge_is_marked():
     assert sample_unconditional(jax.random.key(0), model, 4, SHORT).diverged.all()
 
 
+@pytest.mark.long_runs
 def test_unconditional_sampling_draws_h_from_a_pool():
     """Rows of the pool are used equally often (false-alarm rate 1e-6), and v follows its h."""
     model, pool = gaussian(), np.asarray([[2.0, 0.0], [-1.0, 1.0], [0.0, 3.0]], np.float32)
@@ -283,6 +287,7 @@ def test_unconditional_sampling_draws_h_from_a_pool():
         check_law(samples.v[row], *expected)
 
 
+@pytest.mark.long_runs
 def test_unconditional_sampling_draws_h_from_the_joint_chain():
     """h follows the joint chain, and v given h follows the conditional chain, with its own noise."""
     model, told = gaussian(), []

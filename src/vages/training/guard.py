@@ -89,16 +89,16 @@ def largest_parameter(state: LearnerState, *, many: bool) -> np.ndarray:
 
 @eqx.filter_jit
 def _largest(state: LearnerState, many: bool) -> Array:
-    """The largest value of a leaf says also whether all are finite, so each leaf needs one reduction."""
+    """A NaN counts as infinite, so the largest value of a leaf says also whether all are finite: one reduction each."""
 
     def largest(tree: Any) -> list[Array]:
         leaves = [x for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)) if x.size]
-        return [jax.lax.reduce_max(jax.lax.abs(x), range(many, x.ndim)).astype(jnp.float32) for x in leaves]
+        sizes = [jnp.where(jnp.isnan(x), jnp.inf, jnp.abs(x)) for x in leaves]
+        return [jax.lax.reduce_max(x, range(many, x.ndim)).astype(jnp.float32) for x in sizes]
 
-    parameters = largest((state.model, state.posterior, state.extras))
-    others = largest(state._replace(model=None, posterior=None, extras=None))
-    finite = jnp.isfinite(jnp.max(jnp.stack(parameters + others), axis=0))
-    return jnp.atleast_1d(jnp.where(finite, jnp.max(jnp.stack(parameters), axis=0), jnp.inf))
+    parameters = jnp.max(jnp.stack(largest((state.model, state.posterior, state.extras))), axis=0)
+    others = jnp.max(jnp.stack(largest(state._replace(model=None, posterior=None, extras=None))), axis=0)
+    return jnp.atleast_1d(jnp.where(jnp.isfinite(others), parameters, jnp.inf))
 
 
 def _of(i: int, seeds: tuple[int, ...]) -> str:

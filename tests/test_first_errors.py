@@ -751,10 +751,44 @@ def test_what_is_not_an_array_of_features():
     refused(ValueError, r"^y: expected shape \(n, 4\), got \(20, 3\); ", lambda: kid(x, x[:, :3]))
     refused(ValueError, r"^size: .*, got 2.5; ", lambda: kid(x, x, size=2.5))  # pyright: ignore[reportArgumentType]
     refused(ValueError, "^subsets: .*, got 0; ", lambda: kid(x, x, subsets=0))
-    refused(ValueError, r"^samples: .* \(4,\), got \(3,\); ", lambda: nearness(x[:, :3], x))
-    for wrong in (labels[:3], labels.astype(float)):
-        says = r"^train_labels: expected integers of shape \(20,\), got (int64\[3\]|float64\[20\]); "
+    refused(ValueError, r"^samples: .* \(20, 4\), got \(20, 3\); ", lambda: nearness(x[:, :3], x))
+    for wrong, got in (
+        (labels[:3], r"int64\[3\]"),
+        (labels.astype(float), r"float64\[20\]"),
+        (labels.astype(str), r"<U\d+\[20\]"),
+    ):
+        says = rf"^train_labels: expected integers of shape \(20,\), got {got}; give the class of each example, "
         refused(ValueError, says, lambda: linear_probe(x, wrong, x, labels))  # noqa: B023
+    refused(ValueError, "^test_labels: expected 0 or more, got -1; ", lambda: linear_probe(x, labels, x, labels - 1))
+    lost = np.where(np.arange(20)[:, None] == 3, np.nan, x)
+    for name, call in (
+        ("x", lambda: kid(lost, x)),
+        ("test", lambda: linear_probe(x, labels, lost, labels)),
+        ("features", lambda: logistic_regression(lost, labels)),
+        ("train", lambda: nearness(x, lost)),
+        ("v", lambda: median_distance(jnp.asarray(lost))),
+    ):
+        refused(ValueError, rf"^{name}: expected finite numbers, got nan at \(3, 0\)", call)
+    refused(ValueError, "^samples: expected a finite one or more, .* got 0 and 20; ", lambda: nearness(lost[3:4], x))
+    refused(ValueError, r"^samples: .* of shape \(\), got \(20,\); ", lambda: nearness(x[:, 0], np.array(1.0)))
+    refused(ValueError, "^most: .*, got 0; ", lambda: nearness(x, x, most=0))
+    refused(ValueError, "^v: expected at least two rows, got one; ", lambda: median_distance(jnp.asarray(x[:1])))
+
+
+def test_an_array_is_no_samples_to_anneal_from():
+    v: Any = jnp.ones((100, 3))
+    model = vages.LinearGaussian.init(KEY, 3, 2)
+    says = r"^drawn: expected Samples, got float32\[100, 3\]; "
+    refused(TypeError, says, lambda: vages.log_partition(KEY, model, chains=9, exact=False, drawn=v))
+
+
+def test_features_may_be_arrays_of_jax():
+    x, labels = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32), np.arange(20) % 3
+    y = x[::-1] + 1
+    own: Any = [jnp.asarray(one) for one in (x, labels, y, labels)]
+    assert linear_probe(*own) == linear_probe(x, labels, y, labels)
+    assert nearness(own[0], own[2]) == nearness(x, y)
+    assert kid(own[0], own[2]) == kid(x, y)
 
 
 def test_what_is_not_a_recipe(tmp_path):

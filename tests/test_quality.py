@@ -704,7 +704,7 @@ def test_lost_chains_are_counted_again(run, blocks, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\0" * 100, "another", "changed"], ids=["empty", "zeros", "another", "changed"]
+    "content", [b"", b"\0" * 100, "another", "changed", "time"], ids=["empty", "zeros", "another", "changed", "time"]
 )
 def test_a_damaged_block_is_drawn_anew(run, blocks, content):
     judge, drawn = blocks
@@ -718,6 +718,10 @@ def test_a_damaged_block_is_drawn_anew(run, blocks, content):
     if content == "changed":
         arrays = safetensors.numpy.load_file(file)
         content = safetensors.numpy.save(arrays | {"pixels": arrays["pixels"] // 2})
+    if content == "time":
+        arrays = safetensors.numpy.load_file(file) | {"seconds": np.array(np.nan)}
+        del arrays["sha256"]
+        content = safetensors.numpy.save(arrays | {"sha256": kept_blocks._sha256(arrays)})
     file.write_bytes(content)
     damaged = judge()
     assert drawn == [0, 8, 16]

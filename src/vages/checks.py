@@ -289,20 +289,23 @@ def _called(value: Any) -> str:
 
 
 def check_rows(name: str, array: Any, columns: int | None = None) -> None:
-    """Raise unless this is an array of numbers with one row per example, and `columns` columns if given."""
+    """Raise unless this is an array of finite numbers, a row for each example, and `columns` columns if given."""
     check_numbers(name, array, floating=False)
     if array.ndim != 2 or columns not in (None, array.shape[1]):
         raise ValueError(f"{name}: expected shape (n, {columns or 'd'}), got {array.shape}; give one row per example")
     check_some(name, array)
+    check_finite(name, array)
 
 
-def check_labels(name: str, labels: Any, rows: int) -> None:
-    """Raise unless these are integers, one for each row."""
-    check_numbers(name, labels, floating=False)
-    if not jnp.issubdtype(labels.dtype, jnp.integer) or labels.shape != (rows,):
-        raise ValueError(
-            f"{name}: expected integers of shape ({rows},), got {_called(labels)}; give the class of each example"
-        )
+def check_classes(name: str, labels: Any, rows: int) -> None:
+    """Raise unless these are the numbers of classes, 0 or more, one for each row."""
+    advice = "give the class of each example, counted from 0"
+    if not hasattr(labels, "dtype"):
+        check_numbers(name, labels)
+    if labels.shape != (rows,) or not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise ValueError(f"{name}: expected integers of shape ({rows},), got {_called(labels)}; {advice}")
+    if rows and labels.min() < 0:
+        raise ValueError(f"{name}: expected 0 or more, got {labels.min()}; {advice}")
 
 
 def check_some(name: str, array: Any) -> None:

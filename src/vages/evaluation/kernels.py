@@ -92,6 +92,8 @@ def stein_kernel(
 def median_distance(v: Float[Array, "n dim"]) -> Float[Array, ""]:
     """Return the median pairwise distance of at most a thousand points, evenly spaced over the rows."""
     check_rows("v", v)
+    if len(v) == 1:
+        raise ValueError("v: expected at least two rows, got one; give more, or a bandwidth")
     some = v[jnp.linspace(0, len(v) - 1, min(len(v), _POINTS)).round().astype(jnp.int32)]
     some = some - jnp.mean(some, axis=0, keepdims=True)
     norms = jnp.sum(some**2, axis=1)

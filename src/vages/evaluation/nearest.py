@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vages.checks import check_numbers
+from vages.checks import check_count, check_finite, check_numbers
 
 _BLOCK = 2**24  # distances, or numbers of examples, in memory at once
 
@@ -32,15 +32,18 @@ def nearness(samples: np.ndarray, train: np.ndarray, *, most: int = 10_000) -> N
     """Return the nearness of the finite samples to the first `most` training examples."""
     for name, one in (("samples", samples), ("train", train)):
         check_numbers(name, one, floating=False)
-    if not samples.ndim or samples.shape[1:] != train.shape[1:]:
+    if not samples.ndim or not train.ndim or samples.shape[1:] != train.shape[1:]:
         raise ValueError(
-            f"samples: expected examples like those of train, {train.shape[1:]}, got {samples.shape[1:]}; reshape them"
+            f"samples: expected rows like those of train, of shape {train.shape}, got {samples.shape}; reshape them"
         )
-    rows, others = (np.reshape(x, (len(x), math.prod(np.shape(x)[1:]))) for x in (samples, train[:most]))
+    check_count("most", most, 2, "10,000 is usual")
+    check_finite("train", train)
+    rows, others = (np.reshape(x, (len(x), math.prod(x.shape[1:]))) for x in map(np.asarray, (samples, train[:most])))
     rows = rows[np.isfinite(rows).all(axis=1)]
     if not len(rows) or len(others) < 2:
         raise ValueError(
-            f"samples: expected one or more, and two training examples, got {len(rows)} and {len(others)}; give more"
+            f"samples: expected a finite one or more, and two training examples, got {len(rows)} and {len(others)}; "
+            "give more"
         )
     between = nearest_distances(others[:1000], others, apart=True)
     return Nearness(float(np.median(nearest_distances(rows, others))), float(np.median(between)))

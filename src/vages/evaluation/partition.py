@@ -17,7 +17,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_context, check_energy, check_own_context
+from vages.checks import check_context, check_energy, check_kind, check_own_context
 from vages.evaluation.ais import LogEstimate, ais, check_run, log_mean, reverse_ais
 from vages.evaluation.densities import exact_log_density, has_exact_density
 from vages.models import EBLVM, GRBM, TractableEBLVM
@@ -92,6 +92,10 @@ def log_partition(
         return LogPartition.known(float(model.log_partition()))
     if not model.v.continuous:
         return LogPartition.known(_sum_over_v(model, context))
+    if drawn is not None:
+        check_kind("drawn", drawn, Samples, "Samples", "give what vages.sample returned, v and h")
+    if drawn is not None and drawn.v.shape[1:] != model.v.shape:
+        raise ValueError(f"drawn: expected v of shape {model.v.shape}, got {drawn.v.shape[1:]}; draw from this model")
     if drawn is not None and len(drawn.v) < chains:
         raise ValueError(f"drawn: expected a draw for each of {chains} chains, got {len(drawn.v)}; draw more")
     if isinstance(model, GRBM):

@@ -9,7 +9,7 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from vages.checks import check_labels, check_rows, check_some
+from vages.checks import check_classes, check_rows, check_some
 
 
 class Probe(NamedTuple):
@@ -32,8 +32,9 @@ def linear_probe(
     """
     check_rows("train", train)
     check_rows("test", test, train.shape[1])
-    check_labels("train_labels", train_labels, len(train))
-    check_labels("test_labels", test_labels, len(test))
+    check_classes("train_labels", train_labels, len(train))
+    check_classes("test_labels", test_labels, len(test))
+    train, test, train_labels, test_labels = map(np.asarray, (train, test, train_labels, test_labels))
     mean, std = train.mean(axis=0, dtype=np.float64), train.std(axis=0, dtype=np.float64)
     std[std == 0] = 1
     weights, converged = logistic_regression((train - mean) / std, train_labels)
@@ -52,7 +53,8 @@ def logistic_regression(
     1e-8.
     """
     check_rows("features", features)
-    check_labels("labels", labels, len(features))
+    check_classes("labels", labels, len(features))
+    features, labels = np.asarray(features), np.asarray(labels)
     rows, classes = len(features), int(labels.max()) + 1
     features = np.concatenate([features, np.ones((rows, 1))], axis=1)
     penalty = np.append(np.ones(features.shape[1] - 1), 0) / rows
@@ -75,6 +77,6 @@ def logistic_regression(
 def majority_rate(train_labels: Int[np.ndarray, "train"], test_labels: Int[np.ndarray, "test"]) -> float:
     """Return the accuracy of always predicting the most frequent class of the training examples."""
     for name, labels in (("train_labels", train_labels), ("test_labels", test_labels)):
-        check_labels(name, labels, np.size(labels))
+        check_classes(name, labels, np.size(labels))
         check_some(name, labels)
     return float((test_labels == np.bincount(train_labels).argmax()).mean())

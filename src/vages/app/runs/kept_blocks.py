@@ -79,7 +79,7 @@ def _parsed(content: bytes, size: int, sides: tuple[int, ...]) -> tuple[Drawn, f
         pixels, lost, seconds = arrays["pixels"], arrays["lost"], float(arrays["seconds"])
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError):
         raise BadFile("expected a block of samples, got a damaged one") from None
-    right = (pixels.dtype, lost.dtype, lost.shape) == (np.uint8, np.bool_, (size,))
+    right = (pixels.dtype, lost.dtype, lost.shape) == (np.uint8, np.bool_, (size,)) and 0 <= seconds < math.inf
     if not right or not np.array_equal(found, _sha256(arrays)) or pixels.shape != (size - int(lost.sum()), 3, *sides):
         raise BadFile(f"expected a block of {size} samples, got another")
     return (pixels, lost), seconds

@@ -292,6 +292,22 @@ def handled():
 
 
 @pytest.mark.parametrize("number", STATUSES)
+def test_a_signal_that_is_sent_twice_does_not_interrupt_its_own_line(monkeypatch, capsys, handled, number):
+    """As timeout(1) does. Only a signal more than a second later is a second request."""
+    monkeypatch.setattr("vages.data.datasets", lambda: signal.raise_signal(number))
+    say = cli.say_error
+    monkeypatch.setattr(cli, "say_error", lambda line: (signal.raise_signal(number), say(line)))
+    said = f"vages: stopped by {number.name}\n"
+    assert main(monkeypatch, capsys, "data") == (STATUSES[number], said)
+    assert handled == []
+    monkeypatch.setattr("vages.app.cli.stopping._ONE_REQUEST", 0)
+    with raising_signals():
+        for _ in range(2):
+            with pytest.raises(Stopped):
+                signal.raise_signal(number)
+
+
+@pytest.mark.parametrize("number", STATUSES)
 def test_a_callers_handler_is_called_once_the_run_is_saved_or_at_the_second_signal(monkeypatch, handled, number):
     with StopSignals() as stop:
         signal.raise_signal(number)

@@ -55,15 +55,22 @@ def main(after_error: Callable[[int], None] = _leave) -> None:
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # no error for characters outside its encoding
-    end = sys.exit
+    with raising_signals():  # also while an error is printed
+        status, end = _ended(arguments, after_error)
+        _flush()
+        end(int(status))
+
+
+def _ended(arguments: list[str], after_error: Callable[[int], None]) -> tuple[int, Callable[[int], None]]:
+    """Run a command and print its error; return the exit status, and the function that exits."""
     try:
-        with raising_signals():
-            status = _run(arguments)
-            if sys.stdout is not None:
-                sys.stdout.flush()
+        status = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status, sys.exit
     except SystemExit as stop:  # after --help, or from rich if the pipe is closed
         closed = isinstance(stop.__context__, BrokenPipeError)
-        status = Status.CLOSED if closed else Status.DONE if stop.code is None else Status(stop.code)
+        return Status.CLOSED if closed else Status.DONE if stop.code is None else Status(stop.code), sys.exit
     except (Exception, KeyboardInterrupt) as error:
         status = status_of(error)
         if status is Status.CLOSED:
@@ -72,9 +79,7 @@ def main(after_error: Callable[[int], None] = _leave) -> None:
             say_error(traceback.format_exc().rstrip())
         elif line := line_of(error):
             say_error(f"vages: {line}")
-        end = os._exit if after_error is _leave and is_compiling(error) else after_error
-    _flush()
-    end(int(status))
+        return status, os._exit if after_error is _leave and is_compiling(error) else after_error
 
 
 def _flush() -> None:

@@ -2,21 +2,24 @@
 
 Python discards an exception that a handler raises inside a finalizer or a callback of the garbage collector, and JAX
 has such callbacks. An extension module that is being imported, such as JAX's, turns the exception into an ImportError.
-`raising_signals` detects both, and sends the signal again.
+`raising_signals` detects both, and sends the signal again. timeout(1) and some schedulers signal a process and its
+group, so it gets each signal twice: within a second it is the same request, and the report of the first is not
+interrupted.
 """
 
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.machinery import ExtensionFileLoader
 from types import FrameType
 from typing import Any
 
 _AGAIN = 0.05  # seconds until a signal is sent again
+_ONE_REQUEST = 1.0  # seconds in which signals are the same request
 _IMPORTS = {method.__code__ for method in (ExtensionFileLoader.create_module, ExtensionFileLoader.exec_module)}
 
 
@@ -36,33 +39,43 @@ def raising_signals() -> Iterator[None]:
         return
     stopping = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     numbers = [one for one in stopping if signal.getsignal(one) not in (signal.SIG_IGN, None)]
-    previous = {one: signal.signal(one, _raise) for one in numbers}
-    hook = sys.unraisablehook
-    sys.unraisablehook = partial(_send_again, hook)
+    requests = _Requests(sys.unraisablehook)
+    previous = {one: signal.signal(one, requests.receive) for one in numbers}
+    sys.unraisablehook = requests.not_raised
     try:
         yield
     finally:
-        sys.unraisablehook = hook
+        sys.unraisablehook = requests.show
         for one, handler in previous.items():
             signal.signal(one, handler)
 
 
-def _raise(number: int, frame: FrameType | None) -> None:
-    while frame is not None:
-        if frame.f_code in _IMPORTS:
-            _send_later(number)
+class _Requests:
+    """Requests to stop. `receive` is the handler of signals, and `not_raised` the hook for discarded exceptions."""
+
+    def __init__(self, show: Callable[[Any], Any]):
+        self.show = show  # the hook for all other exceptions
+        self._since: float | None = None
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._since is not None and now - self._since < _ONE_REQUEST:
             return
-        frame = frame.f_back
-    raise KeyboardInterrupt if number == signal.SIGINT else Stopped(signal.Signals(number))
+        while frame is not None:
+            if frame.f_code in _IMPORTS:
+                _send_later(number)
+                return
+            frame = frame.f_back
+        self._since = now
+        raise KeyboardInterrupt if number == signal.SIGINT else Stopped(signal.Signals(number))
 
-
-def _send_again(show: Callable[[Any], Any], unraisable: Any) -> None:
-    """Send a signal again if its exception was discarded; other exceptions are shown as usual."""
-    error = unraisable.exc_value
-    if not isinstance(error, KeyboardInterrupt):
-        show(unraisable)
-        return
-    _send_later(error.number if isinstance(error, Stopped) else signal.SIGINT)
+    def not_raised(self, unraisable: Any) -> None:
+        error = unraisable.exc_value
+        if not isinstance(error, KeyboardInterrupt):
+            self.show(unraisable)
+            return
+        self._since = None
+        _send_later(error.number if isinstance(error, Stopped) else signal.SIGINT)
 
 
 def _send_later(number: int) -> None:

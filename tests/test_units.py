@@ -212,7 +212,11 @@ def test_a_dry_run_checks_the_run_that_it_starts_from(runs, tmp_path, monkeypatc
     small = {"data": "plain.npy", "method": "dsm", "latents": 2, "steps": 4, "batch": 10, "out": tmp_path / "no"}
     first, missing = {"from_": Path("affine")}, {"from_": Path("missing"), "standardize": True}
     fits = first | {"standardize": True}
-    for options, says in ((first, "^standardize: "), (fits | {"latents": 3}, "^from: "), (missing, "^run: ")):
+    for options, says in (
+        (first, "^standardize: "),
+        (fits | {"latents": 3}, r"^from: expected \(2, 3\) for model/weight, as in this recipe, got \(2, 2\) "),
+        (missing, "^from: expected "),
+    ):
         with pytest.raises(ValueError, match=says) as refused:
             cli.train("checkerboard", **small | options)
         capsys.readouterr()

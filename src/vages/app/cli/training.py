@@ -274,7 +274,13 @@ def _begin(path: Path | None, recipe: "Recipe") -> "Run | None":
         return None
     from vages.app.runs import load_run
 
-    return load_run(path, recipe if recipe.parts is None else None, changed=True)
+    try:
+        return load_run(path, recipe if recipe.parts is None else None, changed=True)
+    except ValueError as error:
+        told = str(error)
+        if not told.startswith("run: "):
+            raise
+        raise ValueError(f"from: {told.removeprefix('run: ')}") from error  # as the option is called here
 
 
 def _checkpoints(options: dict[str, int], resume: Path | None) -> Any:

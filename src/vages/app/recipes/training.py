@@ -90,13 +90,20 @@ def check_evaluation(recipe: Recipe, data: Examples) -> None:
 def check_begin(recipe: Recipe, data: Examples, begin: tuple[EBLVM, Posterior]) -> None:
     """Raise ValueError unless the model and posterior to start from have the structure and shapes of the recipe's."""
     fresh = eqx.filter_eval_shape(lambda key: recipe.settled(data).make(key, data), jax.random.key(0))
+    own, other = (_shapes({"model": model, "posterior": posterior}) for model, posterior in (fresh, begin))
+    for name in own | other:
+        if own.get(name) != other.get(name):
+            expected, got = (one.get(name, "no array") for one in (own, other))
+            raise ValueError(
+                f"from: expected {expected} for {name}, as in this recipe, got {got} in that run; change the settings "
+                "that differ"
+            )
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
     is_array = lambda x: eqx.is_array(x) or isinstance(x, jax.ShapeDtypeStruct)
-    own, other = (jax.tree_util.tree_leaves_with_path(eqx.filter(tree, is_array)) for tree in (fresh, begin))
-    if [(path, x.shape) for path, x in own] != [(path, x.shape) for path, x in other]:
-        raise ValueError(
-            "from: expected a run whose model and posterior have the shapes of this recipe's, got others; change the "
-            "settings that differ"
-        )
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, is_array))
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): x.shape for path, x in leaves}
 
 
 def _taken(begin: Any, fresh: Any) -> Any:

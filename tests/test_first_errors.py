@@ -751,6 +751,7 @@ def test_what_is_not_an_array_of_features():
     refused(ValueError, r"^y: expected shape \(n, 4\), got \(20, 3\); ", lambda: kid(x, x[:, :3]))
     refused(ValueError, r"^size: .*, got 2.5; ", lambda: kid(x, x, size=2.5))  # pyright: ignore[reportArgumentType]
     refused(ValueError, "^subsets: .*, got 0; ", lambda: kid(x, x, subsets=0))
+    refused(ValueError, "^seed: .*, got -1; ", lambda: kid(x, x, seed=-1))
     refused(ValueError, r"^samples: .* \(20, 4\), got \(20, 3\); ", lambda: nearness(x[:, :3], x))
     for wrong, got in (
         (labels[:3], r"int64\[3\]"),

@@ -30,7 +30,7 @@ from vages.app.recipes.reference import statistics_of
 from vages.app.recipes.samples import PROTOCOLS
 from vages.app.recipes.sources import ImageSet, open_images, pieces
 from vages.app.runs import config_of, image_quality, kept_blocks, load_run
-from vages.app.runs.image_quality import evaluate_images, evaluate_run, sample_moments, samples_of
+from vages.app.runs.image_quality import evaluate_images, evaluate_run, image_statistics, sample_moments, samples_of
 from vages.app.settings import DEEP_PRESETS
 from vages.data import load_digits
 from vages.evaluation import (
@@ -397,7 +397,11 @@ def test_quality_of_images(network):
     assert other.fid == pytest.approx(fid(statistics_of(far, network), against), rel=1e-12)
     assert other.metric == "FID-20"
     assert other.kid.mean > 0
-    some, _ = evaluate_images(far, reference, count=18, network=network)
+    some, drawn = evaluate_images(far, reference, count=18, network=network)
+    for count, expected in ((None, statistics_of(far, network)), (18, drawn)):
+        alone = image_statistics(far, count=count, network=network)
+        assert (alone.n, alone.images, alone.name) == (expected.n, expected.images, "far")
+        np.testing.assert_array_equal(alone.covariance, expected.covariance)
     assert some.metric == "FID-18"
     assert some.real is not None
     assert (some.real.images, some.real.n) == ("reference, a part of the reference", 18)
@@ -416,6 +420,9 @@ def test_quality_of_images(network):
             evaluate_images(far, reference, count=n, network=network)
     with refused("seed", got=-1):
         evaluate_images(far, reference, seed=-1, network=network)
+    for n, seed, name in ((1, 0, "count"), (21, 0, "count"), (20, -1, "seed")):
+        with pytest.raises(ValueError, match=f"^{name}: "):
+            image_statistics(far, count=n, seed=seed, network=network)
     for n in (19, 21, 1):
         with refused("count", got=n):
             evaluate_images(statistics_of(far, network), reference, count=n, network=network)
@@ -777,6 +784,14 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     assert f"{told['fid']:.3f}" in out
     assert "twenty digits" in out
     np.save(tmp_path / "a.npy", images(20))
+    for options, n in (({}, 20), ({"count": 12}, 12)):
+        alone = tmp_path / f"a-{n}.safetensors"
+        assert cli.evaluate(str(tmp_path / "a.npy"), save=alone, json=True, **options) == 0
+        kept = load_statistics(alone, network.sha256)
+        told = {"name": kept.name, "n": n, "sha256": kept.images, "weights": network.sha256}
+        assert json.loads(capsys.readouterr().out) == {"images": told}
+    assert cli.evaluate(str(tmp_path / "a.npy"), against=str(tmp_path / "a-20.safetensors"), json=True) == 0
+    assert json.loads(capsys.readouterr().out)["images"]["fid"] == pytest.approx(0, abs=1e-6)
     assert cli.evaluate(str(tmp_path / "a.npy"), against=str(own)) == 0
     capsys.readouterr()
     drawn = {"count": 20, "gray": "replicate", "seed": 2**32 - 1, "json": True}  # the next seed is 0
@@ -805,7 +820,7 @@ def at_hand(run, reference, network, tmp_path, monkeypatch):
     there.touch()
     monkeypatch.setattr(vages.evaluation, "load_inception", lambda: network)
     monkeypatch.setattr(vages.evaluation, "inception_file", lambda: there)
-    for name in ("assess", "evaluate_run", "evaluate_images"):
+    for name in ("assess", "evaluate_run", "evaluate_images", "image_statistics"):
         monkeypatch.setattr(vages.app.runs, name, lambda *a, name=name, **k: pytest.fail(f"{name} is called"))
     monkeypatch.setattr("vages.app.runs.image_quality.sample_moments", lambda *a, **k: pytest.fail("samples are drawn"))
     np.save(tmp_path / "a.npy", images(20))
@@ -830,6 +845,9 @@ def at_hand(run, reference, network, tmp_path, monkeypatch):
         ({"save": "st.safetensors"}, "save: .*st.safetensors"),
         ({"save": "TMPa.npy/x/y.safetensors"}, "save: .*got .*a.npy"),
         ({"source": "a.npy", "against": "RUN", "count": 21}, "count: .*got 21"),
+        ({"source": "a.npy", "save": "TMPb.safetensors", "count": 21}, "count: .*got 21"),
+        ({"source": "a.npy", "save": "TMPb.safetensors", "seed": -1}, "seed: .*got -1"),
+        ({"source": "st.safetensors", "save": "TMPb.safetensors"}, "source: .*saved statistics"),
         ({"source": "nan.npy", "against": "RUN"}, "nan.npy: .*finite"),
         ({"source": "nosuch", "against": "RUN"}, "source: "),
         ({"source": "a.npy", "against": "a.npy", "seed": -1}, "seed: .*got -1"),
@@ -867,6 +885,7 @@ def test_the_command_finds_what_is_wrong_first(at_hand, options, message):
         ({"source": "a.npy", "against": "a.npy", "measure": "model"}, "measure: .*got model.*a.npy"),
         ({"source": "a.npy", "against": "a.npy", "sampling": 0.1}, "sampling: .*got 0.1.*drawn"),
         ({"source": "a.npy", "against": "a.npy", "raw": True}, "raw: .*got True.*drawn"),
+        ({"source": "a.npy", "save": Path("b.safetensors"), "raw": True}, "raw: .*got True.*drawn"),
     ],
 )
 def test_options_without_effect_are_refused(at_hand, options, message):

@@ -28,7 +28,11 @@ class Extrapolation(NamedTuple):
 
 
 class KID(NamedTuple):
-    """The mean and standard deviation over subsets. The mean is unbiased, and may be negative."""
+    """The mean and standard deviation over subsets. The mean is unbiased, and may be negative.
+
+    If `size`, the number of rows of a subset, is near that of a whole set, its subsets are nearly the same, and the
+    deviation is too small.
+    """
 
     mean: float
     deviation: float
@@ -97,6 +101,7 @@ def kid(
     check_rows("y", y, x.shape[1])
     check_count("subsets", subsets, 1, "100 is usual")
     check_count("size", size, 2, "1000 is usual")
+    check_count("seed", seed, 0, "0 is usual")
     size = min(size, len(x), len(y))
     if size < 2:
         raise ValueError(f"kid: expected at least two features of each, got {len(x)} and {len(y)}; keep more")

@@ -83,7 +83,7 @@ def evaluate(
         seed: seed of all random numbers.
         raw: use the weights themselves, not their averages over training.
         gray: what to do with gray images: refuse them, or replicate their channel.
-        save: save the statistics of the source, for later comparisons.
+        save: save the statistics of the source, for later comparisons; without --against, images are not compared.
         recipe: the recipe file of the run.
         recipe_changed: accept a recipe file that has changed since the run was started.
         json: print one JSON object.
@@ -111,8 +111,11 @@ def evaluate(
                 f"source: expected a run, a set, a folder or a file of images, got {source!r}, which does not exist; "
                 "check the path"
             )
-        if against is None and not run:
-            raise ValueError(f"against: expected images to compare {source} with, got none; name them with --against")
+        if against is None and save is None and not run:
+            raise ValueError(
+                f"against: expected images to compare {source} with, got none; name them with --against, or save the "
+                "statistics of these with --save"
+            )
         left_out = why_unjudged(source, measure, gray, own)
         of_samples = {"protocol": None if protocol == "paper" else protocol, "sampling": sampling}
         of_images = {
@@ -147,7 +150,10 @@ def evaluate(
                 quality, statistics = judge(lambda name, done, total: progress(done, total))
             if save is not None:
                 statistics.save(save)
-            sections["images"] = Section(quality.as_json(), quality.rows())
+            if quality is None:
+                sections["images"] = _of_statistics(statistics, save)
+            else:
+                sections["images"] = Section(quality.as_json(), quality.rows())
             if run:
                 sections["images"] = _kept_quality(loaded, sections["images"], json=json)
         elif measure == "both":
@@ -228,6 +234,13 @@ def _saying_what_is_saved(run: str) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         stop.args = (f"the evaluation of the model is saved in {run}", "continue with its images: add --measure images")
         raise
+
+
+def _of_statistics(statistics: Any, path: Path | None) -> Section:
+    """Return the section about saved statistics of images that are not compared with others."""
+    record = {"name": statistics.name, "n": statistics.n, "sha256": statistics.images, "weights": statistics.weights}
+    rows = [("statistics", f"{statistics.n:,} of {statistics.name}, {statistics.images[:16]}"), ("saved in", str(path))]
+    return Section(record, rows)
 
 
 def _kept_quality(run: Any, section: Section, *, json: bool) -> Section:

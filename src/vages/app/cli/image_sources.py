@@ -33,17 +33,17 @@ def why_unjudged(source: str, measure: str, gray: str, own: Own = Own()) -> str 
 
 def judge_of(
     source: str, against: str | None, how: dict[str, Any], run: "Run | None"
-) -> "Callable[[Any], tuple[Quality, Statistics]]":
+) -> "Callable[[Any], tuple[Quality | None, Statistics]]":
     """Return a function of a progress callback that evaluates the images. Errors in them are raised here, before that.
 
-    `run` is the source, if that is a run.
+    `run` is the source, if that is a run. Images without a reference have statistics, but no quality.
     """
     from dataclasses import replace
 
     from vages.app.recipes import open_images
     from vages.app.recipes.reference import check_count
     from vages.app.recipes.sources import ImageSet, pieces
-    from vages.app.runs import evaluate_images, evaluate_run, load_run
+    from vages.app.runs import evaluate_images, evaluate_run, image_statistics, load_run
     from vages.app.runs.image_quality import count_of, sample_moments, samples_of
     from vages.evaluation import images_digest, load_inception, load_statistics
 
@@ -68,8 +68,12 @@ def judge_of(
                 images_digest(pieces(images))
     if source in others:
         count_of(others[source], how["count"])
+        if against is None and not isinstance(others[source], ImageSet):
+            raise ValueError(
+                f"source: expected images, got {source}, their saved statistics; use these, or add --against"
+            )
 
-    def judge(progress: Any) -> "tuple[Quality, Statistics]":
+    def judge(progress: Any) -> "tuple[Quality | None, Statistics]":
         common = {"seed": how["seed"], "network": network, "progress": progress}
         reference = None if against is None else others.get(against)
         if against in runs:
@@ -79,8 +83,11 @@ def judge_of(
             reference = replace(moments.statistics(), name=name)
         if source in runs:
             return evaluate_run(runs[source], reference, **drawn, **common)
-        assert reference is not None
-        return evaluate_images(others[source], reference, count=how["count"], gray=how["gray"], **common)
+        images = others[source]
+        if reference is not None:
+            return evaluate_images(images, reference, count=how["count"], gray=how["gray"], **common)
+        assert isinstance(images, ImageSet)
+        return None, image_statistics(images, count=how["count"], **common)
 
     return judge
 

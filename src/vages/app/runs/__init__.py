@@ -5,7 +5,7 @@ from vages.app.runs.completions import hidden_pixels
 from vages.app.runs.config import config_of, recipe_of
 from vages.app.runs.embedding import embed
 from vages.app.runs.gallery import inpaint, interpolate, sample_images
-from vages.app.runs.image_quality import evaluate_images, evaluate_run
+from vages.app.runs.image_quality import evaluate_images, evaluate_run, image_statistics
 from vages.app.runs.kept import Kept
 from vages.app.runs.loaded import Run, load_run
 from vages.app.runs.out_of_distribution import assess_ood, examples_for, load_others
@@ -28,6 +28,7 @@ __all__ = [
     "evaluate_run",
     "examples_for",
     "hidden_pixels",
+    "image_statistics",
     "inpaint",
     "interpolate",
     "keep_assessment",

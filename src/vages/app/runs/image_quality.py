@@ -102,6 +102,27 @@ def evaluate_images(
     return _with_real(quality, reference, against, network, seed, began, progress), images
 
 
+def image_statistics(
+    images: ImageSet,
+    *,
+    count: int | None = None,
+    seed: int = 0,
+    network: Inception | None = None,
+    progress: Progress | None = None,
+) -> Statistics:
+    """Compute the statistics of all or `count` random images; those of all images are cached."""
+    n = count_of(images, count)
+    check_seed(seed)
+    network = load_inception() if network is None else network
+    told = _part(progress, f"features of {images.name}")
+    if n == images.count:
+        return statistics_of(images, network, progress=told)
+    rows = random_rows(images, n, seed)
+    images_digest(pieces(images, rows))  # a bad image raises before anything is computed
+    moments = feature_moments(network, pieces(images, rows), n, progress=told)
+    return replace(moments.statistics(), name=images.name)
+
+
 def sample_moments(
     run: Run,
     network: Inception,

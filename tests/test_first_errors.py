@@ -632,6 +632,18 @@ DISTRIBUTIONS = [
 ]
 
 
+@pytest.mark.parametrize("compute", [kl, posterior_gap])
+def test_a_divergence_of_what_does_not_fit(compute):
+    q, none = BernoulliPosterior.linear(KEY, 2, 3), None
+    refused(TypeError, "^posterior: expected a Posterior, got NoneType; ", lambda: compute(KEY, GRBM_2, none, V))
+    refused(TypeError, "^model: expected an EBLVM, got Bern", lambda: compute(KEY, q, GRBM_2, V))
+    refused(ValueError, r"^v: expected shape \(batch, 2\), got \(2,\); ", lambda: compute(KEY, GRBM_2, q, V[0]))
+    refused(ValueError, "^v: expected finite .* nan at .3, 1", lambda: compute(KEY, GRBM_2, q, V.at[3, 1].set(jnp.nan)))
+    other = bernoulli(2, 4)
+    refused(ValueError, r"^posterior: expected h of .* got \(4,\) ", lambda: compute(KEY, GRBM_2, other, V))
+    refused(ValueError, "^samples: .* got 0", lambda: compute(KEY, GRBM_2, q, V, samples=0))
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -563,9 +563,10 @@ def test_a_run_tells_its_health(rate, status, tmp_path):
     assert "a score of 0: 10,000" in (far := build_report(tmp_path / "run"))
     assert far.count("a score of 0") < page.count("a score of 0")  # not drawn, as the curve would look flat
     assert health["judged"]
-    health |= {"judged": False, "warnings": []}
-    Directory(tmp_path / "run").write_json("result.json", {"health": health})
-    assert "finished, too short to judge" in build_report(tmp_path / "run")
+    for warnings, said in (([], "too short to judge"), (["odd"], "with warnings, too short to judge")):
+        health |= {"judged": False, "warnings": warnings}
+        Directory(tmp_path / "run").write_json("result.json", {"health": health})
+        assert f"finished, {said}<" in build_report(tmp_path / "run")
     warned = [event["problem"] for event in RunFolder.events(tmp_path / "run") if event["event"] == "warning"]
     if rate > 0:
         assert first == warned == []

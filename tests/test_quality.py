@@ -784,9 +784,9 @@ def test_command(run, reference, network, tmp_path, monkeypatch, capsys):
     assert f"{told['fid']:.3f}" in out
     assert "twenty digits" in out
     np.save(tmp_path / "a.npy", images(20))
-    for options, n in (({}, 20), ({"count": 12}, 12)):
+    for count, n in ((None, 20), (12, 12)):
         alone = tmp_path / f"a-{n}.safetensors"
-        assert cli.evaluate(str(tmp_path / "a.npy"), save=alone, json=True, **options) == 0
+        assert cli.evaluate(str(tmp_path / "a.npy"), count=count, save=alone, json=True) == 0
         kept = load_statistics(alone, network.sha256)
         told = {"name": kept.name, "n": n, "sha256": kept.images, "weights": network.sha256}
         assert json.loads(capsys.readouterr().out) == {"images": told}

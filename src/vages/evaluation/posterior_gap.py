@@ -16,14 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vages.checks import check_inputs, check_own_context
+from vages.checks import check_inputs, check_own_context, shapes_of_one
 from vages.distributions import Bernoulli, Distribution, Gaussian, check_key
 from vages.domains import MAX_STATES
 from vages.estimators import vaes
 from vages.evaluation.estimate import Estimate
 from vages.evaluation.kernels import IMQ, median_distance, stein_kernel
 from vages.models import EBLVM, Encoding, TractableEBLVM, encode, log_joints, log_marginal
-from vages.posteriors import Corrector, Posterior, fisher, infer
+from vages.posteriors import Corrector, Posterior, check_contract, fisher, infer
 
 _BLOCK = 64  # number of v whose samples are in memory at once
 _STATES = 2**12  # states whose log-probabilities are computed at once
@@ -78,6 +78,7 @@ def posterior_gap(
     """
     check_key(key)
     check_inputs(model, v, context=context)
+    check_contract(model, posterior, *shapes_of_one(v, context)[1:])
     check_own_context(context, posterior)
     if model.h.size == 0:
         raise ValueError("model: expected latents, got a model without; it has no posterior")

@@ -48,6 +48,7 @@ def check_contract(model: EBLVM, posterior: Posterior, context: Any = None) -> D
     Parameters are traced, as in training under `jit` and `vmap`. q is returned as shapes and dtypes. `context` is that
     of one example, as shapes and dtypes.
     """
+    check_kind("posterior", posterior, Posterior, "a Posterior", "give vages.GaussianPosterior.linear(…), say")
     for name, domain in (("v", model.v), ("h", model.h)):
         check_kind(name, domain, Domain, "a domain of the model", "write Real(2) for a vector of two real numbers")
     dtype = dtype_of(model, posterior, np.zeros((), jnp.result_type(float)))

@@ -16,8 +16,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vages.checks import check_count, check_inputs, shapes_of_one
 from vages.distributions import Distribution, check_key
 from vages.models import EBLVM, Encoding, encode
+from vages.posteriors.checks import check_contract
 from vages.posteriors.posterior import Posterior, has_parameters, infer
 
 
@@ -45,6 +47,10 @@ class Divergence:
     ) -> Float[Array, "batch"]:
         """Estimate the divergence at each v from `samples` draws of h."""
         check_key(key)
+        check_count("samples", samples, 1, "1 is usual")
+        if not isinstance(v, Encoding):
+            check_inputs(model, v, context=context)
+            check_contract(model, posterior, *shapes_of_one(v, context)[1:])
         encoding = encode(model, v, context)
         q = infer(model, posterior, encoding)
         self.check(posterior, q)

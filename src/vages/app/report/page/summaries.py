@@ -36,7 +36,7 @@ def run_status(events: list[Record], result: Record, rows: list[Record], *, live
     tone, told = _ENDS[last]
     if last == "finished":
         health = health_in_words(result)
-        return f"{last}, {health}" if health else last, "bad" if health == "with warnings" else tone, told
+        return f"{last}, {health}" if health else last, "bad" if findings(result)[0] else tone, told
     problem = course[-1].get("problem") if course and last == "diverged" else None
     return last, tone, f"Training diverged: {str(problem)[:500]}." if problem else told
 
@@ -55,7 +55,9 @@ def health_in_words(result: Record) -> str | None:
     warnings, _ = findings(result)
     if warnings is None:
         return None
-    return "with warnings" if warnings else "healthy" if result["health"].get("judged", True) else "too short to judge"
+    judged = result["health"].get("judged", True)
+    words = (["with warnings"] if warnings else []) + ([] if judged else ["too short to judge"])
+    return ", ".join(words) or "healthy"
 
 
 def baseline_in(result: Record) -> tuple[str, float] | None:

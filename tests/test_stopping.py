@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -300,11 +300,52 @@ def test_a_signal_that_is_sent_twice_does_not_interrupt_its_own_line(monkeypatch
     said = f"vages: stopped by {number.name}\n"
     assert main(monkeypatch, capsys, "data") == (STATUSES[number], said)
     assert handled == []
-    monkeypatch.setattr("vages.app.cli.stopping._ONE_REQUEST", 0)
     with raising_signals():
-        for _ in range(2):
+        with suppress(Stopped):  # as C code that ignores an exception
+            signal.raise_signal(number)
+        try:
+            signal.raise_signal(number)
+            pytest.fail("the first one was lost, and the second is ignored")
+        except Stopped:
+            signal.raise_signal(number)  # the same request, while that is handled
+        monkeypatch.setattr("vages.app.cli.stopping._ONE_REQUEST", 0)
+        try:
+            raise OSError from Stopped(number)
+        except OSError:
             with pytest.raises(Stopped):
                 signal.raise_signal(number)
+
+
+def test_a_signal_within_numpy_is_no_bug_of_vages(monkeypatch, capsys):
+    """Its C code ignores an exception of a function that it calls, and Python raises a SystemError because of it."""
+
+    def within():
+        raise SystemError("returned a result with an exception set") from Stopped(signal.SIGTERM)
+
+    monkeypatch.setattr("vages.data.datasets", within)
+    assert main(monkeypatch, capsys, "data") == (143, "vages: stopped by SIGTERM\n")
+
+
+EXITING = """
+import atexit, signal, sys, time
+from vages.app import cli
+
+def clean_up():  # JAX has such functions
+    signal.raise_signal(signal.SIGINT)
+    print("cleaned up", flush=True)
+    time.sleep(1.1)
+    signal.raise_signal(signal.SIGINT)
+    print("not ended")
+
+atexit.register(clean_up)
+sys.argv = ["vages", "--version"]
+cli.main()
+"""
+
+
+def test_a_signal_does_not_interrupt_the_exit_but_one_a_second_later_does():
+    done = subprocess.run([sys.executable, "-c", EXITING], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (130, f"vages {vages.__version__}\ncleaned up\n", "")
 
 
 @pytest.mark.parametrize("number", STATUSES)

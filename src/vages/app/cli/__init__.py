@@ -19,7 +19,7 @@ from vages.app.cli.images import embed, inpaint, interpolate, sample
 from vages.app.cli.parsing import parse
 from vages.app.cli.reporting import report
 from vages.app.cli.starting import new
-from vages.app.cli.stopping import raising_signals
+from vages.app.cli.stopping import ignore_signals, raising_signals, stop_behind
 from vages.app.cli.supervision import is_member, supervise
 from vages.app.cli.training import parse_cluster, train
 from vages.app.output.console import say_error
@@ -57,6 +57,7 @@ def main(after_error: Callable[[int], None] = _leave) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # no error for characters outside its encoding
     with raising_signals():  # also while an error is printed
         status, end = _ended(arguments, after_error)
+        ignore_signals()
         _flush()
         end(int(status))
 
@@ -71,7 +72,8 @@ def _ended(arguments: list[str], after_error: Callable[[int], None]) -> tuple[in
     except SystemExit as stop:  # after --help, or from rich if the pipe is closed
         closed = isinstance(stop.__context__, BrokenPipeError)
         return Status.CLOSED if closed else Status.DONE if stop.code is None else Status(stop.code), sys.exit
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt) as raised:
+        error = stop_behind(raised)
         status = status_of(error)
         if status is Status.CLOSED:
             sys.stdout = None  # otherwise the interpreter would write the rest on exit

@@ -3,10 +3,11 @@
 Python discards an exception that a handler raises inside a finalizer or a callback of the garbage collector, and JAX
 has such callbacks. An extension module that is being imported, such as JAX's, turns the exception into an ImportError.
 `raising_signals` detects both, and sends the signal again. timeout(1) and some schedulers signal a process and its
-group, so it gets each signal twice: within a second it is the same request, and the report of the first is not
-interrupted.
+group, so it gets each signal twice: within a second it is the same request, and neither cleaning up nor the report of
+the first is interrupted.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ from typing import Any
 
 _AGAIN = 0.05  # seconds until a signal is sent again
 _ONE_REQUEST = 1.0  # seconds in which signals are the same request
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _IMPORTS = {method.__code__ for method in (ExtensionFileLoader.create_module, ExtensionFileLoader.exec_module)}
 
 
@@ -37,8 +39,7 @@ def raising_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    stopping = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    numbers = [one for one in stopping if signal.getsignal(one) not in (signal.SIG_IGN, None)]
+    numbers = [one for one in _STOPPING if signal.getsignal(one) not in (signal.SIG_IGN, None)]
     requests = _Requests(sys.unraisablehook)
     previous = {one: signal.signal(one, requests.receive) for one in numbers}
     sys.unraisablehook = requests.not_raised
@@ -50,6 +51,44 @@ def raising_signals() -> Iterator[None]:
             signal.signal(one, handler)
 
 
+def _is_stopping() -> bool:
+    """Whether an earlier KeyboardInterrupt is being handled. Otherwise it was lost, for example in C code."""
+    error = sys.exc_info()[1]
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def stop_behind(error: BaseException) -> BaseException:
+    """Return the KeyboardInterrupt that C code turned into another error, as NumPy's does; other errors as they are."""
+    stop = error.__cause__
+    return stop if isinstance(error, SystemError | RuntimeError) and isinstance(stop, KeyboardInterrupt) else error
+
+
+def ignore_signals() -> None:
+    """Ignore signals from now on, and while the interpreter exits; one that comes a second later ends it at once.
+
+    Functions that run at exit, such as JAX's, would be interrupted, with a traceback. They run in reverse order: call
+    this last.
+    """
+    _ignore()
+    atexit.register(_ignore)  # the handlers of the caller are restored in the meantime
+
+
+def _ignore() -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+    began = time.monotonic()
+
+    def receive(number: int, _: FrameType | None) -> None:
+        if time.monotonic() - began > _ONE_REQUEST:
+            os._exit(128 + number)
+
+    for one in _STOPPING:
+        if signal.getsignal(one) not in (signal.SIG_IGN, None):
+            signal.signal(one, receive)
+
+
 class _Requests:
     """Requests to stop. `receive` is the handler of signals, and `not_raised` the hook for discarded exceptions."""
 
@@ -59,7 +98,7 @@ class _Requests:
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self._since is not None and now - self._since < _ONE_REQUEST:
+        if self._since is not None and now - self._since < _ONE_REQUEST and _is_stopping():
             return
         while frame is not None:
             if frame.f_code in _IMPORTS:
@@ -74,7 +113,6 @@ class _Requests:
         if not isinstance(error, KeyboardInterrupt):
             self.show(unraisable)
             return
-        self._since = None
         _send_later(error.number if isinstance(error, Stopped) else signal.SIGINT)
 
 

@@ -83,7 +83,7 @@ def evaluate(
         seed: seed of all random numbers.
         raw: use the weights themselves, not their averages over training.
         gray: what to do with gray images: refuse them, or replicate their channel.
-        save: save the statistics of the source, for later comparisons; without --against, images are not compared.
+        save: save the statistics of the source, for later comparisons. Images then need no --against.
         recipe: the recipe file of the run.
         recipe_changed: accept a recipe file that has changed since the run was started.
         json: print one JSON object.

@@ -183,6 +183,16 @@ def test_labels_are_dropped_while_training():
             NoiseConditionalDSM(0.5, label_dropout=share)
 
 
+def test_labels_are_dropped_whatever_the_noise():
+    """The mean noise of examples without a label is 0, as is that of the others. One false alarm in 10⁶."""
+    n = 5000
+    batch = Batch(jnp.zeros((n, 1)), {"label": jnp.zeros(n, jnp.int32)})
+    points = NoiseConditionalDSM(0.5, label_dropout=0.1).perturb(jax.random.key(0), batch)
+    noise = np.asarray(points.v[:, 0] / points.context["sigma"])
+    for some in (noise[dropped := np.asarray(points.context["label"]) == -1], noise[~dropped]):
+        assert abs(some.mean()) < 5 / len(some) ** 0.5
+
+
 KNOWN = 1.5  # the held value of the first of three entries
 
 

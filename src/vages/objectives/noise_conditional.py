@@ -117,9 +117,9 @@ class NoiseConditionalDSM(Objective):
         known = {} if batch.context is None else dict(batch.context)
         if "sigma" in known:
             raise ValueError("context: expected no noise levels, which the objective draws, got 'sigma'; leave it out")
+        for_levels, for_noise, for_labels = jax.random.split(key, 3)
         if self.label_dropout:
-            known["label"] = self._dropped(jax.random.fold_in(key, 1), known.get("label"))
-        for_levels, for_noise = jax.random.split(key)
+            known["label"] = self._dropped(for_labels, known.get("label"))
         sigma = self.levels(for_levels, len(batch.v), batch.v.dtype)
         epsilon = flat_noise(jax.random.normal, for_noise, batch.v.shape, batch.v.dtype)
         weight = self._weight(sigma, batch.v[0].size)

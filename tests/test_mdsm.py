@@ -54,6 +54,13 @@ def test_levels_are_an_even_grid_over_the_batch(precision):
     np.testing.assert_allclose(NoiseRange(0.5, 1.5).levels(1, dtype), [0.5])
 
 
+@pytest.mark.parametrize("objective", [MDSM(NoiseRange(0.1, 3.0), Variational(2)), BiMDSM(NoiseRange(0.1, 3.0))])
+def test_one_example_cannot_have_a_range_of_levels(objective):
+    model = bilinear(LinearGaussian, KEY, 3, 2)
+    with refused("batch", 1):
+        Learner(objective, learning_rate=1e-3).init(KEY, model, GaussianPosterior.linear(KEY, 3, 2), 1)
+
+
 @pytest.mark.parametrize("shape", [(4, 3), (4, 2, 3, 5)])
 def test_a_batch_over_a_range_of_levels(float64, shape):
     w, epsilon = normal(0, *shape), normal(1, *shape)

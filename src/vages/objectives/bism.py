@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vages.checks import check_count, check_has_score
 from vages.distributions import Distribution
 from vages.models import EBLVM
-from vages.objectives.noise import Noised, NoiseRange, add_noise, check_level, scale
+from vages.objectives.noise import Noised, NoiseRange, add_noise, check_level, check_size, scale
 from vages.objectives.objective import Batch, Given, Metrics, Objective
 from vages.posteriors import Posterior, infer
 
@@ -37,6 +37,10 @@ class BiDSM(Objective):
 
     def check(self, model: EBLVM, q: Distribution) -> None:
         check_has_score("BiDSM", model)
+
+    def init(self, key: PRNGKeyArray, model: EBLVM, size: int) -> tuple[None, None]:
+        check_size(self.sigma, size)
+        return None, None
 
     def perturb(self, key: PRNGKeyArray, batch: Batch) -> Noised:
         return add_noise(key, batch, self.sigma)

@@ -16,7 +16,7 @@ from vages.distributions import Distribution
 from vages.estimators import control_variate
 from vages.models import EBLVM, Encoding, encode
 from vages.objectives.latents import Latents, LatentSource, Variational
-from vages.objectives.noise import Noised, NoiseRange, add_noise, check_level, scale
+from vages.objectives.noise import Noised, NoiseRange, add_noise, check_level, check_size, scale
 from vages.objectives.objective import Batch, Given, Metrics, Objective, frozen
 from vages.posteriors import Posterior, infer
 
@@ -65,6 +65,10 @@ class DSM(Objective):
     def check(self, model: EBLVM, q: Distribution) -> None:
         check_has_score("DSM", model)
         self.latents.check(model)
+
+    def init(self, key: PRNGKeyArray, model: EBLVM, size: int) -> tuple[None, None]:
+        check_size(self.sigma, size)
+        return None, None
 
     def perturb(self, key: PRNGKeyArray, batch: Batch) -> Noised:
         return add_noise(key, batch, self.sigma)

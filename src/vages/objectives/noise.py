@@ -16,8 +16,8 @@ from vages.objectives.objective import Batch, Objective
 class NoiseRange:
     """Noise levels of multiscale DSM, σ from `begin` to `end`, with the target of the level `base` = σ₀ (Eq. 17).
 
-    Example i of a batch has the i-th point of a linear or geometric grid. As data come in random order, this is a
-    stratified sample of the uniform or the log-uniform p(σ).
+    Example i of a batch has the i-th point of a linear or geometric grid. If data come in random order, as rows of an
+    array do, this is a stratified sample of the uniform or the log-uniform p(σ). Your own batches need a random order.
     """
 
     begin: float
@@ -41,6 +41,12 @@ def check_level(sigma: float | NoiseRange, name: str = "sigma") -> None:
     """Raise unless this is a noise level or a `NoiseRange`."""
     if not isinstance(sigma, NoiseRange):
         check_scale(name, sigma, "noise level", "take 0.1, say")
+
+
+def check_size(sigma: float | NoiseRange, batch: int) -> None:
+    """Raise ValueError if batches are too small for several levels: one example would always have the first."""
+    if isinstance(sigma, NoiseRange) and batch < 2:
+        raise ValueError(f"batch: expected at least 2 examples for a range of noise levels, got {batch}; give more")
 
 
 class Noised(NamedTuple):

@@ -37,8 +37,9 @@ from vages.posteriors import Posterior, infer
 class NoiseConditionalDSM(Objective):
     """DSM over all noise levels, for a model that reads its level from context["sigma"].
 
-    Levels are log-normal and stratified: there are as many strata of equal probability as examples in the batch. The
-    defaults are EDM's for images, ln σ ~ N(−1.2, 1.2²) if `sigma_data` is 0.5.
+    Levels are log-normal and stratified: there are as many strata of equal probability as examples in the batch, in
+    its order. Your own batches therefore need a random order. The defaults are EDM's for images, ln σ ~ N(−1.2, 1.2²)
+    if `sigma_data` is 0.5.
 
     **Arguments**
 

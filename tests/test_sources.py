@@ -185,6 +185,20 @@ def test_iterators_are_resumed_exactly(kind, tmp_path):
     np.testing.assert_array_equal(next(iterator), batch_at(12))  # no further batch was taken
 
 
+@pytest.mark.parametrize("kind", ["json", "plain"])
+@pytest.mark.parametrize("made", [4, 8])  # iterations before the run is resumed; its first checkpoint is at 8
+def test_a_run_from_a_later_state_is_resumed_with_the_batches_after_its_own(kind, made, tmp_path):
+    start = trained(batch_at, steps=4).state
+    expected = trained(ITERATORS[kind](), state=start)
+    folder = RunFolder(tmp_path / "run", {})
+    if made == 8:
+        trained(ITERATORS[kind](), steps=made, state=start, folder=folder)
+    folder.close()
+    folder = RunFolder.reopen(tmp_path / "run")
+    same(trained(ITERATORS[kind](), state=start, folder=folder, resume=True), expected)
+    folder.close()
+
+
 def test_a_run_that_recovers_goes_back_in_its_data(tmp_path):
     """Iteration 6 diverges once; the batches after the checkpoint are read again."""
     model, posterior, learner = parts()
@@ -305,6 +319,8 @@ def test_a_key_is_asked_for_in_its_place():
     for wrong in (0, learner, "key"):
         with refused("key", kind=TypeError):
             fit(wrong, model, posterior, ROWS, learner, steps=2)
+    with refused("key", "unsafe_rbg"):  # its noise would depend on the lengths of chunks
+        fit(jax.random.key(0, impl="unsafe_rbg"), model, posterior, ROWS, learner, steps=2)
     same(
         trained(ROWS, batch=BATCH),
         fit(jnp.asarray([0, 7], jnp.uint32), model, posterior, ROWS, learner, steps=12, batch=BATCH, chunk=4),
@@ -323,6 +339,42 @@ def test_a_selection_may_be_of_the_lowest():
     np.testing.assert_array_equal(fitted.model.params["w"], seen[1])
     with refused("minimize"):
         trained(ROWS, batch=BATCH, minimize="a", maximize="b")
+
+
+def test_a_resume_that_would_compare_different_values_is_refused(tmp_path):
+    looked = lambda state: {"rising": float(state.step), "falling": float(-state.step)}
+    run = lambda steps, **how: trained(ROWS, steps=steps, batch=BATCH, evaluate=looked, evaluate_every=4, **how)
+    folder = RunFolder(tmp_path / "run", {})
+    run(4, folder=folder, maximize="falling")
+    folder.close()
+    for other in ({"maximize": "rising"}, {"minimize": "falling"}, {}):
+        folder = RunFolder.reopen(tmp_path / "run")
+        with refused("resume") as caught:
+            run(8, folder=folder, resume=True, **other)
+        assert "in place of maximize falling" in str(caught.value)
+        folder.close()
+    folder = RunFolder.reopen(tmp_path / "run")
+    fitted = run(8, folder=folder, resume=True, maximize="falling")
+    folder.close()
+    same(fitted, run(8, maximize="falling"))
+    assert not np.array_equal(fitted.model.params["w"], fitted.state.model.params["w"])  # that of iteration 4
+
+
+def test_an_evaluation_may_not_replace_a_metric():
+    for name in ("loss", "step"):
+        with refused("metrics", repr(name)):
+            trained(ROWS, batch=BATCH, evaluate=lambda state, name=name: {name: 0.0})
+
+
+def test_arrays_of_one_name_are_refused_before_a_folder_is_written(tmp_path):
+    _, posterior, learner = parts()
+    params = {"a/w": jnp.ones((3, 2)), "a": {"w": jnp.ones((3, 2))}}
+    twice = EnergyModel(lambda p, v, h: energy({"w": p["a/w"] + p["a"]["w"]}, v, h), params, v=Real(3), h=Real(2))
+    folder = RunFolder(tmp_path / "run", {})
+    with refused("model/params/a/w"):
+        fit(KEY, twice, posterior, ROWS, learner, steps=2, batch=BATCH, folder=folder)
+    folder.close()
+    assert not list((tmp_path / "run" / "checkpoints").glob("*"))
 
 
 _KILLED = """

@@ -32,6 +32,7 @@ from vages.training.seeds import as_keys, key_of, order_seeds, start_keys
 from vages.training.selection import Selection, weights_of
 from vages.training.signals import StopSignals
 from vages.training.sources import Source, source_of
+from vages.training.trees import check_names
 
 Evaluate = Callable[[LearnerState], dict[str, Any]]
 Callback = Callable[[dict[str, Any]], object]
@@ -162,7 +163,11 @@ def fit(
     if (resume or guard.policy == "recover") and folder is None and is_writer():
         raise ValueError("folder: expected a run folder, to resume from or to recover with, got none; give one")
     check_step(learner, state, source.one, many=many, whole=folder is not None)
-    kept = {} if folder is None else {"data": source.fingerprint(), "learner": learner_record(learner)}
+    kept = {}
+    if folder is not None:
+        check_names(state)
+        kept = {"data": source.fingerprint(), "learner": learner_record(learner)}
+        kept["selection"] = None if select is None else f"{select.word} {select.name}"
     keeper = Keeper(folder, checkpoints, about | kept, source)
     keeper.open(resume)
     bits = jax.random.key_data(key_of(keys, "training"))
@@ -199,7 +204,7 @@ def fit(
             record |= {"step": end, "seconds": position.seconds}
             if evaluate is not None and (on_grid(end) or end == steps):
                 numbers, looked = evaluate(here(run.state)), end
-                check_metric_names(numbers, ("step", "seconds"))
+                check_metric_names(numbers, ("step", "seconds", *metrics))
                 record |= {name: _plain(value) for name, value in numbers.items()}
                 if select is not None:
                     chosen = select.better(run, numbers)

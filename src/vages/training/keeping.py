@@ -120,7 +120,7 @@ class Keeper:
             position = Position(int(step), int(retries), float(seconds))
             arrays, static = eqx.partition(run, eqx.is_array)
             run = eqx.combine(from_writer(arrays), static)
-        self._source.go_to(position.step, self._found)
+        self._source.go_to(position.step - start_of(template).step, self._found)  # fit may begin with a later state
         return run, position
 
     def resume(self, step: int) -> list[dict[str, Any]]:
@@ -250,7 +250,8 @@ class Keeper:
     def _check(self, found: Checkpoint) -> None:
         """Raise if a checkpoint is of another run: other data, batches or seeds would silently change the result."""
         before, apart = _of_first_edition(found.about) or found.about, ("data", "learner")
-        differing = [name for name, value in self._about.items() if before.get(name) != value and name not in apart]
+        own = {"selection": self._about["selection"], **before}  # earlier versions did not record it
+        differing = [name for name, value in self._about.items() if own.get(name) != value and name not in apart]
         was = found.about.get("data")
         moving = ("position", "iterator")
         if not isinstance(was, dict) or {k: v for k, v in was.items() if k not in moving} != self._about["data"]:

@@ -19,6 +19,8 @@ def as_keys(key: Any) -> tuple[Key[Array, "seeds"], bool]:
     if isinstance(key, jax.Array | np.ndarray):
         keys = jax.random.wrap_key_data(jnp.asarray(key)) if key.dtype == jnp.uint32 else key
         if isinstance(keys, jax.Array) and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) and keys.ndim <= 1:
+            if str(jax.random.key_impl(keys)) == "unsafe_rbg":  # under vmap, its noise depends on the size of the batch
+                raise ValueError("key: expected threefry2x32 or rbg, got unsafe_rbg, whose runs could not be resumed")
             return (keys, True) if keys.ndim else (keys[None], False)
     raise TypeError(
         f"key: expected a key, jax.random.key(0) say, or an array of keys, got {type(key).__name__}; fit takes (key, "

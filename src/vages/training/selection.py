@@ -25,11 +25,16 @@ class Selection(NamedTuple):
         name = minimize if maximize is None else maximize
         return None if name is None else cls(name, maximize is None)
 
+    @property
+    def word(self) -> str:
+        """The argument of `fit` that asks for it."""
+        return "minimize" if self.lowest else "maximize"
+
     def better(self, run: Run, numbers: dict[str, Any]) -> Run:
         """Return the run with its best model and posterior replaced for each seed whose value is better."""
         if self.name not in numbers:
-            word = "minimize" if self.lowest else "maximize"
-            raise ValueError(f"{word}: expected one of {', '.join(numbers)}, which are evaluated, got {self.name!r}")
+            known = ", ".join(numbers)
+            raise ValueError(f"{self.word}: expected one of {known}, which are evaluated, got {self.name!r}")
         value = jnp.reshape(jnp.asarray(numbers[self.name], jnp.float32), (-1,))
         now, best = -value if self.lowest else value, run.best_value
         better = (now > best) | jnp.isneginf(best)  # any value replaces the initial -inf; later, NaN never does

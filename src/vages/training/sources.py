@@ -71,7 +71,7 @@ class Source(ABC):
         return None
 
     def go_to(self, step: int, state: Any) -> None:  # noqa: B027
-        """Continue after `step` iterations, with the `state` that was saved there, or None."""
+        """Continue after the batches of `step` iterations, with the `state` that was saved there, or None."""
 
 
 def source_of(

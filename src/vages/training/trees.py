@@ -18,14 +18,22 @@ _RENAMED = {
 
 def named_arrays(tree: Any) -> dict[str, np.ndarray]:
     """Return all arrays of a tree by path, on the host: `model/weight`, `optimizer/0/mu/…`."""
-    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
-    return {_name(path): np.asarray(key_bits(leaf)) for path, leaf in leaves}
+    return {name: np.asarray(key_bits(leaf)) for name, leaf in _named(eqx.filter(tree, eqx.is_array))}
+
+
+def check_names(tree: Any) -> None:
+    """Raise ValueError if two arrays have one name, as those of {"a/b": …, "a": {"b": …}}."""
+    seen = set[str]()
+    for name, _ in _named(eqx.filter(tree, eqx.is_array)):
+        if name in seen:
+            raise ValueError(f"{name}: expected one array of this name, got two; rename the keys that contain '/'")
+        seen.add(name)
 
 
 def with_arrays(template: Tree, arrays: dict[str, np.ndarray]) -> Tree:
     """Return the template with its arrays replaced. Names, shapes and dtypes must be the same."""
     dynamic, static = eqx.partition(template, eqx.is_array)
-    wanted = {_name(path): key_bits(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(dynamic)}
+    wanted = {name: key_bits(leaf) for name, leaf in _named(dynamic)}
     arrays = {name if name in wanted else _renamed(name): array for name, array in arrays.items()}
     missing, unknown = sorted(set(wanted) - set(arrays)), sorted(set(arrays) - set(wanted))
     if missing or unknown:
@@ -61,6 +69,10 @@ def _renamed(name: str) -> str:
     parts = name.split("/")
     first = next((i for i, part in enumerate(parts) if part in _RENAMED), None)
     return name if first is None else "/".join([*parts[:first], _RENAMED[parts[first]], *parts[first + 1 :]])
+
+
+def _named(tree: Any) -> list[tuple[str, Any]]:
+    return [(_name(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
 
 
 def _name(path: Any) -> str:

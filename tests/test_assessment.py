@@ -9,6 +9,7 @@ import threading
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import vages
 import vages.app.runs
 from errors import refused
 from small_nets import IMAGE, filled
@@ -24,6 +26,7 @@ from truth import enumerated, expected_vaes
 from vages import GRBM, BernoulliPosterior, Corrector, ExactPosterior, GaussianPosterior, LinearGaussian
 from vages.app.cli import evaluate
 from vages.app.recipes import Examples, FIDSelection, as_recipe, train
+from vages.app.recipes.units import Units
 from vages.app.report.assessments import assessment_figure
 from vages.app.runs import Run, assessment, assessment_rows, config_of, likelihoods, load_run
 from vages.app.runs.assessment import Assessment, assess
@@ -370,6 +373,8 @@ def test_command(grbm, monkeypatch, capsys):
     told = json.loads(out)
     assert (told["model"]["examples"], told["model"]["noise"], told["model"]["seed"]) == (30, 0.5, 3)
     assert told["images"] == {"not measured": "the network cannot evaluate samples of a GRBM"}
+    folder = told["model"].pop("folder")
+    assert folder == str(path / "evaluation-1")
     assert json.loads((path / "evaluation-1" / "result.json").read_text()) == told["model"]
     assert (path / "evaluation-1" / "evaluation.png").stat().st_size > 5000
     assert evaluate(str(path), measure="model", noise=0.5) == 0
@@ -452,6 +457,32 @@ def test_a_normalized_likelihood_is_doubted_where_log_z_is_not_0():
     told = [likelihoods._level_row(level) for level in few]
     assert [row.value for row in told] == [None, None]
     assert ["too few examples" in told[0].means, "too few draws" in told[1].means] == [True, True]
+
+
+def test_bits_of_standardized_images_are_those_of_their_gray_levels(monkeypatch):
+    """Pixels that were divided by 2 have gray levels of half the width, and the same density needs one bit more."""
+    few = SimpleNamespace(value=np.arange(5.0))
+    monkeypatch.setattr(likelihoods, "flow_likelihood", lambda *_, **__: few)
+    monkeypatch.setattr(likelihoods, "level_normalizers", lambda *_: [LevelNormalizer(0.1, 0.0, 0.0, math.inf)])
+    model = vages.NoiseConditionalEBLVM.patches(
+        jax.random.key(0), (1, 2, 2), sigma_data=1.0, h=vages.Empty(), patch=1, width=4, depth=1, features=2,
+        embedding=4, normalized=True,
+    )  # fmt: skip
+    v = jax.random.normal(jax.random.key(1), (5, 1, 2, 2))
+    rows = lambda units: likelihoods._normalized_rows(jax.random.key(2), model, vages.ExactPosterior(), v, str, units)
+    plain, other = (
+        {row.name: row.value for row in rows(units)} for units in (None, Units(np.zeros(()), np.full((1, 2, 2), 2.0)))
+    )
+    assert other["bits per dimension"] == pytest.approx((plain["bits per dimension"] or 0.0) + 1, rel=1e-5)
+
+
+def test_too_few_examples_are_refused_before_anything_is_computed(grbm):
+    path, _ = grbm
+    run = load_run(path)
+    for few, test in ((19, 10), (20, 9), (19, 0)):
+        run.__dict__["data"] = Examples(Splits(*(np.zeros((n, 2), np.float32) for n in (few, 5, test))))
+        with refused("data", few):
+            assess(run, stage=lambda name: pytest.fail(name))
 
 
 def test_chains_that_do_not_mix_say_which_rows_start_from_them():

@@ -307,10 +307,13 @@ def test_a_pixel_is_found_again_by_its_noise_and_the_grid():
     for width in (0.3, 0.79, 0.81, 2.0, 30.0):
         each = stats.norm.logpdf(epsilon[..., None], width * grid)
         expected = -np.log(np.sum(np.exp(each), axis=-1)).sum(axis=1)
-        np.testing.assert_allclose(_found_again(epsilon, width), expected, rtol=1e-10)
+        np.testing.assert_allclose(_found_again(epsilon, np.full(5, width)), expected, rtol=1e-10)
+    widths = np.array([0.01, 0.3, 0.81, 2.0, 30.0])  # each entry on its own grid
+    each = [_found_again(epsilon[:, [i]], widths[[i]]) for i in range(5)]
+    np.testing.assert_allclose(_found_again(epsilon, widths), np.sum(each, axis=0), rtol=1e-12)
 
 
-@pytest.mark.parametrize("width", [0.01, 2.0])
+@pytest.mark.parametrize("width", [0.01, 2.0, np.array([0.01, 2.0, 0.3])])
 def test_bits_in_one_pass_are_those_of_the_ode_and_of_the_closed_form(float64, width):
     """Noise of one level; one false alarm in 10⁶ for the closed form. With a width of 2.0, bins exceed the noise."""
     model, sigma, rng = gaussian(1.0, 1.0), 0.5, np.random.default_rng(1)
@@ -322,7 +325,9 @@ def test_bits_in_one_pass_are_those_of_the_ode_and_of_the_closed_form(float64, w
     assert abs(got.mean - flow.mean) < 2e-3
     epsilon = rng.normal(size=(40, *v.shape))
     logs = stats.norm.logpdf(v + sigma * epsilon, scale=np.sqrt(np.asarray(VARIANCES) + sigma**2)).sum(axis=-1)
-    cells = _found_again(epsilon.reshape(-1, 3), width / sigma).reshape(logs.shape) + 3 * np.log(sigma)
+    cells = _found_again(epsilon.reshape(-1, 3), np.broadcast_to(width / sigma, 3)).reshape(logs.shape) + 3 * np.log(
+        sigma
+    )
     bits = -(logs + cells) / (3 * np.log(2))
     spread = np.hypot(bits.std(axis=0).mean() / 20, bits.std() / np.sqrt(bits.size))
     assert abs(got.mean - bits.mean()) < 4.9 * spread
@@ -349,6 +354,9 @@ def test_what_is_not_normalized_is_refused_in_one_line(as_users_have_it):
         log_density(None, plain, None, v, normalized=True)
     with refused("model"):
         bits_per_dim(jax.random.key(0), plain, None, v, width=0.1, one_pass=True)
+    for wrong, got in ((np.array([0.1, -1.0, 0.1]), -1.0), (np.array([]), np.nan), (np.array([0.1, 0.1]), "(2,)")):
+        with refused("width", got):
+            bits_per_dim(jax.random.key(0), model, None, v, width=wrong, one_pass=True)
     with refused("model"):
         level_normalizers(jax.random.key(0), plain, None, v)
     with refused("noise", "'normal'"):

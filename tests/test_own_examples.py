@@ -13,6 +13,7 @@ import vages
 from errors import refused
 from small_recipes import parts_of
 from vages.app.recipes import Examples, as_recipe
+from vages.app.recipes.units import Units
 from vages.app.runs import Run, embed, interpolate
 from vages.app.runs.completions import chosen_examples, hidden_part
 from vages.app.runs.draws import complete, walk
@@ -148,6 +149,21 @@ def test_images_of_a_recipe_with_another_range_are_refused(tmp_path, deep):
     own.__dict__["data"] = split(255 * deep.data.splits.train)
     with pytest.raises(ValueError, match=r"face.png: .*own numbers, .*to 25.*got an image file"):
         own_examples(own, picture(tmp_path / "face.png", np.zeros((8, 8))))
+
+
+def test_images_of_a_recipe_may_be_standardized(tmp_path, deep):
+    train = np.asarray(deep.data.splits.train)
+    units = Units.of(train)
+    recipe = vages.Recipe(
+        data=np.zeros((10, 1)),
+        build=lambda *_: pytest.fail("not built"),
+        learner=vages.Learner(vages.DSM(0.1), learning_rate=1.0),
+        units=units,
+    )
+    own = replace(deep, recipe=recipe)
+    own.__dict__["data"] = split(units.standardized(train))
+    found = own_examples(own, picture(tmp_path / "face.png", np.full((8, 8), 255)))
+    np.testing.assert_allclose(found.v[0], units.standardized(np.ones(units.mean.shape)), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def bits_per_dim(
     posterior: Posterior | None,
     v: Array | np.ndarray,
     *,
-    width: float,
+    width: float | Array | np.ndarray,
     noise: Literal["uniform", "gaussian"] = "uniform",
     one_pass: bool = False,
     sigma_min: float | None = None,
@@ -58,6 +58,8 @@ def bits_per_dim(
 
     The estimate is an upper bound on average. Its standard error is over examples.
 
+    - `width`: one for all entries, or an array with one for each entry of v, such as 1 / 255 / scale for pixels in
+      [0, 1] that were divided by `scale`.
     - `noise`: the noise added to v. With "uniform", the noise of `sigma_min` is part of the model, and should be well
       below the width. "gaussian" adds noise of level `sigma_min`, and the bound holds for any width.
     - `one_pass`: compute log p of a normalized model in one forward pass instead of by the probability-flow ODE.
@@ -69,7 +71,9 @@ def bits_per_dim(
     check_call(key, model)
     check_untraced(key=key, model=model, v=v, context=context)
     check_inputs(model, v)
-    check_number("width", width, SCALE)
+    widths = np.asarray(width, np.float64)
+    for one in np.unique(widths).tolist() or [math.nan]:
+        check_number("width", one, SCALE)
     if noise not in ("uniform", "gaussian"):
         raise ValueError(f"noise: expected 'uniform' or 'gaussian', got {told(noise)}; choose one")
     for name, count in (("samples", samples), ("batch", batch)):
@@ -80,14 +84,17 @@ def bits_per_dim(
     sigma = check_level(model, "sigma_min", sigma_min)
     for_noise, for_density = jax.random.split(key)
     v = jnp.asarray(v)
-    size = math.prod(model.v.shape)
+    if widths.shape not in ((), model.v.shape):
+        raise ValueError(f"width: expected one number, or shape {model.v.shape}, as v, got {widths.shape}; reshape it")
+    widths, size = np.broadcast_to(widths, model.v.shape), math.prod(model.v.shape)
     if noise == "uniform":
-        v = v + width * jax.random.uniform(for_noise, v.shape, v.dtype, minval=-0.5, maxval=0.5)
-        found = size * math.log(width)
+        uniform = jax.random.uniform(for_noise, v.shape, v.dtype, minval=-0.5, maxval=0.5)
+        v = v + jnp.asarray(widths, v.dtype)[None] * uniform
+        found = np.log(widths).sum()
     else:
         epsilon = jax.random.normal(for_noise, v.shape, v.dtype)
         v = v + sigma * epsilon
-        found = _found_again(np.asarray(epsilon, np.float64).reshape(len(v), -1), width / sigma)
+        found = _found_again(np.asarray(epsilon, np.float64).reshape(len(v), -1), widths.reshape(-1) / sigma)
         found = found + size * math.log(sigma)
     if one_pass:
         known = as_rows({} if context is None else context)
@@ -101,13 +108,13 @@ def bits_per_dim(
     return Estimate.of(jnp.asarray(-(value + found) / (size * math.log(2))))
 
 
-def _found_again(epsilon: Float[np.ndarray, "n size"], width: float) -> Float[np.ndarray, "n"]:
-    """Return log P(x | v) − log q(v | x) of each row, for noise of level 1 and a grid of this width."""
-    if width < _FINE:
-        return np.full(len(epsilon), epsilon.shape[1] * math.log(width))
-    cells = range(-math.ceil(_REACH / width), math.ceil(_REACH / width) + 1)
-    total = sum(np.exp(-0.5 * (epsilon - j * width) ** 2) for j in cells)
-    return np.sum(0.5 * math.log(2 * math.pi) - np.log(total), axis=1)
+def _found_again(epsilon: Float[np.ndarray, "n size"], widths: Float[np.ndarray, "size"]) -> Float[np.ndarray, "n"]:
+    """Return log P(x | v) − log q(v | x) of each row, for noise of level 1 and grids of these widths."""
+    fine, coarse = np.log(widths[widths < _FINE]).sum(), widths >= _FINE
+    epsilon, widths = epsilon[:, coarse], widths[coarse]
+    reach = math.ceil(_REACH / widths.min(initial=_REACH))
+    total = sum(np.exp(-0.5 * (epsilon - j * widths) ** 2) for j in range(-reach, reach + 1))
+    return fine + np.sum(0.5 * math.log(2 * math.pi) - np.log(total), axis=1)
 
 
 def _one_pass(

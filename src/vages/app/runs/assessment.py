@@ -57,6 +57,7 @@ from vages.evaluation import (
     score_matching_loss,
     sliced_score_matching_loss,
 )
+from vages.evaluation.fisher import LEAST
 from vages.models import EBLVM, InContext, NoiseConditionalEBLVM, TractableEBLVM
 from vages.posteriors import Corrector, ExactPosterior, Posterior
 from vages.samplers import MCMC, Gibbs, Samples, SamplingWarning, sample
@@ -128,6 +129,7 @@ def assess(
         check_noise(noise)
     began, sizes = time.perf_counter(), Sizes() if sizes is None else sizes
     subject = subject_of(run, noise)
+    _check_enough(subject.splits)
     rows, drawn = assess_subject(jax.random.key(seed), subject, sizes, progress, stage)
     rows += [] if drawn is None else mixing_rows(drawn, _CHAINS, _DRAWS, rows)
     trace = None if drawn is None else {name: np.asarray(x) for name, x in (drawn.trace or {}).items()}
@@ -137,6 +139,16 @@ def assess(
     examples = len(held_out(jax.random.key(0), subject.splits, sizes.examples))
     path = printable(run.path)
     return Assessment(path, run.step, rows, examples, subject.noise, sizes, seed, minutes, run.about_data, trace)
+
+
+def _check_enough(splits: Splits) -> None:
+    """Raise ValueError if there are too few examples for a critic and a Stein test."""
+    train, test = len(splits.train), len(splits.test) or len(splits.train)
+    if train < 2 * LEAST or test < LEAST:
+        raise ValueError(
+            f"data: expected at least {2 * LEAST} training and {LEAST} test examples to evaluate a model, got {train} "
+            f"and {test}; give more with --data"
+        )
 
 
 def check_noise(noise: float) -> None:
@@ -218,10 +230,9 @@ def _density_rows(
 ) -> list[Row]:
     """Return the likelihood of clean examples, and that of a Gaussian for comparison."""
     model, units = subject.model, subject.units
-    log_volume = 0.0 if units is None else units.log_volume
-    rows = likelihood_rows(key, model, subject.posterior, clean, sizes, drawn, stage, log_volume)
+    rows = likelihood_rows(key, model, subject.posterior, clean, sizes, drawn, stage, units)
     rows += gaussian_rows(model, clean_train, clean, subject.noise, rows)
-    return rows if units is None else [*(_in_units(row, log_volume) for row in rows), _standardized_row(units)]
+    return rows if units is None else [*(_in_units(row, units.log_volume) for row in rows), _standardized_row(units)]
 
 
 def _score_rows(
@@ -327,7 +338,7 @@ def _fisher(
 ) -> FisherDivergence:
     """Estimate the Fisher divergence, with a tenth of the training examples for validation; q is not trained."""
     for_critic, for_training = jax.random.split(key)
-    held = max(10, len(train) // 10)
+    held = max(LEAST, len(train) // 10)
     batch = min(100, len(train) - held)
     how = CriticTraining(
         steps=min(sizes.critic_steps, max(1, _EPOCHS * (len(train) - held) // batch)),

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from vages.app.recipes.units import Units
 from vages.app.runs.assessment_rows import LONG, Row, Sizes, Stage, estimate_row
 from vages.evaluation import (
     Estimate,
@@ -33,6 +34,7 @@ _SHORT = 16  # dimensions of v up to which chains for log Z are cheap for any en
 _ODE = 100  # examples whose likelihood is computed by the ODE
 _STEPS = 50  # of the ODE
 _ROUGH = 1.0  # standard error of a gap in nats, above which it is inconclusive
+_GRAY = 1 / 255  # the step of gray levels
 _FEW = 20  # the effective number of draws below which log Z is not reported
 
 
@@ -44,15 +46,15 @@ def likelihood_rows(
     sizes: Sizes,
     drawn: Samples | None = None,
     stage: Stage = str,
-    log_volume: float = 0.0,
+    units: Units | None = None,
 ) -> list[Row]:
     """Return the likelihood, or forward and reverse estimates if log Z is estimated; `drawn` are draws of the model.
 
-    Values are for v as given. If v are standardized, texts give values in the data's units, `log_volume` lower.
+    Values are for v as given. If v are standardized, `units` are those of the data, in which texts and bits are.
     """
     if (conditional := conditional_model(model)) is not None:
         if conditional.normalized:
-            return _normalized_rows(key, conditional, posterior, v, stage, log_volume)
+            return _normalized_rows(key, conditional, posterior, v, stage, units)
         return _flow_rows(key, conditional, posterior, v, stage)
     stage("likelihood")
     if model.v.size > LONG:
@@ -175,7 +177,7 @@ def _flow_rows(
 
 
 def _normalized_rows(
-    key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior: Posterior, v: Array, stage: Stage, log_volume: float
+    key: PRNGKeyArray, model: NoiseConditionalEBLVM, posterior: Posterior, v: Array, stage: Stage, units: Units | None
 ) -> list[Row]:
     """Return the likelihood in one pass, at the lowest level, and checks of it: by the ODE, and log Z at some levels.
 
@@ -196,13 +198,19 @@ def _normalized_rows(
     rows = [Row("log-likelihood", found.mean, found.error, f"{means}{quality}")]
     if v is not clean:
         stage("bits per dimension")
-        how = {"width": 1 / 255, "noise": "gaussian", "one_pass": True, "samples": _SAMPLES}
+        how = {
+            "width": _GRAY if units is None else _GRAY / units.scale,
+            "noise": "gaussian",
+            "one_pass": True,
+            "samples": _SAMPLES,
+        }
         bits = bits_per_dim(keys[4], model, posterior, clean, **how)
         rows.append(estimate_row("bits per dimension", bits, "of gray levels of 1 / 255, in one pass: lower is better"))
     one_pass = np.asarray(found.density.value[: len(few)], np.float64)
     first, second = (np.argsort(np.argsort(values)) for values in (flow.value, one_pass))
     alike = float(np.corrcoef(first, second).min())
-    said = f"of the first {len(few):,} of these examples, in one pass {one_pass.mean() - log_volume:.4g} nats"
+    lower = 0.0 if units is None else units.log_volume
+    said = f"of the first {len(few):,} of these examples, in one pass {one_pass.mean() - lower:.4g} nats"
     rows.append(estimate_row("log-likelihood by the ODE", Estimate.of(jnp.asarray(flow.value)), said))
     said = f"of the same {len(few):,} examples, 0 if both are correct; rank correlation {alike:.3f}"
     rows.append(estimate_row("one pass less ODE, nats", Estimate.of(jnp.asarray(one_pass - flow.value)), said))

@@ -125,8 +125,9 @@ def _shape_of_images(run: Run, path: Path) -> Shape:
             f"the examples of {run.path} are not images, got an image; give rows"
         )
     if run.recipe.parts is None:  # a custom recipe may have pixels of any range
-        some = np.asarray(run.data.splits.train[:_LOOKED_AT])
-        if some.min() < 0 or some.max() > 1:
+        some = np.asarray(run.in_units(run.data.splits.train[:_LOOKED_AT]))
+        near = 0.0 if run.units is None else 1e-6  # the rounding of standardized numbers that are converted back
+        if some.min() < -near or some.max() > 1 + near:
             raise ValueError(
                 f"{printable(path)}: expected a .npy file of images in the data's own numbers, {some.min():.4g} to "
                 f"{some.max():.4g}, got an image file, whose pixels are from 0 to 1; give an array"

@@ -97,6 +97,16 @@ def test_tables_bars_and_lines(capsys, monkeypatch):
     assert capsys.readouterr().err == f"{HARMLESS}\n"
 
 
+def test_nothing_is_lost_where_a_table_is_too_wide(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    console.print_table([("", *(f"run-{i}-of-a-long-name" for i in range(6))), ("loss", *("-123.456 ± 0.12",) * 6)])
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+    letters = lambda text: sorted(text.replace(" ", "").replace("\n", ""))
+    assert letters(out) == letters("".join(f"run-{i}-of-a-long-name" for i in range(6)) + "loss" + 6 * "-123.456±0.12")
+
+
 def test_json_keeps_the_values(capsys):
     console.print_json({HOSTILE: [HOSTILE, "naïve σ", "\udcff"]})
     out = capsys.readouterr().out

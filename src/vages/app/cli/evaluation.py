@@ -134,7 +134,7 @@ def evaluate(
             )
         elif measure == "images":
             _refuse("--measure images does not evaluate the model", of_model)
-        if not run and not is_run(against or ""):
+        if not run and (against is None or not is_run(against)):
             _refuse("no samples are drawn from a run", of_samples | {"raw": raw or None})
         sections: dict[str, Section] = {}
         how = {"count": count, "protocol": protocol, "sampling": sampling, "seed": seed, "gray": gray, "raw": raw}
@@ -223,7 +223,8 @@ def _assessed(run: Any, *stages: Stage, json: bool) -> Section:
     section = Section(assessment.record(), assessment.table())
     folder = _kept("model", section, lambda: keep_assessment(run, assessment), json=json)
     shown = f"vages report {shlex.quote(str(run.path))}"
-    return Section(section.record, [*section.rows, ("saved in", "", str(folder)), ("show on page", "", shown)])
+    rows = [*section.rows, ("saved in", "", str(folder)), ("show on page", "", shown)]
+    return Section({**section.record, "folder": str(folder)}, rows)
 
 
 @contextmanager
@@ -248,7 +249,7 @@ def _kept_quality(run: Any, section: Section, *, json: bool) -> Section:
     from vages.app.runs.kept_quality import keep_quality
 
     folder = _kept("images", section, lambda: keep_quality(run, section.record), json=json)
-    return Section(section.record, [*section.rows, ("saved in", str(folder))])
+    return Section({**section.record, "folder": str(folder)}, [*section.rows, ("saved in", str(folder))])
 
 
 def _kept(name: str, section: Section, keep: Callable[[], Path], *, json: bool) -> Path:

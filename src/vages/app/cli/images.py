@@ -234,7 +234,7 @@ def embed(
         return _told(kept, json)
     probe = kept.result.get("linear probe")
     if probe is None:
-        say(f"no linear probe: {loaded.data_name} has no test examples with labels")
+        say(f"no linear probe: {loaded.read.name} has no test examples with labels")
     else:
         for what in ("means", "pixels"):
             one = probe[what]

@@ -29,14 +29,13 @@ def print_json(record: dict[str, Any]) -> None:
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows in columns; the last column may wrap."""
+    """Print rows in columns. Where there is no room, the widest columns wrap."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False)
-    for _ in rows[0][:-1]:
-        table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    for _ in rows[0]:
+        table.add_column(overflow="fold")
     for row in rows:
         table.add_row(*map(printable, row))
     Console(highlight=False, markup=False).print(table)

@@ -35,6 +35,7 @@ from vages.app.report.page.svg_curves import Line, Panel, curve_figure
 from vages.app.report.page.thinning import thin
 from vages.app.runs import config_of, report_watch
 from vages.app.runs.commands import reproduce_command, train_command
+from vages.app.runs.comparison import compare
 from vages.app.runs.report_watch import watch_report
 from vages.app.runs.reports import build_report, write_report
 from vages.app.settings import CHECKERBOARD, DEEP_PRESETS, FREYFACE, PRESETS
@@ -242,6 +243,30 @@ def test_a_finished_run_has_nothing_to_go_on_with(tmp_path, make, config, wanted
     assert "To resume it where it stopped" in page_of(folder).text
     write_rows(folder, "events.jsonl", [event("started"), event("diverged")])
     assert "To resume it where it stopped" not in page_of(folder).text  # there is no checkpoint
+
+
+@pytest.mark.parametrize("of", ["log", "checkpoint"])
+def test_a_result_from_before_a_resume_is_not_shown(tmp_path, of):
+    """A finished run is resumed and killed, or still training; its pictures say when they were drawn."""
+    folder = grbm_run(tmp_path / "run", steps=9000)
+    result = json.loads((folder / "result.json").read_text())
+    write(folder, "result.json", result | {"health": {"warnings": ["narrow samples"], "notices": []}})
+    write_rows(folder, "events.jsonl", [event("started"), event("finished", step=4000)])
+    assert "narrow samples" in page_of(folder).text
+    write_rows(folder, "events.jsonl", [event("started"), event("finished", step=4000), event("resumed", step=4000)])
+    if of == "log":
+        write_rows(folder, "metrics.jsonl", metric_rows(45, 1))
+    else:
+        (folder / "checkpoints" / "step-000000004500").mkdir(parents=True)
+    for page in (page_of(folder), Page(build_report(folder, live=True))):
+        check(page)
+        assert {"Density after 4,000 iterations", "Samples after 4,000 iterations"} <= set(titles(page))
+        assert "Result" not in titles(page)
+        assert "narrow samples" not in page.text
+        assert "test log-likelihood" not in page.all("dl")[0].text
+        assert ("4,500 of 9,000" in page.all("dl")[0].text) == (of == "log")
+    one, other = compare([grbm_run(tmp_path / "one"), folder]).results[1]
+    assert (one, other) == ("steps", [4000, 4500 * (of == "checkpoint")])
 
 
 def test_page_of_a_diverged_run(tmp_path):

@@ -12,7 +12,7 @@ from vages.app.report.page.metrics import metric_panels
 from vages.app.report.page.svg_curves import Panel, curve_figure
 from vages.app.report.page.tables import records_table
 from vages.app.runs.config import settings_of
-from vages.app.runs.saved import saved_step
+from vages.app.runs.saved import current_result, saved_step
 from vages.storage.directory import Directory
 from vages.terminal import printable
 from vages.training import RunFolder
@@ -48,10 +48,11 @@ def compare(paths: list[Path]) -> Compared:
     known = list(dict.fromkeys(name for one in settings for name in one))
     differ = [(name, [one.get(name) for one in settings]) for name in known]
     differ = [(name, values) for name, values in differ if any(value != values[0] for value in values)]
-    results = [_numbers(path) for path in paths]
+    curves = [RunFolder.metrics(path) for path in paths]
+    results = [_numbers(path, rows) for path, rows in zip(paths, curves, strict=True)]
     known = list(dict.fromkeys(name for one in results for name in one))
     rows = [(name, [one.get(name) for one in results]) for name in known]
-    return Compared(names, differ, rows, [RunFolder.metrics(path) for path in paths])
+    return Compared(names, differ, rows, curves)
 
 
 def write_comparison(compared: Compared, out: Path) -> Path:
@@ -89,12 +90,13 @@ def _means(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: float(np.mean(x)) if isinstance(x, list) else x for name, x in row.items()} for row in rows]
 
 
-def _numbers(path: Path) -> dict[str, Any]:
-    """Return result.json with nested names flattened."""
+def _numbers(path: Path, logged: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return result.json with nested names flattened; only the steps if the run has not finished since."""
+    not_finished = {"steps": saved_step(path), "interrupted": True}
     try:
-        result = read_object(path, "result.json")
-    except FileNotFoundError:  # not finished
-        result = {"steps": saved_step(path), "interrupted": True}
+        result = current_result(path, read_object(path, "result.json"), logged) or not_finished
+    except FileNotFoundError:
+        result = not_finished
     except (ValueError, OSError, RecursionError):
         result = {"result.json": "cannot be read"}
     flat: dict[str, Any] = {}

@@ -20,7 +20,7 @@ from vages.app.report.page.tables import claims_list, events_list, key_figures, 
 from vages.app.runs.commands import reproduce_command, resume_command, train_command
 from vages.app.runs.config import OWN, check_unedited, is_own, kind_in, recipe_of, settings_of
 from vages.app.runs.reported_galleries import gallery_sections
-from vages.app.runs.saved import saved_progress
+from vages.app.runs.saved import current_result, saved_progress
 from vages.app.runs.sketches import sketch_sections, sketched_step
 from vages.bounds import ITERATIONS
 from vages.storage.directory import Directory
@@ -105,9 +105,11 @@ def build_report(folder: Path, *, live: bool = False) -> str:
 
 def _run_page(reader: Reader, live: bool) -> str:
     checkpoints = Directory(reader.folder) / "checkpoints"
-    config, result, environment = (reader.object(f"{name}.json") for name in ("config", "result", "environment"))
+    config, found, environment = (reader.object(f"{name}.json") for name in ("config", "result", "environment"))
     reader.problems += _edited(reader.folder, config)
     events, rows = reader.rows("events.jsonl"), reader.rows("metrics.jsonl")
+    result = current_result(reader.folder, found, rows)
+    earlier = "" if result == found else f" after {int(as_float(found['steps'])):,} iterations"
     settings, kind = settings_of(config), kind_in(config)
     bound = {"test_log_likelihood": ("log 2, of the true distribution", float(np.log(2)))}  # only for the checkerboard
     bound = bound if settings.get("data") == "checkerboard" else {}
@@ -116,11 +118,11 @@ def _run_page(reader: Reader, live: bool) -> str:
         bound["loss"] = baseline
     panels = metric_panels(rows, bound)
     warnings, notices = findings(result)
-    found = [*(f"Warning: {one}." for one in warnings or []), *(f"Notice: {one}." for one in notices)]
-    health = element("ul", *(element("li", one) for one in found), class_="health")
-    sections = [Section("Health", health)] if found else []
+    told = [*(f"Warning: {one}." for one in warnings or []), *(f"Notice: {one}." for one in notices)]
+    health = element("ul", *(element("li", one) for one in told), class_="health")
+    sections = [Section("Health", health)] if told else []
     sections += [_curves(panels)] if panels else []
-    sections += _pictures(reader, "Pictures", pixels=kind == "a deep model")
+    sections += _pictures(reader, "Pictures", pixels=kind == "a deep model", earlier=earlier)
     sections += sketch_sections(reader)
     sections += gallery_sections(reader)
     if events:
@@ -202,8 +204,11 @@ def _curves(panels: list[Panel]) -> Section:
     return Section("Curves", joined([element("p", told, class_="note help"), curves]))
 
 
-def _pictures(reader: Reader, title: str, *, pixels: bool = False) -> list[Section]:
-    """Return the PNG files of the folder: those of training in separate sections, the others in one."""
+def _pictures(reader: Reader, title: str, *, pixels: bool = False, earlier: str = "") -> list[Section]:
+    """Return the PNG files of the folder: those of training in separate sections, the others in one.
+
+    `earlier` says when they were drawn, if the run has trained further since.
+    """
     sections, others = [], []
     for name in reader.names(".png")[:_MOST]:
         stem = Path(name).stem
@@ -211,9 +216,9 @@ def _pictures(reader: Reader, title: str, *, pixels: bool = False) -> list[Secti
             continue
         if stem in _PICTURES:
             heading, alt = _PICTURES[stem]
-            sections.append(Section(heading, figure(picture, alt, pixels=pixels)))
+            sections.append(Section(heading + earlier, figure(picture, alt, pixels=pixels)))
         else:
-            others.append(figure(picture, f"The figure {stem}", stem))
+            others.append(figure(picture, f"The figure {stem}", stem + earlier))
     return [*sections, Section(title, joined(others))] if others else sections
 
 

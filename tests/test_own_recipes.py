@@ -251,6 +251,8 @@ def test_data_beside_the_recipe_and_data_that_are_named(tmp_path, monkeypatch):
     words = ["train", "inner/my_energy.py", "--steps", 10, "--batch", 10]
     assert run_command(*words, "--out", "beside") == 0
     assert run_command(*words, "--data", "d.npy", "--out", "named") == 0
+    for run, data in (("beside", "inner/d.npy"), ("named", "d.npy")):  # the page has the data that were used
+        assert f"--data {tmp_path / data} --out NEW_FOLDER" in Path(run, "report.html").read_text()
     recipe = find_recipe("inner/my_energy.py")
     monkeypatch.chdir("/")
     assert load_run(tmp_path / "beside", recipe).data.rows == 160

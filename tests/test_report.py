@@ -617,10 +617,19 @@ def test_the_command_makes_the_same_recipe(recipe, monkeypatch):
     assert trained_by(command, monkeypatch) == recipe
 
 
+def test_the_command_begins_with_the_same_model():
+    config = config_of(as_recipe(CHECKERBOARD)) | {"from": {"run": "/runs/the first", "step": 200}}
+    assert train_command(config) == ("vages train checkerboard --from '/runs/the first' --out NEW_FOLDER", [])
+
+
 def test_what_no_option_can_set_is_told(tmp_path):
     own = {"format": 2, "recipe": "mine.py:recipe", "settings": {"steps": 5, "sizes": [1, 2]}}
     found = train_command(own)
     assert found == ("vages train mine.py --steps 5 --out NEW_FOLDER", ["sizes"])
+    assert train_command(own, "data/p 1.csv") == (
+        "vages train mine.py --steps 5 --data 'data/p 1.csv' --out NEW_FOLDER",
+        ["sizes"],
+    )
     assert train_command({"model": "other"}) is None
     assert train_command(with_settings(config_of(as_recipe(CHECKERBOARD)), new=1)) is None
     assert (

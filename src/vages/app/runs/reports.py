@@ -19,6 +19,7 @@ from vages.app.report.page.svg_curves import Panel, curve_figure
 from vages.app.report.page.tables import claims_list, events_list, key_figures, records_table, settings_table
 from vages.app.runs.commands import reproduce_command, resume_command, train_command
 from vages.app.runs.config import OWN, check_unedited, is_own, kind_in, recipe_of, settings_of
+from vages.app.runs.dataset import recorded_dataset
 from vages.app.runs.reported_galleries import gallery_sections
 from vages.app.runs.saved import current_result, saved_progress
 from vages.app.runs.sketches import sketch_sections, sketched_step
@@ -129,11 +130,12 @@ def _run_page(reader: Reader, live: bool) -> str:
         sections.append(Section("Events", events_list(events, ALARMING)))
     status = run_status(events, result, rows, live=live)
     finished, lost = status[0].startswith("finished"), status[0] == "diverged" and not has_checkpoints(checkpoints)
-    again = _commands(reader.folder, config, finished=finished, stopped=not (finished or live or lost))
+    data = recorded_dataset(reader.folder, events).get("path")
+    again = _commands(reader.folder, config, data, finished=finished, stopped=not (finished or live or lost))
     sections.append(Section("Run it again", again))
     sections += _folded({"Result": result, "Settings": _told_settings(config), "Environment": environment})
-    data, method = (str(settings.get(name, "")) for name in ("data", "method"))
-    named = (str(config["recipe"]),) if is_own(config) else (Path(data).name, method)
+    place, method = (str(settings.get(name, "")) for name in ("data", "method"))
+    named = (str(config["recipe"]),) if is_own(config) else (Path(place).name, method)
     named = [part[:80] for part in named if part]
     header = Header(
         "Run" if kind is None else f"Run of {kind}",
@@ -222,8 +224,8 @@ def _pictures(reader: Reader, title: str, *, pixels: bool = False, earlier: str 
     return [*sections, Section(title, joined(others))] if others else sections
 
 
-def _commands(folder: Path, config: dict[str, Any], *, finished: bool, stopped: bool) -> Markup:
-    where, found, parts = shlex.quote(str(folder)), train_command(config), []
+def _commands(folder: Path, config: dict[str, Any], data: object, *, finished: bool, stopped: bool) -> Markup:
+    where, found, parts = shlex.quote(str(folder)), train_command(config, data), []
     own_file = f"{shlex.quote(_file(config))} " if is_own(config) else ""
     if found is None:
         parts.append(

@@ -95,6 +95,10 @@ def deep_run(folder: Path, **settings) -> Path:
     means = np.random.default_rng(3).normal(size=(60, 4)).astype(np.float32)
     row = {"name": "KSD p-value", "value": 0.25, "standard_error": None, "means": "of a model that is right"}
     write(folder / "evaluation-1", "result.json", {"rows": [row, "no row"], "seed": 0, "checkpoint": 3000})
+    kid = {"mean": 0.0212, "deviation": 0.001, "subsets": 100, "size": 1000}
+    real = {"images": "digits:test", "n": 180, "fid": 3.0625, "kid": kid}
+    quality = {"metric": "FID-10k", "fid": 45.6789, "kid": kid, "real": real, "weights": "67ab", "environment": {}}
+    write(folder / "quality-1", "result.json", quality | {"sampling": {**about, "protocol": "joint", "seed": 4}})
     for name in ("evaluation.png", "chains.png"):
         save_sheet(folder / "evaluation-1" / name, images, columns=10)
     np.savez(folder / "embedding-1" / "embedding.npz", test=means, test_labels=np.arange(60) % 10)

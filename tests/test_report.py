@@ -141,6 +141,15 @@ def test_page_of_a_grbm(tmp_path):
     assert not page.all("aside")
 
 
+def test_the_losses_of_several_seeds_have_a_mean_and_a_spread(tmp_path):
+    folder = grbm_run(tmp_path / "run")
+    write(folder, "result.json", {"steps": 4000, "loss": {"mean": 98.8291, "each seed": [97.8291, 99.8291]}})
+    told = page_of(folder).all("dl")[0].text
+    assert "last loss98.829 ± 1.4seeds2" in told
+    write(folder, "result.json", {"steps": 4000, "loss": {"mean": 98.8291, "each seed": [98.8291]}})
+    assert "last loss98.829iterations" in page_of(folder).all("dl")[0].text
+
+
 def test_page_of_a_deep_run_with_all_that_was_made_of_it(tmp_path):
     page = page_of(deep_run(tmp_path / "run"))
     check(page)
@@ -318,6 +327,17 @@ def test_an_evaluation_is_on_the_page(tmp_path):
     assert any("Numbers of the evaluation" in image.attrs["alt"] for image in page.all("img"))
 
 
+def test_fid_and_kid_are_on_the_page(tmp_path):
+    page = page_of(deep_run(tmp_path / "run"))
+    check(page)
+    assert "FID and KID" in titles(page)
+    (table,) = [one.text for one in page.all("table") if one.text.startswith("FID and KID")]
+    assert {"45.6789", "0.0212", "3.0625"} <= page.numbers
+    assert "FID-10k" in table
+    assert "real › fid" in table
+    assert "joint; averages, checkpoint of step 3000; seed 4; 0 of 20 chains diverged." in page.text
+
+
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory):
     return deep_run(tmp_path_factory.mktemp("runs") / "deep")
@@ -352,7 +372,7 @@ def test_any_value_in_any_place_is_shown(tmp_path, deep, odd):
     )
     write_rows(run, "metrics.jsonl", [odd, {"step": odd}, {"step": 1, "loss": odd}, {"step": 2, "loss": 3.0}])
     write_rows(run, "events.jsonl", [odd, {"event": odd, "time": odd, "problem": odd}])
-    for made in ("samples-11", "interpolation-1", "embedding-1"):
+    for made in ("samples-11", "interpolation-1", "embedding-1", "quality-1"):
         about = json.loads((run / made / "result.json").read_text())
         write(run / made, "result.json", dict.fromkeys(about, odd))
     check(page_of(run))

@@ -38,7 +38,7 @@ from vages.app.runs.commands import reproduce_command, train_command
 from vages.app.runs.comparison import compare
 from vages.app.runs.report_watch import watch_report
 from vages.app.runs.reports import build_report, write_report
-from vages.app.settings import CHECKERBOARD, DEEP_PRESETS, FREYFACE, PRESETS
+from vages.app.settings import ALL, CHECKERBOARD, DEEP_PRESETS, FREYFACE, PRESETS
 from vages.training import RunFolder
 
 VOID = {"meta", "img", "input", "br", "wbr"}
@@ -168,6 +168,26 @@ def test_page_of_a_deep_run_with_all_that_was_made_of_it(tmp_path):
     texts = page.all("text")
     assert sorted(x.text for x in texts) == [str(digit) * 6 for digit in range(10)]
     assert len(page.all("input", type="range")) == 2
+
+
+@pytest.mark.parametrize(
+    ("recipe", "verbs", "pixels"),
+    [
+        (CHECKERBOARD, "sample interpolate inpaint embed", False),
+        (ALL["board"], "sample interpolate inpaint embed", False),
+        (ALL["digits"], "sample interpolate inpaint embed", True),
+        (replace(ALL["digits"], latents=0), "sample interpolate inpaint", True),
+        (ALL["digits-paper"], "sample interpolate inpaint embed", True),
+    ],
+)
+def test_pages_name_the_commands_that_draw_from_the_model(tmp_path, recipe, verbs, pixels):
+    folder = grbm_run(tmp_path / "run")
+    write(folder, "config.json", config_of(as_recipe(recipe)))
+    page = page_of(folder)
+    (commands,) = [x.text.splitlines() for x in page.all("code") if "vages report" in x.text]
+    assert [line.split()[1] for line in commands] == [*verbs.split(), "report"]
+    (samples,) = [x for x in page.all("img") if x.attrs["alt"].startswith("Samples")]
+    assert (samples.attrs.get("class") == "pixels") == pixels
 
 
 def test_page_of_an_experiment(tmp_path):

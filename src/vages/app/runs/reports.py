@@ -23,6 +23,7 @@ from vages.app.runs.dataset import recorded_dataset
 from vages.app.runs.reported_galleries import gallery_sections
 from vages.app.runs.saved import current_result, saved_progress
 from vages.app.runs.sketches import sketch_sections, sketched_step
+from vages.app.settings import DeepSettings, ImageSettings
 from vages.bounds import ITERATIONS
 from vages.storage.directory import Directory
 from vages.storage.durable import NotWritten
@@ -39,6 +40,7 @@ _PICTURES = {  # titles and alternative texts of the pictures that training draw
     "samples": ("Samples", "Samples of the model, beside test data where they were drawn together"),
 }
 _DRAWN_AGAIN = ("curve",)  # pictures that the page replaces by interactive curves
+_OF_IMAGES = DeepSettings.kind, ImageSettings.kind  # whose samples are a sheet of pixels
 _MOST = 40  # pictures of a folder, and tables
 _COMMAND = 5000  # characters
 
@@ -123,7 +125,7 @@ def _run_page(reader: Reader, live: bool) -> str:
     health = element("ul", *(element("li", one) for one in told), class_="health")
     sections = [Section("Health", health)] if told else []
     sections += [_curves(panels)] if panels else []
-    sections += _pictures(reader, "Pictures", pixels=kind == "a deep model", earlier=earlier)
+    sections += _pictures(reader, "Pictures", pixels=kind in _OF_IMAGES, earlier=earlier)
     sections += sketch_sections(reader)
     sections += gallery_sections(reader)
     if events:
@@ -239,7 +241,8 @@ def _commands(folder: Path, config: dict[str, Any], data: object, *, finished: b
     goes_on = [element("p", "To resume it where it stopped:"), _block(f"vages train {own_file}--resume {where}")]
     parts += _longer(folder, config) if finished else goes_on if stopped else []
     own = f" --recipe {shlex.quote(_file(config))}" if is_own(config) else ""
-    more = ("sample", "interpolate", "inpaint", "embed") if own or kind_in(config) == "a deep model" else ()
+    more = ["sample", "interpolate", "inpaint", "embed"] if kind_in(config) is not None else []
+    more = [verb for verb in more if verb != "embed" or settings_of(config).get("latents") != 0]
     lines = "\n".join([*(f"vages {verb} {where}{own}" for verb in more), f"vages report {where}"])
     told = "To draw more from the model, and to write this page again:" if more else "To write this page again:"
     return joined([*parts, element("p", told), _block(lines)])

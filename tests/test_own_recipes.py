@@ -327,7 +327,8 @@ def test_runs_are_compared(runs, tmp_path, capsys):
     capsys.readouterr()
     assert run_command("compare", one, other, "--out", tmp_path / "page.html", "--json") == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["settings"] == {"stream": [False, True]}
+    assert list(record["settings"]) == ["stream", "fingerprint of the data"]
+    assert record["settings"]["stream"] == [False, True]
     assert record["results"]["steps"] == [STEPS, STEPS]
     page = (tmp_path / "page.html").read_text()
     assert page.count("<figure") >= 1

@@ -10,6 +10,7 @@ import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,6 +22,7 @@ from PIL import Image
 from errors import refused
 from fake_runs import HOSTILE, deep_run, event, experiment, grbm_run, metric_rows, walk, write, write_rows
 from small_recipes import with_settings
+from vages.app.cli.comparing import compare as compare_command
 from vages.app.cli.parsing import parse
 from vages.app.cli.reporting import report
 from vages.app.cli.training import train
@@ -296,6 +298,26 @@ def test_a_result_from_before_a_resume_is_not_shown(tmp_path, of):
         assert ("4,500 of 9,000" in page.all("dl")[0].text) == (of == "log")
     one, other = compare([grbm_run(tmp_path / "one"), folder]).results[1]
     assert (one, other) == ("steps", [4000, 4500 * (of == "checkpoint")])
+
+
+def test_runs_that_differ_in_recipe_data_or_start_are_told_apart(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    own = {"format": 2, "recipe": "mine.py:recipe", "settings": {"steps": 5}}
+    begun = {"run": "/runs/first", "step": 200, "sha256": "e"}
+    for name, digest, more in (("a", "a", {}), ("b", "b", {"from": begun}), ("c", "a", {})):
+        write(Path(name), "config.json", own | more | {"sha256": 64 * digest})
+        part = {"shape": [9, 2], "dtype": "float32", "sha256": 64 * digest}
+        data = {"path": f"/{name}.csv", "train": part, "validation": part, "test": part}
+        write_rows(Path(name), "events.jsonl", [event("started", dataset=data)])
+    differ = compare([Path("a"), Path("b")]).record()["settings"]
+    assert differ["SHA-256 of the recipe"] == [12 * "a", 12 * "b"]
+    assert differ["from"] == [None, "/runs/first, step 200"]
+    assert len(set(differ.pop("fingerprint of the data"))) == 2
+    assert len(differ) == 2
+    assert compare_command([Path("a"), Path("c")]) == 0
+    assert capsys.readouterr().out.startswith("settings that differ: none\n")
+    with refused("runs"):
+        compare([Path("a"), Path("b"), tmp_path / "a"])
 
 
 def test_page_of_a_diverged_run(tmp_path):

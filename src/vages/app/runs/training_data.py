@@ -25,8 +25,8 @@ def data_to_train_on(
     with_folder = resume and (is_writer() or path.is_dir())
     if with_folder:
         check_resumable(recipe, path)
-        about = newest_about(Directory(path) / "checkpoints")
-        about = about or {"dataset": recorded_dataset(path, RunFolder.events(path))}
+        started = {"dataset": recorded_dataset(path, RunFolder.events(path))}
+        about = newest_about(Directory(path) / "checkpoints") or started
     # a new run, or an early one that was killed before its first checkpoint
     if not expected_fingerprints(about) and not (with_folder and where is not None):
         value, fingerprints = read(here)

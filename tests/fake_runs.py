@@ -8,8 +8,7 @@ import numpy as np
 
 from small_recipes import with_settings
 from vages.app.recipes import as_recipe
-from vages.app.report import image_grid, scatter_figure
-from vages.app.report.images import save_sheet
+from vages.app.report import image_grid, scatter_figure, sheet_png
 from vages.app.runs import config_of
 from vages.app.settings import CHECKERBOARD, DEEP_PRESETS
 
@@ -74,7 +73,7 @@ def deep_run(folder: Path, **settings) -> Path:
         folder, "events.jsonl", [event("started"), refused, event("resumed", step=1), event("finished", step=3000)]
     )
     images = np.random.default_rng(0).uniform(size=(20, 1, 8, 8))
-    save_sheet(folder / "samples.png", images, columns=5)
+    (folder / "samples.png").write_bytes(sheet_png(images, columns=5))
     about = {
         "run": "r",
         "checkpoint": 3000,
@@ -85,18 +84,22 @@ def deep_run(folder: Path, **settings) -> Path:
     for number in (1, 2, 11):
         made = folder / f"samples-{number}"
         write(made, "result.json", about | {"protocol": f"protocol of {number}"})
-        save_sheet(made / "samples.png", images, columns=5)
+        (made / "samples.png").write_bytes(sheet_png(images, columns=5))
     walk(folder / "interpolation-1", about)
     write(folder / "inpainting-1", "result.json", about | {"protocol": "hidden pixels"})
-    save_sheet(folder / "inpainting-1" / "inpainting.png", images, columns=10)
+    (folder / "inpainting-1" / "inpainting.png").write_bytes(sheet_png(images, columns=10))
     accuracy = {"accuracy": 0.71234567, "standard_error": 0.03, "converged": True}
     probe = {"trained on": 80, "tested on": 20, "means": accuracy, "pixels": accuracy, "most frequent class": 0.1}
     write(folder / "embedding-1", "result.json", about | {"linear probe": probe})
     means = np.random.default_rng(3).normal(size=(60, 4)).astype(np.float32)
     row = {"name": "KSD p-value", "value": 0.25, "standard_error": None, "means": "of a model that is right"}
     write(folder / "evaluation-1", "result.json", {"rows": [row, "no row"], "seed": 0, "checkpoint": 3000})
+    kid = {"mean": 0.0212, "deviation": 0.001, "subsets": 100, "size": 1000}
+    real = {"images": "digits:test", "n": 180, "fid": 3.0625, "kid": kid}
+    quality = {"metric": "FID-10k", "fid": 45.6789, "kid": kid, "real": real, "weights": "67ab", "environment": {}}
+    write(folder / "quality-1", "result.json", quality | {"sampling": {**about, "protocol": "joint", "seed": 4}})
     for name in ("evaluation.png", "chains.png"):
-        save_sheet(folder / "evaluation-1" / name, images, columns=10)
+        (folder / "evaluation-1" / name).write_bytes(sheet_png(images, columns=10))
     np.savez(folder / "embedding-1" / "embedding.npz", test=means, test_labels=np.arange(60) % 10)
     return folder
 

@@ -539,3 +539,13 @@ def test_a_critic_that_found_nothing_says_so_and_what_disagrees_is_pointed_out()
     assert "the Fisher divergence disagrees" in told(accepts, far)
     for test, found in ((rejects, far), (accepts, nothing)):
         assert told(test, found).endswith("at 5 %")
+
+
+def test_the_picture_of_an_assessment_has_no_text_over_another():
+    names = ["log-likelihood", "gap of log Z, reverse less forward, nats", "AUROC of typicality, a_folder_of_images"]
+    rows = [{"name": name, "value": -0.0077052, "standard_error": 0.0049, "means": name} for name in names]
+    figure = assessment_figure([*rows, *rows])
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(boxes) == 18
+    assert not [(i, j) for i, one in enumerate(boxes) for j in range(i) if one.overlaps(boxes[j])]

@@ -90,8 +90,10 @@ def stubbed(monkeypatch, tmp_path, deep_run):
         __import__(module)
         monkeypatch.setattr(sys.modules[module], "run", begin)
     monkeypatch.setattr("vages.app.runs.comparison.write_comparison", begin)
+    other = tmp_path / "other"
+    RunFolder(other, config_of(as_recipe(DIGITS))).close()
     return {
-        "compare": ([deep_run.path] * 2,),
+        "compare": ([deep_run.path, other],),
         "bench": ("estimators",),
         "reproduce": ("fig1",),
         "completion": ("bash",),

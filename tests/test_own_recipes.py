@@ -251,6 +251,8 @@ def test_data_beside_the_recipe_and_data_that_are_named(tmp_path, monkeypatch):
     words = ["train", "inner/my_energy.py", "--steps", 10, "--batch", 10]
     assert run_command(*words, "--out", "beside") == 0
     assert run_command(*words, "--data", "d.npy", "--out", "named") == 0
+    for run, data in (("beside", "inner/d.npy"), ("named", "d.npy")):  # the page has the data that were used
+        assert f"--data {tmp_path / data} --out NEW_FOLDER" in Path(run, "report.html").read_text()
     recipe = find_recipe("inner/my_energy.py")
     monkeypatch.chdir("/")
     assert load_run(tmp_path / "beside", recipe).data.rows == 160
@@ -325,7 +327,8 @@ def test_runs_are_compared(runs, tmp_path, capsys):
     capsys.readouterr()
     assert run_command("compare", one, other, "--out", tmp_path / "page.html", "--json") == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["settings"] == {"stream": [False, True]}
+    assert list(record["settings"]) == ["stream", "fingerprint of the data"]
+    assert record["settings"]["stream"] == [False, True]
     assert record["results"]["steps"] == [STEPS, STEPS]
     page = (tmp_path / "page.html").read_text()
     assert page.count("<figure") >= 1

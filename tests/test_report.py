@@ -10,6 +10,7 @@ import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,6 +22,7 @@ from PIL import Image
 from errors import refused
 from fake_runs import HOSTILE, deep_run, event, experiment, grbm_run, metric_rows, walk, write, write_rows
 from small_recipes import with_settings
+from vages.app.cli.comparing import compare as compare_command
 from vages.app.cli.parsing import parse
 from vages.app.cli.reporting import report
 from vages.app.cli.training import train
@@ -35,9 +37,10 @@ from vages.app.report.page.svg_curves import Line, Panel, curve_figure
 from vages.app.report.page.thinning import thin
 from vages.app.runs import config_of, report_watch
 from vages.app.runs.commands import reproduce_command, train_command
+from vages.app.runs.comparison import compare
 from vages.app.runs.report_watch import watch_report
 from vages.app.runs.reports import build_report, write_report
-from vages.app.settings import CHECKERBOARD, DEEP_PRESETS, FREYFACE, PRESETS
+from vages.app.settings import ALL, CHECKERBOARD, DEEP_PRESETS, FREYFACE, PRESETS
 from vages.training import RunFolder
 
 VOID = {"meta", "img", "input", "br", "wbr"}
@@ -140,6 +143,15 @@ def test_page_of_a_grbm(tmp_path):
     assert not page.all("aside")
 
 
+def test_the_losses_of_several_seeds_have_a_mean_and_a_spread(tmp_path):
+    folder = grbm_run(tmp_path / "run")
+    write(folder, "result.json", {"steps": 4000, "loss": {"mean": 98.8291, "each seed": [97.8291, 99.8291]}})
+    told = page_of(folder).all("dl")[0].text
+    assert "last loss98.829 ± 1.4seeds2" in told
+    write(folder, "result.json", {"steps": 4000, "loss": {"mean": 98.8291, "each seed": [98.8291]}})
+    assert "last loss98.829iterations" in page_of(folder).all("dl")[0].text
+
+
 def test_page_of_a_deep_run_with_all_that_was_made_of_it(tmp_path):
     page = page_of(deep_run(tmp_path / "run"))
     check(page)
@@ -158,6 +170,26 @@ def test_page_of_a_deep_run_with_all_that_was_made_of_it(tmp_path):
     texts = page.all("text")
     assert sorted(x.text for x in texts) == [str(digit) * 6 for digit in range(10)]
     assert len(page.all("input", type="range")) == 2
+
+
+@pytest.mark.parametrize(
+    ("recipe", "verbs", "pixels"),
+    [
+        (CHECKERBOARD, "sample interpolate inpaint embed", False),
+        (ALL["board"], "sample interpolate inpaint embed", False),
+        (ALL["digits"], "sample interpolate inpaint embed", True),
+        (replace(ALL["digits"], latents=0), "sample interpolate inpaint", True),
+        (ALL["digits-paper"], "sample interpolate inpaint embed", True),
+    ],
+)
+def test_pages_name_the_commands_that_draw_from_the_model(tmp_path, recipe, verbs, pixels):
+    folder = grbm_run(tmp_path / "run")
+    write(folder, "config.json", config_of(as_recipe(recipe)))
+    page = page_of(folder)
+    (commands,) = [x.text.splitlines() for x in page.all("code") if "vages report" in x.text]
+    assert [line.split()[1] for line in commands] == [*verbs.split(), "report"]
+    (samples,) = [x for x in page.all("img") if x.attrs["alt"].startswith("Samples")]
+    assert (samples.attrs.get("class") == "pixels") == pixels
 
 
 def test_page_of_an_experiment(tmp_path):
@@ -244,6 +276,50 @@ def test_a_finished_run_has_nothing_to_go_on_with(tmp_path, make, config, wanted
     assert "To resume it where it stopped" not in page_of(folder).text  # there is no checkpoint
 
 
+@pytest.mark.parametrize("of", ["log", "checkpoint"])
+def test_a_result_from_before_a_resume_is_not_shown(tmp_path, of):
+    """A finished run is resumed and killed, or still training; its pictures say when they were drawn."""
+    folder = grbm_run(tmp_path / "run", steps=9000)
+    result = json.loads((folder / "result.json").read_text())
+    write(folder, "result.json", result | {"health": {"warnings": ["narrow samples"], "notices": []}})
+    write_rows(folder, "events.jsonl", [event("started"), event("finished", step=4000)])
+    assert "narrow samples" in page_of(folder).text
+    write_rows(folder, "events.jsonl", [event("started"), event("finished", step=4000), event("resumed", step=4000)])
+    if of == "log":
+        write_rows(folder, "metrics.jsonl", metric_rows(45, 1))
+    else:
+        (folder / "checkpoints" / "step-000000004500").mkdir(parents=True)
+    for page in (page_of(folder), Page(build_report(folder, live=True))):
+        check(page)
+        assert {"Density after 4,000 iterations", "Samples after 4,000 iterations"} <= set(titles(page))
+        assert "Result" not in titles(page)
+        assert "narrow samples" not in page.text
+        assert "test log-likelihood" not in page.all("dl")[0].text
+        assert ("4,500 of 9,000" in page.all("dl")[0].text) == (of == "log")
+    one, other = compare([grbm_run(tmp_path / "one"), folder]).results[1]
+    assert (one, other) == ("steps", [4000, 4500 * (of == "checkpoint")])
+
+
+def test_runs_that_differ_in_recipe_data_or_start_are_told_apart(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    own = {"format": 2, "recipe": "mine.py:recipe", "settings": {"steps": 5}}
+    begun = {"run": "/runs/first", "step": 200, "sha256": "e"}
+    for name, digest, more in (("a", "a", {}), ("b", "b", {"from": begun}), ("c", "a", {})):
+        write(Path(name), "config.json", own | more | {"sha256": 64 * digest})
+        part = {"shape": [9, 2], "dtype": "float32", "sha256": 64 * digest}
+        data = {"path": f"/{name}.csv", "train": part, "validation": part, "test": part}
+        write_rows(Path(name), "events.jsonl", [event("started", dataset=data)])
+    differ = compare([Path("a"), Path("b")]).record()["settings"]
+    assert differ["SHA-256 of the recipe"] == [12 * "a", 12 * "b"]
+    assert differ["from"] == [None, "/runs/first, step 200"]
+    assert len(set(differ.pop("fingerprint of the data"))) == 2
+    assert len(differ) == 2
+    assert compare_command([Path("a"), Path("c")]) == 0
+    assert capsys.readouterr().out.startswith("settings that differ: none\n")
+    with refused("runs"):
+        compare([Path("a"), Path("b"), tmp_path / "a"])
+
+
 def test_page_of_a_diverged_run(tmp_path):
     folder = tmp_path / "run"
     write(folder, "config.json", config_of(as_recipe(CHECKERBOARD)))
@@ -293,6 +369,17 @@ def test_an_evaluation_is_on_the_page(tmp_path):
     assert any("Numbers of the evaluation" in image.attrs["alt"] for image in page.all("img"))
 
 
+def test_fid_and_kid_are_on_the_page(tmp_path):
+    page = page_of(deep_run(tmp_path / "run"))
+    check(page)
+    assert "FID and KID" in titles(page)
+    (table,) = [one.text for one in page.all("table") if one.text.startswith("FID and KID")]
+    assert {"45.6789", "0.0212", "3.0625"} <= page.numbers
+    assert "FID-10k" in table
+    assert "real › fid" in table
+    assert "joint; averages, checkpoint of step 3000; seed 4; 0 of 20 chains diverged." in page.text
+
+
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory):
     return deep_run(tmp_path_factory.mktemp("runs") / "deep")
@@ -327,7 +414,7 @@ def test_any_value_in_any_place_is_shown(tmp_path, deep, odd):
     )
     write_rows(run, "metrics.jsonl", [odd, {"step": odd}, {"step": 1, "loss": odd}, {"step": 2, "loss": 3.0}])
     write_rows(run, "events.jsonl", [odd, {"event": odd, "time": odd, "problem": odd}])
-    for made in ("samples-11", "interpolation-1", "embedding-1"):
+    for made in ("samples-11", "interpolation-1", "embedding-1", "quality-1"):
         about = json.loads((run / made / "result.json").read_text())
         write(run / made, "result.json", dict.fromkeys(about, odd))
     check(page_of(run))
@@ -592,10 +679,19 @@ def test_the_command_makes_the_same_recipe(recipe, monkeypatch):
     assert trained_by(command, monkeypatch) == recipe
 
 
+def test_the_command_begins_with_the_same_model():
+    config = config_of(as_recipe(CHECKERBOARD)) | {"from": {"run": "/runs/the first", "step": 200}}
+    assert train_command(config) == ("vages train checkerboard --from '/runs/the first' --out NEW_FOLDER", [])
+
+
 def test_what_no_option_can_set_is_told(tmp_path):
     own = {"format": 2, "recipe": "mine.py:recipe", "settings": {"steps": 5, "sizes": [1, 2]}}
     found = train_command(own)
     assert found == ("vages train mine.py --steps 5 --out NEW_FOLDER", ["sizes"])
+    assert train_command(own, "data/p 1.csv") == (
+        "vages train mine.py --steps 5 --data 'data/p 1.csv' --out NEW_FOLDER",
+        ["sizes"],
+    )
     assert train_command({"model": "other"}) is None
     assert train_command(with_settings(config_of(as_recipe(CHECKERBOARD)), new=1)) is None
     assert (

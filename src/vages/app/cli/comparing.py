@@ -29,7 +29,10 @@ def compare(
         print_json({**compared.record(), **({} if written is None else {"page": written})})
         return 0
     for title, rows in (("settings that differ", compared.settings), ("results", compared.results)):
-        print_table([(title, *compared.names), *((name, *map(_told, values)) for name, values in rows)])
+        if rows:
+            print_table([(title, *compared.names), *((name, *map(_told, values)) for name, values in rows)])
+        else:
+            say(f"{title}: none")
     if written is not None:
         say(f"page: {written}")
     return 0

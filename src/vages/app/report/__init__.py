@@ -4,10 +4,10 @@ from vages.app.report.assessments import assessment_figure, number_with_error
 from vages.app.report.chains import chains_figure
 from vages.app.report.curves import GridPanel, curves_figure, grid_figure
 from vages.app.report.figures import COLORS, MARKERS, Series, proportionality_figure
-from vages.app.report.images import figure_png, image_grid, save_png, save_sheet, sheet_png, tile
+from vages.app.report.images import figure_png, image_grid, sheet_png, tile
 from vages.app.report.pictures import Extent, density_figure, density_png, grid_points, scatter_figure
 from vages.app.report.rows import rows_figure, walk_rows_figure
-from vages.app.report.trajectories import trajectory_figure, trajectory_sheet
+from vages.app.report.trajectories import trajectory_figure
 
 __all__ = [
     "COLORS",
@@ -27,12 +27,9 @@ __all__ = [
     "number_with_error",
     "proportionality_figure",
     "rows_figure",
-    "save_png",
-    "save_sheet",
     "scatter_figure",
     "sheet_png",
     "tile",
     "trajectory_figure",
-    "trajectory_sheet",
     "walk_rows_figure",
 ]

@@ -2,7 +2,6 @@
 
 import io
 import math
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
@@ -48,35 +47,23 @@ def image_grid(sets: dict[str, GrayOrColor], columns: int = 10) -> Figure:
     return figure
 
 
-def save_sheet(path: str | Path, images: GrayOrColor, columns: int) -> Path:
-    """Write images as one sheet of tiles; small images are enlarged."""
-    return save_png(path, tile(images, columns), _enlarged(images))
-
-
-def save_png(path: str | Path, sheet: Float[np.ndarray, "y x 3"], scale: int = 1) -> Path:
-    """Write a sheet as a PNG file, each pixel as a square of `scale` pixels; gray sheets are stored as grayscale."""
-    path = Path(path)
-    if path.suffix != ".png":
-        raise ValueError(f"path: expected a name that ends in .png, got {path.name}; rename it")
-    path.write_bytes(png_bytes(sheet, scale))
-    return path
-
-
 def sheet_png(images: GrayOrColor, columns: int) -> bytes:
-    """Return the PNG file that `save_sheet` writes."""
-    return png_bytes(tile(images, columns), _enlarged(images))
+    """Return images as one sheet of tiles, a PNG file; small images are enlarged."""
+    return png_bytes(tile(images, columns), max(1, 64 // images.shape[-1]))
 
 
-def png_bytes(sheet: Float[np.ndarray, "y x 3"], scale: int = 1) -> bytes:
-    """Return the PNG file that `save_png` writes."""
-    if scale < 1:
-        raise ValueError(f"scale: expected a whole number of at least 1, got {scale}")
-    pixels = np.rint(255 * np.clip(sheet, 0, 1)).astype(np.uint8)
-    pixels = pixels.repeat(scale, axis=0).repeat(scale, axis=1)
-    gray = bool((pixels == pixels[..., :1]).all())
+def png_bytes(sheet: Float[np.ndarray, "y x 3"], scale: int) -> bytes:
+    """Return a sheet as a PNG file, each pixel as a square of `scale` pixels."""
     file = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if gray else pixels).save(file, "PNG", optimize=True)
+    sheet_image(sheet.repeat(scale, axis=0).repeat(scale, axis=1)).save(file, "PNG", optimize=True)
     return file.getvalue()
+
+
+def sheet_image(sheet: Float[np.ndarray, "y x 3"]) -> Image.Image:
+    """Return a sheet of pixels in [0, 1] as an image of 8 bits, in grayscale if it is gray."""
+    pixels = np.rint(255 * np.clip(sheet, 0, 1)).astype(np.uint8)
+    gray = bool((pixels == pixels[..., :1]).all())
+    return Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if gray else pixels)
 
 
 def figure_png(figure: Figure) -> bytes:
@@ -84,7 +71,3 @@ def figure_png(figure: Figure) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=150)
     return file.getvalue()
-
-
-def _enlarged(images: GrayOrColor) -> int:
-    return max(1, 64 // images.shape[-1])

@@ -14,9 +14,9 @@ Extent = tuple[float, float, float, float]
 _LONGEST = 4.0  # largest ratio of the sides
 
 
-def density_figure(densities: dict[str, Float[np.ndarray, "y x"]], extent: Extent, columns: int = 4) -> Figure:
+def density_figure(densities: dict[str, Float[np.ndarray, "y x"]], extent: Extent) -> Figure:
     """Draw one panel for each density on the plane (rows from the bottom up), with a common color scale."""
-    columns = min(columns, len(densities))
+    columns = min(4, len(densities))
     rows = math.ceil(len(densities) / columns)
     figure = Figure(figsize=(2.4 * columns, 2.5 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -40,10 +40,10 @@ def density_figure(densities: dict[str, Float[np.ndarray, "y x"]], extent: Exten
     return figure
 
 
-def density_png(density: Float[np.ndarray, "y x"], scale: int = 3) -> bytes:
+def density_png(density: Float[np.ndarray, "y x"]) -> bytes:
     """Return one density on the plane (rows from the bottom up) as a small PNG file, with its own color scale."""
     brightest = max(float(np.percentile(density, 99.5)), np.finfo(np.float64).tiny)
-    return png_bytes(colormaps["magma"](np.clip(density[::-1] / brightest, 0, 1))[..., :3], scale)
+    return png_bytes(colormaps["magma"](np.clip(density[::-1] / brightest, 0, 1))[..., :3], scale=3)
 
 
 def scatter_figure(sets: dict[str, Float[np.ndarray, "n 2"]], extent: Extent) -> Figure:

@@ -12,22 +12,17 @@ WIDTH = 6.4  # of the images, in inches
 Trajectory = Float[np.ndarray, "time chains height width"] | Float[np.ndarray, "time chains channels height width"]
 
 
-def trajectory_sheet(trajectory: Trajectory, gap: int = 1) -> Float[np.ndarray, "y x 3"]:
-    """Arrange a sampler's `trajectory` on a sheet for `save_png`, with chains in rows and snapshots in columns."""
+def trajectory_figure(
+    trajectory: Trajectory, row_labels: Sequence[str] = (), column_labels: Sequence[str] = (), title: str = ""
+) -> Figure:
+    """Draw a sampler's `trajectory` with chains in rows and snapshots in columns, with optional labels of both."""
     if trajectory.ndim not in (4, 5):
         raise ValueError(
             "trajectory: expected (time, chains, height, width) or (time, chains, channels, height, width), "
             f"got {trajectory.shape}; reshape its images"
         )
-    rows = trajectory.swapaxes(0, 1)
-    return tile(rows.reshape(-1, *rows.shape[2:]), columns=len(trajectory), gap=gap)
-
-
-def trajectory_figure(
-    trajectory: Trajectory, row_labels: Sequence[str] = (), column_labels: Sequence[str] = (), title: str = ""
-) -> Figure:
-    """Draw `trajectory_sheet` with optional labels of the chains on the left and of the snapshots below."""
-    sheet = trajectory_sheet(trajectory)
+    by_chain = trajectory.swapaxes(0, 1)
+    sheet = tile(by_chain.reshape(-1, *by_chain.shape[2:]), columns=len(trajectory))
     times, chains = trajectory.shape[:2]
     for name, labels, number in (("row_labels", row_labels, chains), ("column_labels", column_labels, times)):
         if labels and len(labels) != number:

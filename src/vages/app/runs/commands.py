@@ -10,10 +10,11 @@ from vages.app.recipes.recipe import Origin
 from vages.app.runs.config import OWN, is_own, recipe_in, settings_of
 
 
-def train_command(config: dict[str, Any]) -> tuple[str, list[str]] | None:
+def train_command(config: dict[str, Any], data: object = None) -> tuple[str, list[str]] | None:
     """Return `vages train …` for a run's config.json: the nearest preset or the recipe's file, and changed settings.
 
-    The second value lists settings that no option can set. None if there is no such command.
+    `data` is the path in the record of the run's data, which a custom recipe may have got by --data. The second value
+    lists settings that no option can set. None if there is no such command.
     """
     settings, lost = settings_of(config), list[str]()
     if is_own(config):
@@ -26,8 +27,10 @@ def train_command(config: dict[str, Any]) -> tuple[str, list[str]] | None:
             first, changes = nearest_preset(recipe_in(config).settings)
         except ValueError:
             return None
-    words = ["vages", "train", first]
-    for key, value in changes.items():
+    words, begun = ["vages", "train", first], config.get("from")
+    others = {"data": data} if is_own(config) and data is not None else {}
+    others |= {"from": begun.get("run")} if isinstance(begun, dict) else {}
+    for key, value in {**changes, **others}.items():
         option = f"--{key.replace('_', '-')}"
         if isinstance(value, bool):
             words.append(option if value else f"--no-{key.replace('_', '-')}")

@@ -12,10 +12,12 @@ from vages.app.report.page.metrics import metric_panels
 from vages.app.report.page.svg_curves import Panel, curve_figure
 from vages.app.report.page.tables import records_table
 from vages.app.runs.config import settings_of
-from vages.app.runs.saved import saved_step
+from vages.app.runs.dataset import expected_fingerprints, recorded_dataset
+from vages.app.runs.saved import current_result, saved_step
 from vages.storage.directory import Directory
 from vages.terminal import printable
 from vages.training import RunFolder
+from vages.training.digests import settings_digest
 from vages.training.folder import read_object
 
 _MOST = 20  # runs
@@ -25,7 +27,7 @@ class Compared(NamedTuple):
     """Names of the runs, rows of two tables (a name and its value in each run), and the logged metrics of each run."""
 
     names: list[str]
-    settings: list[tuple[str, list[Any]]]  # those that differ
+    settings: list[tuple[str, list[Any]]]  # those that differ, with recipe, data and start
     results: list[tuple[str, list[Any]]]
     curves: list[list[dict[str, Any]]]
 
@@ -39,19 +41,22 @@ class Compared(NamedTuple):
 
 
 def compare(paths: list[Path]) -> Compared:
-    """Return the settings that differ between runs, their results, and their logged metrics."""
+    """Return the settings, recipes, data and starts that differ between runs, their results and logged metrics."""
     if not 2 <= len(paths) <= _MOST:
         raise ValueError(f"runs: expected 2 to {_MOST}, got {len(paths)}; name their folders")
-    configs = [RunFolder.peek(path) for path in paths]
+    places = [path.resolve() for path in paths]
+    if twice := [path for i, path in enumerate(paths) if places[i] in places[:i]]:
+        raise ValueError(f"runs: expected different folders, got {twice[0]} twice; leave one out")
     names = _told_apart(paths)
-    settings = [{"recipe": config.get("recipe", "")} | settings_of(config) for config in configs]
+    settings = [_what_decides(path) for path in paths]
     known = list(dict.fromkeys(name for one in settings for name in one))
     differ = [(name, [one.get(name) for one in settings]) for name in known]
     differ = [(name, values) for name, values in differ if any(value != values[0] for value in values)]
-    results = [_numbers(path) for path in paths]
+    curves = [RunFolder.metrics(path) for path in paths]
+    results = [_numbers(path, rows) for path, rows in zip(paths, curves, strict=True)]
     known = list(dict.fromkeys(name for one in results for name in one))
     rows = [(name, [one.get(name) for one in results]) for name in known]
-    return Compared(names, differ, rows, [RunFolder.metrics(path) for path in paths])
+    return Compared(names, differ, rows, curves)
 
 
 def write_comparison(compared: Compared, out: Path) -> Path:
@@ -89,12 +94,24 @@ def _means(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: float(np.mean(x)) if isinstance(x, list) else x for name, x in row.items()} for row in rows]
 
 
-def _numbers(path: Path) -> dict[str, Any]:
-    """Return result.json with nested names flattened."""
+def _what_decides(path: Path) -> dict[str, Any]:
+    """Return the name of a run's recipe, its settings, and what else decides its result, with short hashes."""
+    config, dataset = RunFolder.peek(path), recorded_dataset(path, RunFolder.events(path))
+    begun, data = config.get("from"), expected_fingerprints({"dataset": dataset})
+    told = {"recipe": config.get("recipe", ""), **settings_of(config)}
+    told |= {"SHA-256 of the recipe": str(config["sha256"])[:12]} if "sha256" in config else {}
+    told |= {"fingerprint of the data": settings_digest(data)[:12]} if data else {}
+    told |= {"from": f"{begun.get('run')}, step {begun.get('step')}"} if isinstance(begun, dict) else {}
+    return told
+
+
+def _numbers(path: Path, logged: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return result.json with nested names flattened; only the steps if the run has not finished since."""
+    not_finished = {"steps": saved_step(path), "interrupted": True}
     try:
-        result = read_object(path, "result.json")
-    except FileNotFoundError:  # not finished
-        result = {"steps": saved_step(path), "interrupted": True}
+        result = current_result(path, read_object(path, "result.json"), logged) or not_finished
+    except FileNotFoundError:
+        result = not_finished
     except (ValueError, OSError, RecursionError):
         result = {"result.json": "cannot be read"}
     flat: dict[str, Any] = {}

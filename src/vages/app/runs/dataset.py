@@ -15,7 +15,9 @@ import numpy as np
 from vages.app.recipes import Examples, Recipe
 from vages.app.runs.classes import classes_of, recorded_classes
 from vages.data import Splits
+from vages.storage.directory import Directory
 from vages.terminal import printable
+from vages.training.checkpoint import newest_about
 from vages.training.digests import fingerprint, sampled_fingerprint
 from vages.training.sources import with_context
 
@@ -57,6 +59,14 @@ def dataset_record(recipe: Recipe, run: Path, fingerprints: Fingerprints) -> dic
     from_run = os.path.relpath(os.path.realpath(path), os.path.realpath(run))
     found = {name: text for name, text in (("path", path), ("from_run", from_run)) if _can_be_kept(text)}
     return {**found, **fingerprints}
+
+
+def recorded_dataset(run: Path, events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the record of a run's data in its newest checkpoint, or else at its start, in its events; {} if none."""
+    started = [event.get("dataset") for event in events if event.get("event") == "started"]
+    about = newest_about(Directory(run) / "checkpoints") or {}
+    found = about.get("dataset") or (started[-1] if started else None)
+    return found if isinstance(found, dict) else {}
 
 
 def data_digests(record: dict[str, Any]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from vages.app.report.page.reading import Reader
 from vages.app.report.page.summaries import largest_logged, run_status
 from vages.app.runs.config import settings_of
 from vages.app.runs.reports import write_report
+from vages.app.runs.saved import current_result
 from vages.storage.directory import Directory
 from vages.training import RunFolder
 
@@ -76,6 +77,7 @@ def _seen(folder: Path, path: Path, live: bool) -> Seen:
     reader = Reader(Directory(folder))
     rows, settings = reader.rows("metrics.jsonl"), settings_of(reader.object("config.json"))
     step, steps = largest_logged(rows, "step"), settings.get("steps")
-    status, _, _ = run_status(reader.rows("events.jsonl"), reader.object("result.json"), rows, live=live)
+    result = current_result(folder, reader.object("result.json"), rows)
+    status, _, _ = run_status(reader.rows("events.jsonl"), result, rows, live=live)
     planned = steps if isinstance(steps, int) else None
     return Seen(path, int(step) if np.isfinite(step) else None, planned, status, not live)

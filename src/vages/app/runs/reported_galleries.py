@@ -1,4 +1,4 @@
-"""Sections of a run's page for later results: samples, interpolations, inpainting, embeddings, evaluations."""
+"""Sections of a run's page for later results: samples, walks, completions, embeddings, evaluations, FID and KID."""
 
 import re
 from typing import Any
@@ -13,7 +13,7 @@ from vages.app.report.page.scatter import principal_plane, scatter_plot
 from vages.app.report.page.tables import records_table, settings_table
 from vages.app.report.page.walks import walk_figure
 
-_FOLDER = re.compile(r"(samples|interpolation|inpainting|embedding|evaluation)-(\d{1,9})")
+_FOLDER = re.compile(r"(samples|interpolation|inpainting|embedding|evaluation|quality)-(\d{1,9})")
 _MEANS = 10_000  # posterior means of an embedding, at most
 
 
@@ -138,12 +138,20 @@ def _evaluation(reader: Reader, about: dict[str, Any], name: str) -> Markup:
     return element("div", records_table(rows, "How far the model is from the data"), drawn, mixing)
 
 
+def _quality(reader: Reader, about: dict[str, Any], name: str) -> Markup:
+    """Return the table of FID and KID, with those of real images and the reference."""
+    shown = ("kid", "extrapolated", "real", "n", "reference", "preprocessing", "gray")
+    numbers = {str(about.get("metric")): about.get("fid"), **{key: about[key] for key in shown if key in about}}
+    return settings_table(numbers, "FID and KID of samples of the model")
+
+
 _KINDS = {  # the title, how many are shown, and the function that builds the section
     "samples": ("Drawn samples", 2, _samples),
     "interpolation": ("Interpolation in the latents", 1, _interpolation),
     "inpainting": ("Completed images", 2, _inpainting),
     "embedding": ("Embedding", 1, _embedding),
     "evaluation": ("Evaluation", 2, _evaluation),
+    "quality": ("FID and KID", 2, _quality),
 }
 
 
@@ -158,7 +166,8 @@ def _picture(reader: Reader, name: str, alt: str, caption: str = "", *, pixels: 
 
 
 def _provenance(about: dict[str, Any]) -> Markup:
-    """Return one line on how a result was made."""
+    """Return one line on how a result was made; that of FID and KID has a part about it."""
+    about = how if isinstance(how := about.get("sampling"), dict) else about
     told = [str(about["protocol"])[:300]] if "protocol" in about else []
     if "checkpoint" in about:
         weights = f"{str(about['weights'])[:80]}, " if "weights" in about else ""  # an evaluation names none

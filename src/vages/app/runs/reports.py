@@ -19,9 +19,11 @@ from vages.app.report.page.svg_curves import Panel, curve_figure
 from vages.app.report.page.tables import claims_list, events_list, key_figures, records_table, settings_table
 from vages.app.runs.commands import reproduce_command, resume_command, train_command
 from vages.app.runs.config import OWN, check_unedited, is_own, kind_in, recipe_of, settings_of
+from vages.app.runs.dataset import recorded_dataset
 from vages.app.runs.reported_galleries import gallery_sections
-from vages.app.runs.saved import saved_progress
+from vages.app.runs.saved import current_result, saved_progress
 from vages.app.runs.sketches import sketch_sections, sketched_step
+from vages.app.settings import DeepSettings, ImageSettings
 from vages.bounds import ITERATIONS
 from vages.storage.directory import Directory
 from vages.storage.durable import NotWritten
@@ -38,6 +40,7 @@ _PICTURES = {  # titles and alternative texts of the pictures that training draw
     "samples": ("Samples", "Samples of the model, beside test data where they were drawn together"),
 }
 _DRAWN_AGAIN = ("curve",)  # pictures that the page replaces by interactive curves
+_OF_IMAGES = DeepSettings.kind, ImageSettings.kind  # whose samples are a sheet of pixels
 _MOST = 40  # pictures of a folder, and tables
 _COMMAND = 5000  # characters
 
@@ -105,9 +108,11 @@ def build_report(folder: Path, *, live: bool = False) -> str:
 
 def _run_page(reader: Reader, live: bool) -> str:
     checkpoints = Directory(reader.folder) / "checkpoints"
-    config, result, environment = (reader.object(f"{name}.json") for name in ("config", "result", "environment"))
+    config, found, environment = (reader.object(f"{name}.json") for name in ("config", "result", "environment"))
     reader.problems += _edited(reader.folder, config)
     events, rows = reader.rows("events.jsonl"), reader.rows("metrics.jsonl")
+    result = current_result(reader.folder, found, rows)
+    earlier = "" if result == found else f" after {int(as_float(found['steps'])):,} iterations"
     settings, kind = settings_of(config), kind_in(config)
     bound = {"test_log_likelihood": ("log 2, of the true distribution", float(np.log(2)))}  # only for the checkerboard
     bound = bound if settings.get("data") == "checkerboard" else {}
@@ -116,22 +121,23 @@ def _run_page(reader: Reader, live: bool) -> str:
         bound["loss"] = baseline
     panels = metric_panels(rows, bound)
     warnings, notices = findings(result)
-    found = [*(f"Warning: {one}." for one in warnings or []), *(f"Notice: {one}." for one in notices)]
-    health = element("ul", *(element("li", one) for one in found), class_="health")
-    sections = [Section("Health", health)] if found else []
+    told = [*(f"Warning: {one}." for one in warnings or []), *(f"Notice: {one}." for one in notices)]
+    health = element("ul", *(element("li", one) for one in told), class_="health")
+    sections = [Section("Health", health)] if told else []
     sections += [_curves(panels)] if panels else []
-    sections += _pictures(reader, "Pictures", pixels=kind == "a deep model")
+    sections += _pictures(reader, "Pictures", pixels=kind in _OF_IMAGES, earlier=earlier)
     sections += sketch_sections(reader)
     sections += gallery_sections(reader)
     if events:
         sections.append(Section("Events", events_list(events, ALARMING)))
     status = run_status(events, result, rows, live=live)
     finished, lost = status[0].startswith("finished"), status[0] == "diverged" and not has_checkpoints(checkpoints)
-    again = _commands(reader.folder, config, finished=finished, stopped=not (finished or live or lost))
+    data = recorded_dataset(reader.folder, events).get("path")
+    again = _commands(reader.folder, config, data, finished=finished, stopped=not (finished or live or lost))
     sections.append(Section("Run it again", again))
     sections += _folded({"Result": result, "Settings": _told_settings(config), "Environment": environment})
-    data, method = (str(settings.get(name, "")) for name in ("data", "method"))
-    named = (str(config["recipe"]),) if is_own(config) else (Path(data).name, method)
+    place, method = (str(settings.get(name, "")) for name in ("data", "method"))
+    named = (str(config["recipe"]),) if is_own(config) else (Path(place).name, method)
     named = [part[:80] for part in named if part]
     header = Header(
         "Run" if kind is None else f"Run of {kind}",
@@ -202,8 +208,11 @@ def _curves(panels: list[Panel]) -> Section:
     return Section("Curves", joined([element("p", told, class_="note help"), curves]))
 
 
-def _pictures(reader: Reader, title: str, *, pixels: bool = False) -> list[Section]:
-    """Return the PNG files of the folder: those of training in separate sections, the others in one."""
+def _pictures(reader: Reader, title: str, *, pixels: bool = False, earlier: str = "") -> list[Section]:
+    """Return the PNG files of the folder: those of training in separate sections, the others in one.
+
+    `earlier` says when they were drawn, if the run has trained further since.
+    """
     sections, others = [], []
     for name in reader.names(".png")[:_MOST]:
         stem = Path(name).stem
@@ -211,14 +220,14 @@ def _pictures(reader: Reader, title: str, *, pixels: bool = False) -> list[Secti
             continue
         if stem in _PICTURES:
             heading, alt = _PICTURES[stem]
-            sections.append(Section(heading, figure(picture, alt, pixels=pixels)))
+            sections.append(Section(heading + earlier, figure(picture, alt, pixels=pixels)))
         else:
-            others.append(figure(picture, f"The figure {stem}", stem))
+            others.append(figure(picture, f"The figure {stem}", stem + earlier))
     return [*sections, Section(title, joined(others))] if others else sections
 
 
-def _commands(folder: Path, config: dict[str, Any], *, finished: bool, stopped: bool) -> Markup:
-    where, found, parts = shlex.quote(str(folder)), train_command(config), []
+def _commands(folder: Path, config: dict[str, Any], data: object, *, finished: bool, stopped: bool) -> Markup:
+    where, found, parts = shlex.quote(str(folder)), train_command(config, data), []
     own_file = f"{shlex.quote(_file(config))} " if is_own(config) else ""
     if found is None:
         parts.append(
@@ -232,7 +241,8 @@ def _commands(folder: Path, config: dict[str, Any], *, finished: bool, stopped: 
     goes_on = [element("p", "To resume it where it stopped:"), _block(f"vages train {own_file}--resume {where}")]
     parts += _longer(folder, config) if finished else goes_on if stopped else []
     own = f" --recipe {shlex.quote(_file(config))}" if is_own(config) else ""
-    more = ("sample", "interpolate", "inpaint", "embed") if own or kind_in(config) == "a deep model" else ()
+    more = ["sample", "interpolate", "inpaint", "embed"] if kind_in(config) is not None else []
+    more = [verb for verb in more if verb != "embed" or settings_of(config).get("latents") != 0]
     lines = "\n".join([*(f"vages {verb} {where}{own}" for verb in more), f"vages report {where}"])
     told = "To draw more from the model, and to write this page again:" if more else "To write this page again:"
     return joined([*parts, element("p", told), _block(lines)])

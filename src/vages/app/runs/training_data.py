@@ -6,7 +6,7 @@ from typing import Any
 from vages.app.recipes import Examples, Recipe
 from vages.app.runs.classes import class_record
 from vages.app.runs.config import check_resumable
-from vages.app.runs.dataset import dataset_record, expected_fingerprints, own_data, read
+from vages.app.runs.dataset import dataset_record, expected_fingerprints, own_data, read, recorded_dataset
 from vages.storage.directory import Directory
 from vages.training import RunFolder, is_writer
 from vages.training.checkpoint import newest_about
@@ -25,7 +25,8 @@ def data_to_train_on(
     with_folder = resume and (is_writer() or path.is_dir())
     if with_folder:
         check_resumable(recipe, path)
-        about = newest_about(Directory(path) / "checkpoints") or _started(path)
+        started = {"dataset": recorded_dataset(path, RunFolder.events(path))}
+        about = newest_about(Directory(path) / "checkpoints") or started
     # a new run, or an early one that was killed before its first checkpoint
     if not expected_fingerprints(about) and not (with_folder and where is not None):
         value, fingerprints = read(here)
@@ -35,9 +36,3 @@ def data_to_train_on(
     if where is not None or not isinstance(record, dict):
         record = dataset_record(here, path, found.fingerprints)
     return found.value, {**record, **found.fingerprints, **class_record(found.value)}
-
-
-def _started(path: Path) -> dict[str, Any]:
-    """Return the record of the data from the start of a run."""
-    events = [event for event in RunFolder.events(path) if event.get("event") == "started"]
-    return {"dataset": events[-1].get("dataset")} if events else {}

@@ -4,11 +4,8 @@ import base64
 import io
 from dataclasses import dataclass
 
-import numpy as np
-from jaxtyping import Float
 from PIL import Image
 
-from vages.app.report.images import GrayOrColor, tile
 from vages.app.report.page.markup import Markup, element
 
 WIDEST, TALLEST = 1280, 2400  # pixels
@@ -34,18 +31,6 @@ class Picture:
         if len(content) > _HEAVY and image.mode == "RGB":
             content = min(content, _png(image.quantize(256, dither=Image.Dither.NONE)), key=len)
         return Picture("data:image/png;base64," + base64.b64encode(content).decode(), image.width, image.height)
-
-    @staticmethod
-    def of_sheet(sheet: Float[np.ndarray, "y x 3"]) -> "Picture":
-        """Encode a sheet of pixels in [0, 1]."""
-        pixels = np.rint(255 * np.clip(sheet, 0, 1)).astype(np.uint8)
-        gray = bool((pixels == pixels[..., :1]).all())
-        return Picture.of(Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if gray else pixels))
-
-    @staticmethod
-    def of_images(images: GrayOrColor, columns: int, gap: int = 1) -> "Picture":
-        """Encode images side by side, row by row."""
-        return Picture.of_sheet(tile(images, columns, gap))
 
 
 def figure(picture: Picture, alt: str, caption: object = "", *, pixels: bool = False) -> Markup:

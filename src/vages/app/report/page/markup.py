@@ -76,9 +76,9 @@ def written(value: float | int, digits: int = 5) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def number(value: float | int, digits: int = 5) -> Markup:
+def number(value: float | int) -> Markup:
     """Format a number as an HTML `data` element, which keeps the exact value."""
-    return element("data", written(value, digits), value=repr(value) if abs(value) < 1e300 else str(as_float(value)))
+    return element("data", written(value), value=repr(value) if abs(value) < 1e300 else str(as_float(value)))
 
 
 def duration(seconds: float | int) -> str:

@@ -1,6 +1,6 @@
 """A short summary of a run: its state and its most important numbers."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,27 +71,22 @@ def baseline_in(result: Record) -> tuple[str, float] | None:
 
 
 def run_figures(config: Record, result: Record, rows: list[Record], events: list[Record]) -> dict[str, object]:
-    """Return likelihood or loss, iterations, time and failures, as far as they are known."""
+    """Return likelihood and loss, iterations, time and failures, as far as they are known."""
     figures: dict[str, object] = {}
-    likelihood = result.get("test_log_likelihood")
-    if isinstance(likelihood, dict) and is_number(likelihood.get("mean")):
-        each = likelihood.get("each seed")
-        seeds = np.array([as_float(x) for x in each]) if isinstance(each, list) else np.zeros(0)
-        spread = f" ± {written(float(seeds.std(ddof=1)), 2)} nats" if len(seeds) > 1 else " nats"
-        figures["test log-likelihood"] = joined([number(likelihood["mean"]), element("small", spread)])
-        if len(seeds) > 1:
-            figures["seeds"] = number(len(seeds))
-    elif is_number(likelihood):
+    likelihood, loss = (_over_seeds(result.get(name)) for name in ("test_log_likelihood", "loss"))
+    if likelihood is not None:
         names = {"of a Gaussian": GAUSSIAN, "of the true distribution, the best possible": OWN}
         beside = [
             f"{said}: {written(as_float(result[of]), 4)}" for said, of in names.items() if is_number(result.get(of))
         ]
-        small = f" nats ({'; '.join(beside)})" if beside else " nats"
-        figures["test log-likelihood"] = joined([number(as_float(likelihood)), element("small", small)])
-    if is_number(result.get("loss")):
+        small = f"{likelihood.spread} nats ({'; '.join(beside)})" if beside else f"{likelihood.spread} nats"
+        figures["test log-likelihood"] = joined([number(likelihood.mean), element("small", small)])
+    if loss is not None:
         baseline = baseline_in(result)
         beside = "" if baseline is None else f" (of {baseline[0]}: {written(baseline[1], 4)})"
-        figures["last loss"] = joined([number(result["loss"]), element("small", beside)])
+        figures["last loss"] = joined([number(loss.mean), element("small", loss.spread, beside)])
+    if (seeds := max((one.seeds for one in (likelihood, loss) if one is not None), default=1)) > 1:
+        figures["seeds"] = number(seeds)
     steps = as_float(result.get("steps"))
     steps = steps if np.isfinite(steps) else largest_logged(rows, "step")
     if np.isfinite(steps):
@@ -108,6 +103,24 @@ def run_figures(config: Record, result: Record, rows: list[Record], events: list
     if recovered := sum(event.get("event") == "recovered" for event in events):
         figures["recoveries"] = number(recovered)
     return figures
+
+
+class _Mean(NamedTuple):
+    """A mean over seeds, its standard deviation in words, and the number of seeds."""
+
+    mean: float | int
+    spread: str = ""
+    seeds: int = 1
+
+
+def _over_seeds(value: Any) -> _Mean | None:
+    """Return a number, or the mean of those of all seeds, which result.json has with their mean; else None."""
+    if not isinstance(value, dict):
+        return _Mean(value) if is_number(value) else None
+    each = value.get("each seed")
+    seeds = np.array([as_float(x) for x in each]) if isinstance(each, list) else np.zeros(0)
+    spread = f" ± {written(float(seeds.std(ddof=1)), 2)}" if len(seeds) > 1 else ""
+    return _Mean(value["mean"], spread, len(seeds)) if is_number(value.get("mean")) else None
 
 
 def largest_logged(rows: list[Record], name: str) -> float:

@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
+from vages.app.report.images import sheet_image, tile
 from vages.app.report.page.embedded import Picture
 from vages.app.report.page.markup import Markup, element, embedded_json, written
 from vages.app.report.trajectories import Trajectory
@@ -28,7 +29,7 @@ def walk_figure(
     side = max(1, min(_CELLS, int((_PIXELS / (height * width)) ** 0.5)))
     moments, chains = _spread(len(steps), side), _spread(len(line), side)
     images = trajectory[np.ix_(moments, chains)].swapaxes(0, 1)
-    sheet = Picture.of_images(images.reshape(-1, *images.shape[2:]), columns=len(moments), gap=0)
+    sheet = Picture.of(sheet_image(tile(images.reshape(-1, *images.shape[2:]), columns=len(moments), gap=0)))
     rows = [f"{written(float(line[i]), 3)}{unit}" for i in chains]
     columns = [written(int(steps[i])) for i in moments]
     alt = f"{len(rows)} rows of images, h from {rows[0]} to {rows[-1]}; {len(columns)} columns, from noise to the image"

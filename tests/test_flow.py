@@ -318,6 +318,18 @@ def test_the_way_between_two_examples():
         interpolate(jax.random.key(0), model, normal(0, 3, 3), 5, sampler=heun)
 
 
+def test_the_way_goes_around_the_center(float64):
+    """Data are N(50, I) in 20 dimensions, so that the ODE keeps the direction from the center, forth and back."""
+    model = NoiseConditionalEBLVM.vectors(
+        jax.random.key(0), 20, sigma_data=1.0, h=Empty(), width=2, depth=1, features=2, embedding=2, center=50.0
+    )
+    model = jax.tree.map(lambda x: 0 * x if eqx.is_inexact_array(x) else x, model)  # the network returns 0
+    ends = 50 + normal(0, 2, 20)
+    path = interpolate(jax.random.key(0), model, ends, 5, sampler=Heun(steps=40))
+    expected = [50 + slerp(*(ends - 50), share) for share in np.linspace(0, 1, 5)]
+    np.testing.assert_allclose(path.v, expected, atol=0.01)
+
+
 def latent_model(h):
     return filled(
         lambda key: NoiseConditionalEBLVM.vectors(

@@ -29,8 +29,8 @@ def interpolate(
     """Return n examples on a path from ends[0] to ends[1], both included, for a noise-conditional model.
 
     Each end is mapped to its noise (`Heun.invert`). Noise in between lies on the great circle through both around the
-    center of the data, which preserves its length, and is mapped back by the ODE. The first and last example are the ends themselves, up to the
-    error of the ODE, which falls with more `steps`.
+    center of the data, which preserves its distance from the center, and is mapped back by the ODE. The first and last
+    example are the ends themselves, up to the error of the ODE, which falls with more `steps`.
 
     If there are latents, h is held in both directions. At the ends it is `h` (2, …), or a draw from the sampler's
     posterior at the lowest level. In between, a real h also follows the great circle, and any other h is that of the

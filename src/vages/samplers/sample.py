@@ -26,7 +26,7 @@ from vages.models import EBLVM, TractableEBLVM, features_of
 from vages.models.mixed import cast
 from vages.samplers.annealed import Annealed, sample_joint, sample_unconditional, sample_v
 from vages.samplers.chains import Job
-from vages.samplers.checks import as_rows, check_call, check_untraced, held_pixels
+from vages.samplers.checks import as_rows, check_call, check_langevin, check_untraced, held_pixels
 from vages.samplers.exact import can_list, sample_exactly, sample_posterior_exactly
 from vages.samplers.gibbs import Gibbs, can_gibbs
 from vages.samplers.heun import Heun
@@ -267,12 +267,15 @@ def _annealed(
 ) -> Samples:
     """Run n chains of the paper's sampler, and return their final states."""
     _refuse(sampler, **others)
+    check_langevin(model)
     pixels: dict[str, Any] = {} if held is None else {"mask": held.mask, "known": held.known}
     if h is not None:
+        if sampler.latents is not None:
+            raise TypeError(f"latents: expected none beside h, got {told(sampler.latents)}; leave one of them out")
         h = jnp.broadcast_to(h, (n, *model.h.shape)) if jnp.ndim(h) == len(model.h.shape) else h
         ends = sample_v(key, model, h, sampler.schedule, **pixels)
-    elif sampler.latents is not None and held is None:
-        ends = sample_unconditional(key, model, n, sampler.schedule, latents=sampler.latents)
+    elif sampler.latents is not None:
+        ends = sample_unconditional(key, model, n, sampler.schedule, latents=sampler.latents, **pixels)
     else:
         ends = sample_joint(key, model, n, sampler.schedule, **pixels)
     steps = sampler.schedule.steps + (sampler.schedule.denoise is not None)

@@ -15,6 +15,7 @@ import pytest
 
 import vages
 from errors import refused
+from truth import mean_differs
 from vages import MCMC, Annealed, Binary, Categorical, EnergyModel, Gibbs, Held, Real, SamplingWarning, Schedule
 from vages.domains import Product
 from vages.samplers import diagnostics, mcmc, sample_joint, sample_unconditional, sample_v
@@ -22,6 +23,7 @@ from vages.samplers import target as targets
 from vages.samplers.chains import Job
 from vages.samplers.sample import _spread
 from vages.samplers.samples import Samples, diagnose, warn
+from vages.samplers.starts import starts
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -476,6 +478,57 @@ def test_gibbs_of_a_grbm_against_enumeration():
     samples = vages.sample(KEY, gaussian, 16_000, sampler=Gibbs(warmup=100))
     covariance = np.linalg.inv(np.asarray(gaussian.marginal_precision(), np.float64))
     assert_close(samples.v, np.asarray(gaussian.marginal_mean()), np.sqrt(np.diag(covariance)))
+
+
+def coupled(p, v, h):
+    """p(z | v) = N(16 v, 1), and y is v, but for one draw in e³²."""
+    h = {"z": h} if not isinstance(h, dict) else h
+    return 0.5 * jnp.sum((h["z"] - 16 * v) ** 2) - 16 * jnp.sum((2 * v - 1) * (2 * h.get("y", v) - 1))
+
+
+@pytest.mark.filterwarnings("ignore::vages.SamplingWarning")  # the chains of two modes have different means
+@pytest.mark.parametrize(
+    "model",
+    [
+        vages.GRBM(jnp.full((1, 1), 16.0), jnp.zeros(1), jnp.full(1, -128.0), jnp.zeros(())),
+        EnergyModel(lambda p, v, h: -16 * jnp.sum((2 * v - 1) * (2 * h - 1)), 0.0, v=Binary(3), h=Binary(1)),
+        EnergyModel(coupled, 0.0, v=Binary(1), h=Real(1)),
+        EnergyModel(coupled, 0.0, v=Binary(1), h={"y": Binary(1), "z": Real(1)}),
+    ],
+    ids=["gibbs", "discrete", "real latents", "mixed latents"],
+)
+def test_chains_stay_in_the_mode_that_they_start_in(model):
+    """Each chain begins at v, whatever h a random start would have. Modes are 8 standard deviations from their border.
+
+    A chain crosses it at one step in 10¹⁴, so that the false-alarm rate is 1e-10.
+    """
+    size = 1 if model.v.continuous else 0  # of a mode, which is at 0 and 16, or 0 and 1
+    second = jnp.arange(8) % 2 == 1
+    start = jnp.where(second[:, None], 16.0 if size else 1.0, jnp.zeros(model.v.shape)[None])
+    samples = vages.sample(KEY, model, 16, chains=8, start=start)
+    far = np.abs(np.asarray(samples.trace["v"]) - np.asarray(start)[:, None])
+    assert far.max() <= 8 * size
+
+
+def test_latents_are_drawn_given_the_v_that_chains_start_at():
+    """In closed form, from all states and by chains, for held entries and a context; false-alarm rate 1e-6 each."""
+    n, v = 1000, jnp.asarray([0.3, -0.5])
+    start = jnp.broadcast_to(v, (n, 2))
+    drawn = lambda model, **given: jax.tree.map(
+        lambda x: np.asarray(x)[0], starts(tuple(jax.random.split(KEY)), model, given, (1, n), start)
+    )
+    rbm = vages.GRBM.init(KEY, 2, 3)
+    sigmoid = lambda v: jax.nn.sigmoid(rbm.latent_bias + v @ rbm.weight)
+    assert not mean_differs(drawn(rbm)["h"], sigmoid(v))
+    same = EnergyModel(lambda p, v, h: -rbm.log_joint(rbm.features(v), h), 0.0, v=Real(2), h=Binary(3))
+    held = {"mask": jnp.asarray([[True, False]]), "known": jnp.asarray([[2.0, 9.0]])}
+    assert not mean_differs(drawn(same, **held)["h"], sigmoid(v.at[0].set(2)))
+    energy = lambda p, v, h, context: 2 * jnp.sum((h["z"] - v - context["at"]) ** 2) - h["y"][0] * v[0]
+    mixed = EnergyModel(energy, 0.0, v=Real(2), h={"z": Real(2), "y": Binary(1)})
+    states = drawn(mixed, context={"at": jnp.asarray([7.0])})
+    assert not mean_differs(states["h.z"], v + 7)
+    assert not mean_differs((states["h.z"] - np.asarray(v) - 7) ** 2, np.full(2, 0.25))
+    assert not mean_differs(states["h.y"], jax.nn.sigmoid(v[:1]))
 
 
 def test_contexts_shared_and_one_for_each_draw():

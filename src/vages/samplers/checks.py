@@ -80,6 +80,19 @@ def check_langevin(model: EBLVM) -> None:
         )
 
 
+def as_value(name: str, value: Any, domain: Domain, lead: tuple[int, ...]) -> Array:
+    """Return a value of a variable with leading axes `lead`. Raise unless it is in the variable's domain."""
+    value = jnp.asarray(value)
+    check_numbers(name, value, floating=False)
+    if value.shape != (*lead, *domain.shape):
+        raise ValueError(
+            f"{name}: expected shape {(*lead, *domain.shape)}, got {value.shape}; {domain!r} is its domain"
+        )
+    check_finite(name, value)
+    check_states(name, value, domain)
+    return value
+
+
 def check_run(count: int, run: Run) -> None:
     """Raise unless counts are positive and the schedule has enough steps for the snapshots."""
     for name, value in (("count", count), ("batch", run.batch), ("chunk", run.chunk)):

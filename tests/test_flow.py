@@ -324,9 +324,9 @@ def test_the_way_goes_around_the_center(float64):
         jax.random.key(0), 20, sigma_data=1.0, h=Empty(), width=2, depth=1, features=2, embedding=2, center=50.0
     )
     model = jax.tree.map(lambda x: 0 * x if eqx.is_inexact_array(x) else x, model)  # the network returns 0
-    ends = 50 + normal(0, 2, 20)
-    path = interpolate(jax.random.key(0), model, ends, 5, sampler=Heun(steps=40))
-    expected = [50 + slerp(*(ends - 50), share) for share in np.linspace(0, 1, 5)]
+    first, second = normal(0, 2, 20)
+    path = interpolate(jax.random.key(0), model, 50 + jnp.stack([first, second]), 5, sampler=Heun(steps=40))
+    expected = [50 + slerp(first, second, share) for share in np.linspace(0, 1, 5)]
     np.testing.assert_allclose(path.v, expected, atol=0.01)
 
 

@@ -506,6 +506,7 @@ def test_chains_stay_in_the_mode_that_they_start_in(model):
     second = jnp.arange(8) % 2 == 1
     start = jnp.where(second[:, None], 16.0 if size else 1.0, jnp.zeros(model.v.shape)[None])
     samples = vages.sample(KEY, model, 16, chains=8, start=start)
+    assert samples.trace is not None
     far = np.abs(np.asarray(samples.trace["v"]) - np.asarray(start)[:, None])
     assert far.max() <= 8 * size
 

@@ -22,6 +22,6 @@ def used_keys(*names):
         return call
 
     functions = {name: recorded(getattr(jax.random, name)) for name in ("split", *names)}
-    with jax.disable_jit(), mock.patch.multiple(jax.random, **functions):
+    with jax.disable_jit(), mock.patch.multiple(jax.random, **functions):  # pyright: ignore
         yield keys
         jax.effects_barrier()

@@ -12,6 +12,7 @@ from scipy import stats
 
 from errors import refused
 from small_nets import filled, normal, quick
+from used_keys import used_keys
 from vages import (
     EBLVM,
     Batch,
@@ -259,6 +260,17 @@ def test_held_entries_have_the_noise_of_the_level():
     assert abs(moved.mean() - 34.375) < 6 * error
 
 
+def test_no_key_of_a_draw_is_used_twice():
+    """Neither for held entries, nor for repeats of a step, nor for h."""
+    held = Held(jnp.asarray([True, False]), jnp.zeros(2))
+    posterior = FeaturePosterior.init(jax.random.key(1), model := latent_model(Real(2)), width=4)
+    heun = Heun(posterior, steps=3, resample=3, churn=1.0)
+    with used_keys("normal") as keys:
+        heun.draw(jax.random.key(0), model, 2, held=jax.tree.map(lambda x: x[None], held))
+    assert len(keys) > 50
+    assert len(set(keys)) == len(keys)
+
+
 def test_inpainting_approaches_the_conditional():
     """The bias falls as one over the number of repeats; means are compared in standard deviations."""
     gain = COVARIANCE[1:, 0] / COVARIANCE[0, 0]
@@ -304,6 +316,18 @@ def test_the_way_between_two_examples():
     np.testing.assert_allclose(slerp(a, 2 * a, 0.25), 1.25 * a, rtol=1e-6)
     with refused("ends", 3):
         interpolate(jax.random.key(0), model, normal(0, 3, 3), 5, sampler=heun)
+
+
+def test_the_way_goes_around_the_center(float64):
+    """Data are N(50, I) in 20 dimensions, so that the ODE keeps the direction from the center, forth and back."""
+    model = NoiseConditionalEBLVM.vectors(
+        jax.random.key(0), 20, sigma_data=1.0, h=Empty(), width=2, depth=1, features=2, embedding=2, center=50.0
+    )
+    model = jax.tree.map(lambda x: 0 * x if eqx.is_inexact_array(x) else x, model)  # the network returns 0
+    first, second = normal(0, 2, 20)
+    path = interpolate(jax.random.key(0), model, 50 + jnp.stack([first, second]), 5, sampler=Heun(steps=40))
+    expected = [50 + slerp(first, second, share) for share in np.linspace(0, 1, 5)]
+    np.testing.assert_allclose(path.v, expected, atol=0.01)
 
 
 def latent_model(h):

@@ -201,6 +201,11 @@ def test_inpainting_with_a_mask_for_each_chain(float64):
     without = sample_v(jax.random.key(0), model, h, SHORT, batch=2)
     np.testing.assert_array_equal(np.asarray(with_mask.v)[mask], known[mask])
     np.testing.assert_allclose(np.asarray(with_mask.v)[~mask], np.asarray(without.v)[~mask], rtol=1e-12)
+    how = {"mask": mask, "known": known, "batch": 2}
+    both = sample_unconditional(jax.random.key(0), model, 4, SHORT, **how)  # the joint chain, then that of v given h
+    for_h, for_v = jax.random.split(jax.random.key(0))
+    np.testing.assert_array_equal(both.h, sample_joint(for_h, model, 4, SHORT, **how).h)
+    np.testing.assert_array_equal(both.v, sample_v(for_v, model, both.h, SHORT, **how).v)
 
 
 @pytest.mark.optimized

@@ -5,6 +5,8 @@ test of correct code fails for one seed in 5,000. Seeds are fixed.
 """
 
 import warnings
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +15,15 @@ import pytest
 
 import vages
 from errors import refused
+from truth import mean_differs
 from vages import MCMC, Annealed, Binary, Categorical, EnergyModel, Gibbs, Held, Real, SamplingWarning, Schedule
-from vages.samplers import diagnostics, mcmc, sample_v
+from vages.domains import Product
+from vages.samplers import diagnostics, mcmc, sample_joint, sample_unconditional, sample_v
 from vages.samplers import target as targets
 from vages.samplers.chains import Job
 from vages.samplers.sample import _spread
 from vages.samplers.samples import Samples, diagnose, warn
+from vages.samplers.starts import starts
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -375,6 +380,61 @@ def test_relaxed_closed_forms_draw_states(sampler):
     assert np.max(np.abs(pairs - v.T @ (weights / weights.sum()) @ h)) < 0.04
 
 
+class NamedLatents(vages.TractableEBLVM):
+    """A model whose two latents are called a and b."""
+
+    model: Any
+
+    @property
+    def v(self):
+        return self.model.v
+
+    @property
+    def h(self):
+        return Product(dict.fromkeys("ab", type(self.model.h)(1)))
+
+    def features(self, v):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.model.features(v)
+
+    def log_joint(self, features, h):
+        return self.model.log_joint(features, jnp.concatenate([h["a"], h["b"]]))
+
+    def posterior(self, features):
+        q = self.model.posterior(features)
+        return vages.Joint({"a": jax.tree.map(lambda x: x[:1], q), "b": jax.tree.map(lambda x: x[1:], q)})
+
+    def conditional(self, h):
+        return self.model.conditional(jnp.concatenate([h["a"], h["b"]]))
+
+    def free_energy(self, v):
+        return self.model.free_energy(v)
+
+    def log_partition(self):
+        return self.model.log_partition()
+
+
+@pytest.mark.parametrize("sampler", [Gibbs(20), MCMC("mala", warmup=20)], ids=["gibbs", "redrawn"])
+def test_closed_forms_of_named_latents(sampler):
+    """Six means of products against enumeration, within 0.04: 5.3 standard errors. False-alarm rate 7e-7."""
+    rbm = BinaryRBM(jnp.asarray([[1.0, -1.0], [0.5, 2.0], [-2.0, 0.3]]))
+    samples = vages.sample(KEY, NamedLatents(rbm), 8000, sampler=sampler)
+    assert samples.least_ess > 4500
+    v, h = (np.asarray(x.states(), np.float64) for x in (rbm.v, rbm.h))
+    weights = np.exp(v @ np.asarray(rbm.weight, np.float64) @ h.T)
+    drawn = np.concatenate([samples.h["a"], samples.h["b"]], 1)
+    pairs = np.asarray(samples.v).T @ drawn / 8000
+    assert np.max(np.abs(pairs - v.T @ (weights / weights.sum()) @ h)) < 0.04
+
+
+def test_named_real_latents_are_drawn_by_default():
+    """The mean and standard deviation of v are within 6 standard errors, if half of the draws count."""
+    model = vages.LinearGaussian(jnp.asarray([[0.3, -0.2]]), jnp.ones(1), jnp.zeros(2), jnp.zeros(()))
+    samples = vages.sample(KEY, NamedLatents(model), 8000)
+    assert_close(samples.v, model.marginal_mean(), np.sqrt(1 / np.asarray(model.marginal_precision())[0]), 0.09)
+    assert samples.least_ess > 4500
+    assert samples.h["a"].shape == samples.h["b"].shape == (8000, 1)
+
+
 def test_a_conditional_of_another_energy_is_refused():
     model = mixture(conditional=lambda p, h: vages.Gaussian(p["b"], jnp.zeros(5)))
     with refused("conditional"):
@@ -418,6 +478,58 @@ def test_gibbs_of_a_grbm_against_enumeration():
     samples = vages.sample(KEY, gaussian, 16_000, sampler=Gibbs(warmup=100))
     covariance = np.linalg.inv(np.asarray(gaussian.marginal_precision(), np.float64))
     assert_close(samples.v, np.asarray(gaussian.marginal_mean()), np.sqrt(np.diag(covariance)))
+
+
+def coupled(p, v, h):
+    """p(z | v) = N(16 v, 1), and y is v, but for one draw in e³²."""
+    h = {"z": h} if not isinstance(h, dict) else h
+    return 0.5 * jnp.sum((h["z"] - 16 * v) ** 2) - 16 * jnp.sum((2 * v - 1) * (2 * h.get("y", v) - 1))
+
+
+@pytest.mark.filterwarnings("ignore::vages.SamplingWarning")  # the chains of two modes have different means
+@pytest.mark.parametrize(
+    "model",
+    [
+        vages.GRBM(jnp.full((1, 1), 16.0), jnp.zeros(1), jnp.full(1, -128.0), jnp.zeros(())),
+        EnergyModel(lambda p, v, h: -16 * jnp.sum((2 * v - 1) * (2 * h - 1)), 0.0, v=Binary(3), h=Binary(1)),
+        EnergyModel(coupled, 0.0, v=Binary(1), h=Real(1)),
+        EnergyModel(coupled, 0.0, v=Binary(1), h={"y": Binary(1), "z": Real(1)}),
+    ],
+    ids=["gibbs", "discrete", "real latents", "mixed latents"],
+)
+def test_chains_stay_in_the_mode_that_they_start_in(model):
+    """Each chain begins at v, whatever h a random start would have. Modes are 8 standard deviations from their border.
+
+    A chain crosses it at one step in 10¹⁴, so that the false-alarm rate is 1e-10.
+    """
+    size = 1 if model.v.continuous else 0  # of a mode, which is at 0 and 16, or 0 and 1
+    second = jnp.arange(8) % 2 == 1
+    start = jnp.where(second[:, None], 16.0 if size else 1.0, jnp.zeros(model.v.shape)[None])
+    samples = vages.sample(KEY, model, 16, chains=8, start=start)
+    assert samples.trace is not None
+    far = np.abs(np.asarray(samples.trace["v"]) - np.asarray(start)[:, None])
+    assert far.max() <= 8 * size
+
+
+def test_latents_are_drawn_given_the_v_that_chains_start_at():
+    """In closed form, from all states and by chains, for held entries and a context; false-alarm rate 1e-6 each."""
+    n, v = 1000, jnp.asarray([0.3, -0.5])
+    start = jnp.broadcast_to(v, (n, 2))
+    drawn = lambda model, **given: jax.tree.map(
+        lambda x: np.asarray(x)[0], starts(tuple(jax.random.split(KEY)), model, given, (1, n), start)
+    )
+    rbm = vages.GRBM.init(KEY, 2, 3)
+    sigmoid = lambda v: jax.nn.sigmoid(rbm.latent_bias + v @ rbm.weight)
+    assert not mean_differs(drawn(rbm)["h"], sigmoid(v))
+    same = EnergyModel(lambda p, v, h: -rbm.log_joint(rbm.features(v), h), 0.0, v=Real(2), h=Binary(3))
+    held = {"mask": jnp.asarray([[True, False]]), "known": jnp.asarray([[2.0, 9.0]])}
+    assert not mean_differs(drawn(same, **held)["h"], sigmoid(v.at[0].set(2)))
+    energy = lambda p, v, h, context: 2 * jnp.sum((h["z"] - v - context["at"]) ** 2) - h["y"][0] * v[0]
+    mixed = EnergyModel(energy, 0.0, v=Real(2), h={"z": Real(2), "y": Binary(1)})
+    states = drawn(mixed, context={"at": jnp.asarray([7.0])})
+    assert not mean_differs(states["h.z"], v + 7)
+    assert not mean_differs((states["h.z"] - np.asarray(v) - 7) ** 2, np.full(2, 0.25))
+    assert not mean_differs(states["h.y"], jax.nn.sigmoid(v[:1]))
 
 
 def test_contexts_shared_and_one_for_each_draw():
@@ -558,6 +670,47 @@ def test_the_annealed_sampler_is_named():
     assert bool(jnp.all(pool.h == 2))
     with refused("start", kind=TypeError):
         vages.sample(KEY, model, 5, start=jnp.zeros((5, 2)), sampler=Annealed(schedule))
+    with refused("latents", kind=TypeError):
+        vages.sample(KEY, model, 5, h=jnp.ones(2), sampler=Annealed(schedule, latents=jnp.ones((3, 2))))
+
+
+def test_annealed_draws_hold_entries_whatever_their_latents():
+    """v given h and one of its entries, with h from the pool: the law of the discrete chain of the other entry.
+
+    Both entries have variance 1 and are independent given h. At temperature 1, steps of size s add to x the drift
+    ½ s² (m − x) and noise of variance s². 4,000 draws; the mean is within 5 standard errors (false-alarm rate 6e-7).
+    """
+    weight = jnp.asarray([[1.0], [0.5]])
+    model, s, steps = vages.LinearGaussian(weight, jnp.zeros(2), jnp.zeros(1), jnp.zeros(())), 0.5, 10
+    schedule = Schedule(steps, 0, 0, top_temperature=1.0, step_size=s, denoise=None)
+    held = Held(jnp.asarray([True, False]), jnp.asarray([3.0, 0.0]))
+    annealed = Annealed(schedule, latents=jnp.full((3, 1), 6.0))
+    drawn = vages.sample(KEY, model, 4000, held=held, sampler=annealed)
+    np.testing.assert_array_equal(drawn.h, np.full((4000, 1), 6))
+    np.testing.assert_array_equal(drawn.v[:, 0], np.full(4000, 3))
+    keep = 1 - 0.5 * s**2
+    mean = 3 + keep**steps * (0.5 - 3)
+    variance = keep ** (2 * steps) + s**2 * sum(keep ** (2 * i) for i in range(steps))
+    assert abs(float(drawn.v[:, 1].mean()) - mean) < 5 * np.sqrt(variance / 4000)
+
+
+def test_annealed_draws_of_discrete_v_or_named_latents_are_refused(as_users_have_it):
+    """Steps along gradients do not sample discrete variables, and the chains hold h in one array."""
+    discrete = EnergyModel(lambda p, v, h: jnp.sum((h - v[0]) ** 2), jnp.zeros(1), v=Binary(3), h=Real(1))
+    energy = lambda p, v, h: jnp.sum(v**2) + jnp.sum(h["a"] ** 2) + jnp.sum(h["b"] ** 2)
+    named = EnergyModel(energy, jnp.zeros(1), v=Real(3), h={"a": Real(2), "b": Real(1)})
+    schedule = Schedule().scaled(0.005)
+    for model, got in ((discrete, discrete.v), (named, named.h)):
+        h = model.h.zeros(jnp.float32, 2)
+        for call in (
+            partial(vages.sample, KEY, model, 2, sampler=Annealed(schedule)),
+            partial(vages.sample, KEY, model, 2, h=h, sampler=Annealed(schedule)),
+            partial(sample_v, KEY, model, h, schedule),
+            partial(sample_joint, KEY, model, 2, schedule),
+            partial(sample_unconditional, KEY, model, 2, schedule),
+        ):
+            with refused("annealed Langevin dynamics", got, kind=TypeError):
+                call()
 
 
 @pytest.mark.filterwarnings("ignore::vages.SamplingWarning")  # R̂ of five draws from two chains is random

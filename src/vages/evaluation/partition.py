@@ -174,7 +174,7 @@ def _both_ways(
     key: PRNGKeyArray, model: EBLVM, context: Any, chains: int, temperatures: int, drawn: Samples | None
 ) -> tuple[Float[Array, "chains"], Float[Array, "chains"]]:
     """Return log weights of chains that go up from the base, and of chains that go down from samples of the model."""
-    for_samples, for_pilots, for_start, for_up, for_down = jax.random.split(key, 5)
+    for_samples, for_pilots, for_pilot_start, for_up, for_down, for_start = jax.random.split(key, 6)
     known = None if context is None else jax.tree.map(lambda x: x[0], context)
     target = Target(model, context=known)
     target = Target(model, context=known, summed=target.can_sum())
@@ -187,8 +187,8 @@ def _both_ways(
     log_count = math.fsum(math.log(target.discrete[name].count or 1) for name in discrete)
     base = _Base(jax.tree.map(lambda x: jnp.mean(x, axis=0), x), jax.tree.map(spread, x), log_count)
     betas = jnp.linspace(0, 1, temperatures, dtype=_dtype(x)) ** 2
-    sizes = _pilot(for_pilots, target, base, *_begin(for_start, target, base, _PILOTS), betas)
-    start = _begin(jax.random.fold_in(for_start, 1), target, base, chains)
+    sizes = _pilot(for_pilots, target, base, *_begin(for_pilot_start, target, base, _PILOTS), betas)
+    start = _begin(for_start, target, base, chains)
     up = _anneal(for_up, target, base, *start, betas, sizes)
     return up, _anneal(for_down, target, base, x, discrete, betas[::-1], sizes[::-1])
 

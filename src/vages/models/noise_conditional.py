@@ -154,7 +154,7 @@ class NoiseConditionalEBLVM(EBLVM):
         """Build the model with a `ConditionalMLP`, for vectors, or for arrays of any shape, which it flattens."""
         for frequency in frequencies:
             check_positive("frequencies", frequency, "frequency", "take (1.0, 3.0, 8.0), say")
-        for_network, for_head = jax.random.split(key)
+        for_network, for_head, for_offset = jax.random.split(key, 3)
         network = ConditionalMLP(
             for_network,
             shape,
@@ -167,7 +167,7 @@ class NoiseConditionalEBLVM(EBLVM):
             **({"levels": NORMALIZED, "level_frequency": _SMOOTH} if normalized else {}),
         )
         head = _coupling(for_head, features, h, head_width)
-        offset = _offset(for_head, features) if normalized else None
+        offset = _offset(for_offset, features) if normalized else None
         return NoiseConditionalEBLVM(
             network, head, sigma_data, Real(*network.in_shape), h, center=center, offset=offset
         )
@@ -191,7 +191,7 @@ class NoiseConditionalEBLVM(EBLVM):
         normalized: bool = False,
     ) -> "NoiseConditionalEBLVM":
         """Build the model with a `UNet`, for images (channels, height, width) of any size."""
-        for_network, for_head = jax.random.split(key)
+        for_network, for_head, for_offset = jax.random.split(key, 3)
         network = UNet(
             for_network,
             shape,
@@ -204,7 +204,7 @@ class NoiseConditionalEBLVM(EBLVM):
             **({"level_frequency": _SMOOTH} if normalized else {}),
         )
         head = _coupling(for_head, features, h, head_width)
-        offset = _offset(for_head, features) if normalized else None
+        offset = _offset(for_offset, features) if normalized else None
         return NoiseConditionalEBLVM(
             network, head, sigma_data, Real(*shape), h, compute_dtype, center, offset, unit="score"
         )
@@ -228,7 +228,7 @@ class NoiseConditionalEBLVM(EBLVM):
         normalized: bool = False,
     ) -> "NoiseConditionalEBLVM":
         """Build the model with a `Mixer`, for images (channels, height, width) on a CPU."""
-        for_network, for_head = jax.random.split(key)
+        for_network, for_head, for_offset = jax.random.split(key, 3)
         network = Mixer(
             for_network,
             shape,
@@ -241,7 +241,7 @@ class NoiseConditionalEBLVM(EBLVM):
             **({"level_frequency": _SMOOTH} if normalized else {}),
         )
         head = _coupling(for_head, features, h, head_width)
-        offset = _offset(for_head, features) if normalized else None
+        offset = _offset(for_offset, features) if normalized else None
         return NoiseConditionalEBLVM(
             network, head, sigma_data, Real(*shape), h, compute_dtype, center, offset, unit="score"
         )
@@ -424,4 +424,4 @@ def _coupling(key: PRNGKeyArray, features: int, h: Any, width: int) -> Coupling 
 
 
 def _offset(key: PRNGKeyArray, features: int) -> Readout:
-    return zeroed(Readout(jax.random.fold_in(key, 1), features, 1))
+    return zeroed(Readout(key, features, 1))

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from vages.models import EBLVM
-from vages.samplers.checks import check_continuous, check_latents, check_run, held_pixels
+from vages.samplers.checks import check_continuous, check_langevin, check_latents, check_run, held_pixels
 from vages.samplers.langevin import chain_dtype
 from vages.samplers.program import LangevinSamples, Progress, Run, anneal
 from vages.samplers.schedule import Schedule
@@ -25,7 +25,7 @@ class Annealed:
     """The paper's annealed Langevin dynamics as a sampler: from a high temperature to zero, then denoised.
 
     Its images look good but are not draws from p(v), since the last steps are at temperatures below 1. With `latents`
-    (any number, …), h is drawn from them; see `sample_unconditional`.
+    (any number, …), h is drawn from them; see `sample_unconditional`. v is real, and latents are one array.
     """
 
     schedule: Schedule = PAPER
@@ -55,6 +55,7 @@ def sample_v(
     result (see `Schedule.snapshots`). At most `batch` chains run at once. Their noise is drawn together, so the result
     depends on `batch`. `progress(done, total)` is called every `chunk` steps; its exceptions are ignored.
     """
+    check_langevin(model)
     h = check_latents(model, h, chain_dtype(model))
     check_run(len(h), run := Run(schedule, record, batch, chunk, progress))
     held = held_pixels(model, mask, known, len(h), chain_dtype(model))
@@ -75,6 +76,7 @@ def sample_joint(
     progress: Progress | None = None,
 ) -> LangevinSamples:
     """Sample (v, h), given the known pixels of v if any. h must be continuous. The options are those of `sample_v`."""
+    check_langevin(model)
     check_run(count, run := Run(schedule, record, batch, chunk, progress))
     check_continuous(model, chain_dtype(model))
     held = held_pixels(model, mask, known, count, chain_dtype(model))
@@ -88,6 +90,8 @@ def sample_unconditional(
     schedule: Schedule,
     *,
     latents: Array | np.ndarray | None = None,
+    mask: Array | np.ndarray | None = None,
+    known: Array | np.ndarray | None = None,
     record: int | None = None,
     batch: int = 500,
     chunk: int = 100,
@@ -96,9 +100,12 @@ def sample_unconditional(
     """Sample v given h, where h is drawn from `latents` (any number, …) or, without them, by `sample_joint`.
 
     `latents` represent the aggregate posterior, for example as posterior means of the training data. They are drawn
-    with replacement. A chain that diverges in joint sampling counts as diverged. The options are those of `sample_v`.
+    with replacement. A chain that diverges in joint sampling counts as diverged. The options are those of `sample_v`;
+    known pixels are held in both runs.
     """
+    check_langevin(model)
     check_run(count, run := Run(schedule, record, batch, chunk, progress))
+    held = held_pixels(model, mask, known, count, chain_dtype(model))
     for_h, for_v = jax.random.split(key)
     if latents is not None:
         pool = check_latents(model, latents, chain_dtype(model), name="latents")
@@ -106,9 +113,10 @@ def sample_unconditional(
     elif model.h.size == 0:
         h = jnp.zeros((count, *model.h.shape), chain_dtype(model))
     else:
-        h = sample_joint(for_h, model, count, schedule, batch=batch, chunk=chunk, progress=_half(progress, 0)).h
+        how: Any = {"mask": mask, "known": known, "batch": batch, "chunk": chunk}
+        h = sample_joint(for_h, model, count, schedule, **how, progress=_half(progress, 0)).h
         run = run._replace(progress=_half(progress, 1))
-    return anneal(for_v, model, count, h, None, run)
+    return anneal(for_v, model, count, h, held, run)
 
 
 def _half(progress: Progress | None, half: int) -> Progress | None:

@@ -13,6 +13,7 @@ from vages.checks import (
     check_context,
     check_count,
     check_finite,
+    check_has_score,
     check_inputs,
     check_kind,
     check_numbers,
@@ -20,7 +21,7 @@ from vages.checks import (
     named_parts,
 )
 from vages.distributions import check_key
-from vages.domains import Categorical, Domain
+from vages.domains import Categorical, Domain, Product
 from vages.models import EBLVM
 from vages.samplers.langevin import Held
 from vages.samplers.program import Run
@@ -68,6 +69,28 @@ def check_rows(model: EBLVM, h: Any, n: int) -> None:
             )
         check_finite(name, value)
         check_states(name, value, domain)
+
+
+def check_langevin(model: EBLVM) -> None:
+    """Raise TypeError if v is discrete, or if the latents are a dict."""
+    check_has_score("annealed Langevin dynamics", model)
+    if isinstance(model.h, Product):
+        raise TypeError(
+            f"annealed Langevin dynamics: expected latents in one array, got {model.h!r}; join them, or use MCMC()"
+        )
+
+
+def as_value(name: str, value: Any, domain: Domain, lead: tuple[int, ...]) -> Array:
+    """Return a value of a variable with leading axes `lead`. Raise unless it is in the variable's domain."""
+    value = jnp.asarray(value)
+    check_numbers(name, value, floating=False)
+    if value.shape != (*lead, *domain.shape):
+        raise ValueError(
+            f"{name}: expected shape {(*lead, *domain.shape)}, got {value.shape}; {domain!r} is its domain"
+        )
+    check_finite(name, value)
+    check_states(name, value, domain)
+    return value
 
 
 def check_run(count: int, run: Run) -> None:

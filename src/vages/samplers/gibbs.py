@@ -13,6 +13,7 @@ from vages.distributions import Distribution
 from vages.models import EBLVM, GRBM
 from vages.samplers.chains import Drawn, Job, collect
 from vages.samplers.langevin import Held
+from vages.samplers.target import assemble, states_of
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ def _run(key: PRNGKeyArray, sampler: Gibbs, job: Job) -> Drawn:
 
     def step(key, i, state):
         for_v, for_h = jax.random.split(key)
-        v = jax.vmap(model.conditional)(state["h"]).hard().draw(for_v)
+        v = jax.vmap(model.conditional)(assemble(model.h, state, len(state["v"]))).hard().draw(for_v)
         v = v if held is None else held.hold(v)
-        return {"v": v, "h": _posterior(model, v).hard().draw(for_h)}
+        return states_of(model.h, v, _posterior(model, v).hard().draw(for_h))
 
     start = jax.tree.map(lambda x: x[0], job.start)
     how = {"warmup": sampler.warmup, "draws": job.draws, "thin": sampler.thin}

@@ -175,10 +175,10 @@ def _solve(
         mask, known, noise = held.mask, held.known, normal(key)
         return lambda v, sigma: jnp.where(mask, known + sigma * noise, v)
 
-    def descend(key, v, sigma, below):
-        for_churn, for_first, for_second = jax.random.split(key, 3)
+    def descend(keys, v, sigma, below):
+        for_churn, for_first, for_second, for_held = keys
         v, sigma = churned(for_churn, v, sigma)
-        hold = holder(jax.random.fold_in(key, 1))
+        hold = holder(for_held)
         v = hold(v, sigma)
         first, _ = slope(for_first, v, sigma)
         second, _ = slope(for_second, hold(v + (below - sigma) * first, below), below)
@@ -186,23 +186,24 @@ def _solve(
 
     def step(v, now):
         key, sigma, below = now
-        v = descend(key, v, sigma, below)
+        *keys, for_repeats = jax.random.split(key, 5)
+        v = descend(keys, v, sigma, below)
         if repeats == 1:
             return v, None
 
         def again(v, key):
-            for_noise, for_step = jax.random.split(key)
-            return descend(for_step, v + jnp.sqrt(sigma**2 - below**2) * normal(for_noise), sigma, below), None
+            for_noise, *keys = jax.random.split(key, 5)
+            return descend(keys, v + jnp.sqrt(sigma**2 - below**2) * normal(for_noise), sigma, below), None
 
-        return jax.lax.scan(again, v, jax.random.split(jax.random.fold_in(key, 2), repeats - 1))[0], None
+        return jax.lax.scan(again, v, jax.random.split(for_repeats, repeats - 1))[0], None
 
-    for_start, for_churn, for_last, for_steps = jax.random.split(key, 4)
+    for_start, for_churn, for_last, for_steps, for_held = jax.random.split(key, 5)
     keys = jax.random.split(for_steps, len(levels) - 1)
     center = getattr(flow.model, "center", 0.0)
     v = center + levels[0] * normal(for_start) if start is None else start.astype(dtype)
     v, _ = jax.lax.scan(step, v, (keys, levels[:-1], levels[1:]))
     v, sigma = churned(for_churn, v, levels[-1])
-    v = holder(jax.random.fold_in(for_churn, 1))(v, sigma)
+    v = holder(for_held)(v, sigma)
     last, h = slope(for_last, v, sigma)
     v = v - sigma * last
     return (v if held is None else held.hold(v)), h

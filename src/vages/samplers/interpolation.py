@@ -28,9 +28,9 @@ def interpolate(
 ) -> Samples:
     """Return n examples on a path from ends[0] to ends[1], both included, for a noise-conditional model.
 
-    Each end is mapped to its noise (`Heun.invert`). Noise in between lies on the great circle through both, which
-    preserves its length, and is mapped back by the ODE. The first and last example are the ends themselves, up to the
-    error of the ODE, which falls with more `steps`.
+    Each end is mapped to its noise (`Heun.invert`). Noise in between lies on the great circle through both around the
+    center of the data, which preserves its distance from the center, and is mapped back by the ODE. The first and last
+    example are the ends themselves, up to the error of the ODE, which falls with more `steps`.
 
     If there are latents, h is held in both directions. At the ends it is `h` (2, …), or a draw from the sampler's
     posterior at the lowest level. In between, a real h also follows the great circle, and any other h is that of the
@@ -66,7 +66,8 @@ def interpolate(
             for _, x, domain in named_parts("h", h, model.h)
         ]
         h = dict(zip(model.h.shape, parts, strict=True)) if isinstance(h, dict) else parts[0]
-    return sampler.draw(for_draws, model, n, h, context, start=between(noise))
+    center = getattr(model, "center", 0.0)
+    return sampler.draw(for_draws, model, n, h, context, start=center + between(noise - center))
 
 
 def slerp(first: Array, second: Array, share: Float[Array, ""] | float) -> Array:

@@ -13,28 +13,25 @@ from vages.checks import (
     check_context,
     check_count,
     check_energy,
-    check_finite,
     check_inputs,
     check_kind,
-    check_numbers,
-    check_states,
     named_parts,
     told,
 )
-from vages.domains import Domain, Empty
+from vages.domains import Empty
 from vages.models import EBLVM, TractableEBLVM, features_of
 from vages.models.mixed import cast
 from vages.samplers.annealed import Annealed, sample_joint, sample_unconditional, sample_v
 from vages.samplers.chains import Job
-from vages.samplers.checks import as_rows, check_call, check_untraced, held_pixels
+from vages.samplers.checks import as_rows, as_value, check_call, check_langevin, check_untraced, held_pixels
 from vages.samplers.exact import can_list, sample_exactly, sample_posterior_exactly
 from vages.samplers.gibbs import Gibbs, can_gibbs
 from vages.samplers.heun import Heun
 from vages.samplers.langevin import Held, chain_dtype
 from vages.samplers.mcmc import MCMC
-from vages.samplers.moves import far_apart
 from vages.samplers.samples import Samples, check_drawn, diagnose, warn
-from vages.samplers.target import State, assemble, latents
+from vages.samplers.starts import starts
+from vages.samplers.target import State, assemble
 
 Sampler = MCMC | Gibbs | Annealed | Heun
 
@@ -60,10 +57,11 @@ def sample(
     known, and NUTS if not (see `MCMC`). `sampler` overrides this: `MCMC`, `Gibbs`, the paper's `Annealed`, or `Heun`
     for a noise-conditional model.
 
-    Chains (16, or `chains`) start far apart, or at `start`: v of each chain, or (v, h); for `Heun`, v of each draw at
-    its highest level. Entries of v that are `held` are fixed, and the others are drawn given them. `h`, `context` and
-    `held` are those of one example, shared by all draws (a context then has one row, or numbers), or have one row per
-    draw. In that case, MCMC runs two chains with their own warm-up for each draw, at n times the cost.
+    Chains (16, or `chains`) start far apart, or at `start`: v of each chain, with h drawn given v, or (v, h); for
+    `Heun`, v of each draw at its highest level. Entries of v that are `held` are fixed, and the others are drawn given
+    them. `h`, `context` and `held` are those of one example, shared by all draws (a context then has one row, or
+    numbers), or have one row per draw. In that case, MCMC runs two chains with their own warm-up for each draw, at n
+    times the cost.
 
     This function compiles its own programs, and cannot be called inside `jit` or `vmap`.
     """
@@ -87,7 +85,7 @@ def sample(
     check_kind("sampler", sampler, Sampler, "a sampler", "write MCMC(), Gibbs(), Annealed() or Heun()")
     if isinstance(sampler, Heun):
         _refuse(sampler, chains=chains)
-        begin = None if start is None else _value("start", start, model.v, (n,))
+        begin = None if start is None else as_value("start", start, model.v, (n,))
         pixels = None if held is None else Held(given["mask"], given["known"])
         return sampler.draw(key, model, n, given.get("h"), given.get("context"), pixels, begin)
     if isinstance(sampler, Annealed):
@@ -150,8 +148,8 @@ def _run(
     sampler: MCMC | Gibbs,
 ) -> tuple[Samples, State]:
     """Run chains (targets, chains), and return their diagnostics and `kept` draws of each target (targets, kept, …)."""
-    for_start, for_chains = jax.random.split(key)
-    begin = _start(for_start, model, given, shape, start)
+    for_start, for_chains, for_h = jax.random.split(key, 3)
+    begin = starts((for_start, for_h), model, given, shape, start)
     draws = max(-(-kept // shape[1]), _LEAST_DRAWS)
     drawn = sampler.run(for_chains, Job(model, given, begin, draws))
     trace = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), drawn.states)  # (targets, chains, draws, …)
@@ -187,42 +185,6 @@ def _spread(x: Array, kept: int) -> Array:
     return flat[:, -kept:]
 
 
-def _start(key: PRNGKeyArray, model: EBLVM, given: dict[str, Any], shape: tuple[int, int], start: Any) -> State:
-    """Return the starts of the chains (targets, chains, …): far apart, or as given by the user."""
-    states = far_apart(key, model, given, shape, settled=start is None)
-    return states if start is None else states | _asked(model, start, shape, chain_dtype(model))
-
-
-def _asked(model: EBLVM, start: Any, shape: tuple[int, int], dtype: Any) -> State:
-    """Return the user's start, v or (v, h), as states. It has one row per chain, or per draw if there are n targets."""
-    v, h = start if isinstance(start, tuple) else (start, None)
-    targets, chains = shape
-    count = targets if targets > 1 else chains
-    states = {"v": _value("start", v, model.v, (count,))}
-    if h is not None:
-        states |= {
-            name: _value(f"start: {name}", value, domain, (count,))
-            for (name, domain), (_, value, _) in zip(
-                latents(model.h).items(), named_parts("start: h", h, model.h), strict=True
-            )
-        }
-    rows = lambda x: x[:, None] if targets > 1 else x[None]
-    return {name: jnp.broadcast_to(rows(x.astype(dtype)), (*shape, *x.shape[1:])) for name, x in states.items()}
-
-
-def _value(name: str, value: Any, domain: Domain, lead: tuple[int, ...]) -> Array:
-    """Return a value of a variable with leading axes `lead`. Raise unless it is in the variable's domain."""
-    value = jnp.asarray(value)
-    check_numbers(name, value, floating=False)
-    if value.shape != (*lead, *domain.shape):
-        raise ValueError(
-            f"{name}: expected shape {(*lead, *domain.shape)}, got {value.shape}; {domain!r} is its domain"
-        )
-    check_finite(name, value)
-    check_states(name, value, domain)
-    return value
-
-
 def _given(model: EBLVM, n: int, h: Any, context: Any, held: Held | None) -> tuple[dict[str, Any], int]:
     """Return the fields of the targets along their first axis, and the number of targets: n, or 1 if shared by all."""
     dtype, given = chain_dtype(model), {}
@@ -236,7 +198,7 @@ def _given(model: EBLVM, n: int, h: Any, context: Any, held: Held | None) -> tup
         parts = named_parts("h", h, model.h)
         own = np.ndim(parts[0][1]) == len(parts[0][2].shape)
         lead = () if own else (n,)
-        rows = [_value(name, value, domain, lead).astype(dtype) for name, value, domain in parts]
+        rows = [as_value(name, value, domain, lead).astype(dtype) for name, value, domain in parts]
         tree = dict(zip(model.h.shape, rows, strict=True)) if isinstance(h, dict) else rows[0]
         given["h"] = jax.tree.map(lambda x: x[None], tree) if own else tree
     if context is not None:
@@ -267,12 +229,15 @@ def _annealed(
 ) -> Samples:
     """Run n chains of the paper's sampler, and return their final states."""
     _refuse(sampler, **others)
+    check_langevin(model)
     pixels: dict[str, Any] = {} if held is None else {"mask": held.mask, "known": held.known}
     if h is not None:
+        if sampler.latents is not None:
+            raise TypeError(f"latents: expected none beside h, got {told(sampler.latents)}; leave one of them out")
         h = jnp.broadcast_to(h, (n, *model.h.shape)) if jnp.ndim(h) == len(model.h.shape) else h
         ends = sample_v(key, model, h, sampler.schedule, **pixels)
-    elif sampler.latents is not None and held is None:
-        ends = sample_unconditional(key, model, n, sampler.schedule, latents=sampler.latents)
+    elif sampler.latents is not None:
+        ends = sample_unconditional(key, model, n, sampler.schedule, latents=sampler.latents, **pixels)
     else:
         ends = sample_joint(key, model, n, sampler.schedule, **pixels)
     steps = sampler.schedule.steps + (sampler.schedule.denoise is not None)

@@ -93,7 +93,8 @@ class Target(eqx.Module):
         features = self.features_at(continuous | discrete)
         if beta is None and isinstance(self.model, TractableEBLVM) and set(latents(self.model.h)) == set(names):
             q = jax.tree.map(lambda x: x[None], self.model.posterior(features).hard())
-            return discrete | {"h": q.draw(next(keys))[0]}
+            h = jax.tree.map(lambda x: x[0], q.draw(next(keys)))
+            return discrete | latent_states(self.model.h, h)
         if self._few():
             return discrete | self._all_at_once(next(keys), features, continuous, beta)
         for name in names:
@@ -173,10 +174,15 @@ def assemble(domain: Domain, state: State, *lead: int) -> Any:
 
 
 def states_of(domain: Domain, v: Any, h: Any) -> State:
-    """Return the entries of a state from v and h, the inverse of `assemble`."""
+    """Return the entries of a state from v and h."""
+    return {"v": v} | latent_states(domain, h)
+
+
+def latent_states(domain: Domain, h: Any) -> State:
+    """Return the entries of a state from h, the inverse of `assemble`."""
     if isinstance(domain, Product):
-        return {"v": v} | {f"h.{name}": h[name] for name, _ in domain.parts}
-    return {"v": v} if isinstance(domain, Empty) else {"v": v, "h": h}
+        return {f"h.{name}": h[name] for name, _ in domain.parts}
+    return {} if isinstance(domain, Empty) else {"h": h}
 
 
 def scattered(key: PRNGKeyArray, domain: Domain, lead: tuple[int, ...], dtype: Any) -> Array:

@@ -13,12 +13,10 @@ from scipy.stats import multivariate_normal
 import vages
 from errors import refused
 from test_sampling import KEY, BinaryRBM, curved, mixed, mixture, quadrature
-from used_keys import used_keys
 from vages import EnergyModel, ExactPosterior, GaussianPosterior, LogPartition, Real, SamplingWarning
 from vages.distributions import Gaussian
-from vages.evaluation import gaussian_log_density, partition
+from vages.evaluation import gaussian_log_density
 from vages.posteriors import Posterior, posterior_means
-from vages.samplers import Samples
 
 RNG = np.random.default_rng(0)
 
@@ -207,18 +205,6 @@ def test_log_z_of_continuous_and_mixed_latents(float64):
     found = vages.log_partition(KEY, model, chains=400, temperatures=400)
     for side in (found.forward, found.reverse):
         assert abs(side.value - truth) < 5 * side.error < 0.25
-
-
-def test_no_key_of_an_estimate_of_log_z_is_used_twice(monkeypatch):
-    """The chains that choose the step sizes start at other noise than those that are weighted, in every variable."""
-    model = EnergyModel(lambda p, v, h: jnp.sum(v**2) + jnp.sum(h**2), jnp.zeros(1), v=Real(1), h=Real(1))
-    drawn = Samples(jnp.arange(5.0)[:, None], jnp.arange(5.0)[:, None], 1.0, {}, {}, 0, 0)
-    for name in ("_pilot", "_anneal"):
-        monkeypatch.setattr(partition, name, lambda key, *_: jax.random.normal(key, (3,)))
-    with used_keys("normal") as keys:
-        partition._both_ways(KEY, model, None, 4, 3, drawn)
-    assert len(keys) > 8
-    assert len(set(keys)) == len(keys)
 
 
 @pytest.mark.parametrize("block", [2**18, 5])

@@ -12,7 +12,6 @@ from scipy import stats
 
 from errors import refused
 from small_nets import filled, normal, quick
-from used_keys import used_keys
 from vages import (
     EBLVM,
     Batch,
@@ -258,17 +257,6 @@ def test_held_entries_have_the_noise_of_the_level():
     moved = np.asarray(sample(jax.random.key(0), Curved(), n, held=held, sampler=heun).v)[:, 1]
     error = math.sqrt((2 * 28.125**2 + 2 * 6.25**2 + 1) / n)
     assert abs(moved.mean() - 34.375) < 6 * error
-
-
-def test_no_key_of_a_draw_is_used_twice():
-    """Neither for held entries, nor for repeats of a step, nor for h."""
-    held = Held(jnp.asarray([True, False]), jnp.zeros(2))
-    posterior = FeaturePosterior.init(jax.random.key(1), model := latent_model(Real(2)), width=4)
-    heun = Heun(posterior, steps=3, resample=3, churn=1.0)
-    with used_keys("normal") as keys:
-        heun.draw(jax.random.key(0), model, 2, held=jax.tree.map(lambda x: x[None], held))
-    assert len(keys) > 50
-    assert len(set(keys)) == len(keys)
 
 
 def test_inpainting_approaches_the_conditional():

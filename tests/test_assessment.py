@@ -81,7 +81,7 @@ def test_gap_of_a_grbm_by_enumeration():
     assert gap.vaes_bias.error < 0.2
     assert (gap.fisher, gap.ksd, gap.corrected_ksd, gap.n) == (None, None, None, 300)
     assert "Theorems 1 and 2" in gap.meaning()
-    with refused("corrector", got="Bernoulli", kind=TypeError):
+    with refused("corrector", got="Binary(4)", kind=TypeError):
         posterior_gap(KEY, model, q, v, corrector=Corrector(1, 0.1))
 
 

@@ -353,6 +353,8 @@ def test_scores_of_what_has_none_are_refused(as_users_have_it):
     for posterior in (None, Standard()):
         with refused("score", "Binary(2)", kind=TypeError):
             vages.score(discrete, posterior)
+    with refused("corrector", "Binary(4)", kind=TypeError):  # inside jit, h between the states would not be noticed
+        vages.evaluation.VariationalScore(model, ExactPosterior(), corrector=vages.Corrector(20, 0.5))
 
 
 def test_bad_input(as_users_have_it):

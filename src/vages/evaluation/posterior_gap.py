@@ -85,11 +85,8 @@ def posterior_gap(
     if samples < 4:
         raise ValueError(f"samples: expected at least 4 draws of h for each v, got {samples}")
     some = lambda rows: (v[rows], None if context is None else jax.tree.map(lambda x: x[rows], context))
-    q = eqx.filter_eval_shape(infer, model, posterior, *some(slice(1)))
-    if corrector is not None and not q.continuous:
-        raise TypeError(
-            f"corrector: expected a posterior over continuous h, got {type(q).__name__}; leave the corrector out"
-        )
+    if corrector is not None:
+        corrector.check(model)
     block = min(len(v), _BLOCK)
     parts = []
     for i, first in enumerate(range(0, len(v), block)):

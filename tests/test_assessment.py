@@ -21,7 +21,17 @@ from errors import refused
 from small_nets import IMAGE, filled
 from small_recipes import parts_of, start_of
 from truth import enumerated, expected_vaes
-from vages import GRBM, BernoulliPosterior, Corrector, ExactPosterior, GaussianPosterior, LinearGaussian
+from vages import (
+    GRBM,
+    BernoulliPosterior,
+    Corrector,
+    ExactPosterior,
+    Gaussian,
+    GaussianPosterior,
+    LinearGaussian,
+    Real,
+    TractableEBLVM,
+)
 from vages.app.cli import evaluate
 from vages.app.recipes import Examples, FIDSelection, as_recipe, train
 from vages.app.report.assessments import assessment_figure
@@ -44,7 +54,7 @@ from vages.evaluation import (
     posterior_gap,
 )
 from vages.files import BadFile
-from vages.posteriors import Heads
+from vages.posteriors import Heads, Posterior
 from vages.samplers import Samples, SamplingWarning
 from vages.training import Checkpoints, RunFolder
 from vages.training.checkpoint import newest_checkpoint, write_checkpoint
@@ -117,6 +127,49 @@ def test_gap_of_a_gaussian_model_in_closed_form():
         posterior_gap(KEY, model, q, v, samples=3)
     with refused("v", got="(64, 2)"):
         posterior_gap(KEY, model, q, v[:, :2])
+
+
+class Scaled(TractableEBLVM):
+    """v ~ N(0, 1 / c²) and h ~ N(c v, 1), with c from the context."""
+
+    v = Real(1)
+    h = Real(1)
+
+    def features(self, v, context):
+        return context["c"] * v
+
+    def log_joint(self, features, h):
+        return -0.5 * jnp.sum(features**2) - 0.5 * jnp.sum((h - features) ** 2)
+
+    def posterior(self, features):
+        return Gaussian(features, jnp.zeros(1))
+
+    def free_energy(self, v, context):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return 0.5 * jnp.sum((context["c"] * v) ** 2)
+
+    def log_partition(self):
+        raise NotImplementedError
+
+
+class Beside(Posterior):
+    """The exact posterior of `Scaled`, shifted by 1."""
+
+    def __call__(self, model, features, v, context=None):
+        return Gaussian(features + 1, jnp.zeros(1))
+
+
+def test_bias_of_a_tractable_model_with_a_context():
+    """VaES is −c² v + c (h − c v), so that its bias is c times the shift of q. Within 5.5 errors."""
+    context = {"c": jnp.linspace(0.5, 3, 300)}
+    exact, shifted = (
+        posterior_gap(KEY, Scaled(), q, normal(5, 300, 1), context=context).vaes_bias
+        for q in (ExactPosterior(), Beside())
+    )
+    assert exact is not None
+    assert shifted is not None
+    assert abs(exact.mean) < 5.5 * exact.error < 0.1
+    bias = float(jnp.mean(context["c"] ** 2))
+    assert abs(shifted.mean - bias) < 5.5 * shifted.error < 0.5 * bias
 
 
 BOUNDS = ["log-likelihood, log Z forward", "log-likelihood, log Z reverse", "gap of log Z, reverse less forward, nats"]

@@ -28,6 +28,7 @@ from vages import (
     ExactPosterior,
     Gaussian,
     GaussianPosterior,
+    Joint,
     LinearGaussian,
     Real,
     TractableEBLVM,
@@ -41,6 +42,7 @@ from vages.app.runs.assessment_rows import LONG, Row, Sizes
 from vages.app.runs.likelihoods import likelihood_rows
 from vages.app.settings import CHECKERBOARD, DIGITS
 from vages.data import Splits
+from vages.domains import as_domain
 from vages.evaluation import (
     Density,
     Estimate,
@@ -127,6 +129,60 @@ def test_gap_of_a_gaussian_model_in_closed_form():
         posterior_gap(KEY, model, q, v, samples=3)
     with refused("v", got="(64, 2)"):
         posterior_gap(KEY, model, q, v[:, :2])
+
+
+class Named(TractableEBLVM):
+    """A linear-Gaussian model with two latents, which have names."""
+
+    model: LinearGaussian
+
+    v = Real(3)
+    h = as_domain({"a": Real(1), "b": Real(1)})
+
+    def features(self, v):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.model.features(v)
+
+    def log_joint(self, features, h):
+        return self.model.log_joint(features, jnp.concatenate([h["a"], h["b"]]))
+
+    def posterior(self, features):
+        return named(self.model.posterior(features))
+
+    def free_energy(self, v):
+        return self.model.free_energy(v)
+
+    def log_partition(self):
+        return self.model.log_partition()
+
+
+class NamedPosterior(Posterior):
+    posterior: Posterior
+
+    def __call__(self, model, features, v, context=None):
+        return named(self.posterior(model.model, features, v))
+
+
+def named(q):
+    return Joint({name: Gaussian(q.loc[i : i + 1], q.log_std[i : i + 1]) for i, name in enumerate("ab")})
+
+
+def test_gap_of_latents_with_names():
+    """Fisher and bias by hand; KSD as if the latents were one vector, with other samples. All within 5.5 errors."""
+    model = LinearGaussian(0.4 * normal(0, 3, 2), normal(1, 3), normal(2, 2), jnp.zeros(()))
+    shift, std = np.array([0.5, -0.3]), math.exp(-0.2)
+    wide = layer(jnp.zeros((2, 3)), jnp.full(2, -0.2))
+    q = GaussianPosterior(Heads(layer(model.weight.T, model.latent_bias + jnp.asarray(shift, jnp.float32)), wide))
+    v = normal(3, 64, 3)
+    gap, beside = posterior_gap(KEY, Named(model), NamedPosterior(q), v), posterior_gap(KEY, model, q, v)
+    fisher = 0.5 * (shift @ shift + 2 * (std - 1 / std) ** 2)
+    bias = np.sum((np.asarray(model.weight, np.float64) @ shift) ** 2)
+    assert gap.fisher is not None
+    assert gap.vaes_bias is not None
+    assert gap.ksd is not None
+    assert beside.ksd is not None
+    assert abs(gap.fisher.mean - fisher) < 5.5 * gap.fisher.error < 0.5 * fisher
+    assert abs(gap.vaes_bias.mean - bias) < 5.5 * gap.vaes_bias.error < 0.7 * bias
+    assert abs(gap.ksd.mean - beside.ksd.mean) < 5.5 * math.hypot(gap.ksd.error, beside.ksd.error) < 0.5 * gap.ksd.mean
 
 
 class Scaled(TractableEBLVM):

@@ -104,7 +104,7 @@ def test_a_poor_posterior_is_told(float64):
 
 
 def test_the_error_of_the_likelihood_counts_the_noise_of_the_densities_once():
-    """Against the spread of 300 repeats, which is known to 4 %: 25 % are 6 standard errors. All examples are the same."""
+    """Against the spread of 300 repeats, which is known to 4 %: 25 % are 6 standard errors. All v are the same."""
     model = EnergyModel(lambda p, v, h: 0.5 * jnp.sum((v - h) ** 2 + h**2), jnp.zeros(1), v=Real(1), h=Real(1))
     v, log_z = jnp.full((100, 1), 0.5), LogPartition.known(float(np.log(2 * np.pi)))
     keys = jax.random.split(KEY, 300)

@@ -423,6 +423,20 @@ def test_a_run_without_latents_is_assessed(monkeypatch):
     check(untrained(replace(SMALL, method="mdsm")), ["denoising score matching loss", *COMMON])
 
 
+def test_chains_of_the_model_and_the_choice_of_examples_share_no_keys(monkeypatch):
+    """The keys that an evaluation draws with are none that the sampler splits its own into."""
+    of_chains, others = [], []
+    monkeypatch.setattr(assessment, "model_chains", lambda key, *_: of_chains.append(key))
+    monkeypatch.setattr(assessment, "held_out", lambda key, splits, count: others.append(key) or normal(0, 5, 2))
+    monkeypatch.setattr(assessment, "_density_rows", lambda key, *_: others.append(key) or [])
+    monkeypatch.setattr(assessment, "_score_rows", lambda keys, *_: others.extend(keys) or [])
+    rows = np.zeros((40, 2), np.float32)
+    subject = assessment.Subject(GRBM.init(KEY, 2, 2), ExactPosterior(), Splits(rows, rows, rows), 0.0, None)
+    assessment.assess_subject(KEY, subject, SIZES, None)
+    split = {tuple(np.asarray(jax.random.key_data(key))) for key in jax.random.split(of_chains[0], 50)}
+    assert not split & {tuple(np.asarray(jax.random.key_data(key))) for key in others}
+
+
 def test_runs_are_told_apart(grbm, tmp_path):
     found = newest_checkpoint(grbm[0] / "checkpoints", pytest.fail)
     assert found is not None

@@ -23,7 +23,18 @@ from errors import refused
 from small_nets import IMAGE, filled
 from small_recipes import parts_of, start_of
 from truth import enumerated, expected_vaes
-from vages import GRBM, BernoulliPosterior, Corrector, ExactPosterior, GaussianPosterior, LinearGaussian
+from vages import (
+    GRBM,
+    BernoulliPosterior,
+    Corrector,
+    ExactPosterior,
+    Gaussian,
+    GaussianPosterior,
+    Joint,
+    LinearGaussian,
+    Real,
+    TractableEBLVM,
+)
 from vages.app.cli import evaluate
 from vages.app.recipes import Examples, FIDSelection, as_recipe, train
 from vages.app.recipes.units import Units
@@ -34,6 +45,7 @@ from vages.app.runs.assessment_rows import LONG, Row, Sizes
 from vages.app.runs.likelihoods import likelihood_rows
 from vages.app.settings import CHECKERBOARD, DIGITS
 from vages.data import Splits
+from vages.domains import as_domain
 from vages.evaluation import (
     Density,
     Estimate,
@@ -47,7 +59,7 @@ from vages.evaluation import (
     posterior_gap,
 )
 from vages.files import BadFile
-from vages.posteriors import Heads
+from vages.posteriors import Heads, Posterior
 from vages.samplers import Samples, SamplingWarning
 from vages.training import Checkpoints, RunFolder
 from vages.training.checkpoint import newest_checkpoint, write_checkpoint
@@ -84,7 +96,7 @@ def test_gap_of_a_grbm_by_enumeration():
     assert gap.vaes_bias.error < 0.2
     assert (gap.fisher, gap.ksd, gap.corrected_ksd, gap.n) == (None, None, None, 300)
     assert "Theorems 1 and 2" in gap.meaning()
-    with refused("corrector", got="Bernoulli", kind=TypeError):
+    with refused("corrector", got="Binary(4)", kind=TypeError):
         posterior_gap(KEY, model, q, v, corrector=Corrector(1, 0.1))
 
 
@@ -120,6 +132,103 @@ def test_gap_of_a_gaussian_model_in_closed_form():
         posterior_gap(KEY, model, q, v, samples=3)
     with refused("v", got="(64, 2)"):
         posterior_gap(KEY, model, q, v[:, :2])
+
+
+class Named(TractableEBLVM):
+    """A linear-Gaussian model with two latents, which have names."""
+
+    model: LinearGaussian
+
+    v = Real(3)
+    h = as_domain({"a": Real(1), "b": Real(1)})
+
+    def features(self, v):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.model.features(v)
+
+    def log_joint(self, features, h):
+        return self.model.log_joint(features, jnp.concatenate([h["a"], h["b"]]))
+
+    def posterior(self, features):
+        return named(self.model.posterior(features))
+
+    def free_energy(self, v):
+        return self.model.free_energy(v)
+
+    def log_partition(self):
+        return self.model.log_partition()
+
+
+class NamedPosterior(Posterior):
+    posterior: Posterior
+
+    def __call__(self, model, features, v, context=None):
+        return named(self.posterior(model.model, features, v))
+
+
+def named(q):
+    return Joint({name: Gaussian(q.loc[i : i + 1], q.log_std[i : i + 1]) for i, name in enumerate("ab")})
+
+
+def test_gap_of_latents_with_names():
+    """Fisher and bias by hand; KSD as if the latents were one vector, with other samples. All within 5.5 errors."""
+    model = LinearGaussian(0.4 * normal(0, 3, 2), normal(1, 3), normal(2, 2), jnp.zeros(()))
+    shift, std = np.array([0.5, -0.3]), math.exp(-0.2)
+    wide = layer(jnp.zeros((2, 3)), jnp.full(2, -0.2))
+    q = GaussianPosterior(Heads(layer(model.weight.T, model.latent_bias + jnp.asarray(shift, jnp.float32)), wide))
+    v = normal(3, 64, 3)
+    gap, beside = posterior_gap(KEY, Named(model), NamedPosterior(q), v), posterior_gap(KEY, model, q, v)
+    fisher = 0.5 * (shift @ shift + 2 * (std - 1 / std) ** 2)
+    bias = np.sum((np.asarray(model.weight, np.float64) @ shift) ** 2)
+    assert gap.fisher is not None
+    assert gap.vaes_bias is not None
+    assert gap.ksd is not None
+    assert beside.ksd is not None
+    assert abs(gap.fisher.mean - fisher) < 5.5 * gap.fisher.error < 0.5 * fisher
+    assert abs(gap.vaes_bias.mean - bias) < 5.5 * gap.vaes_bias.error < 0.7 * bias
+    assert abs(gap.ksd.mean - beside.ksd.mean) < 5.5 * math.hypot(gap.ksd.error, beside.ksd.error) < 0.5 * gap.ksd.mean
+
+
+class Scaled(TractableEBLVM):
+    """v ~ N(0, 1 / c²) and h ~ N(c v, 1), with c from the context."""
+
+    v = Real(1)
+    h = Real(1)
+
+    def features(self, v, context):
+        return context["c"] * v
+
+    def log_joint(self, features, h):
+        return -0.5 * jnp.sum(features**2) - 0.5 * jnp.sum((h - features) ** 2)
+
+    def posterior(self, features):
+        return Gaussian(features, jnp.zeros(1))
+
+    def free_energy(self, v, context):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return 0.5 * jnp.sum((context["c"] * v) ** 2)
+
+    def log_partition(self):
+        raise NotImplementedError
+
+
+class Beside(Posterior):
+    """The exact posterior of `Scaled`, shifted by 1."""
+
+    def __call__(self, model, features, v, context=None):
+        return Gaussian(features + 1, jnp.zeros(1))
+
+
+def test_bias_of_a_tractable_model_with_a_context():
+    """VaES is −c² v + c (h − c v), so that its bias is c times the shift of q. Within 5.5 errors."""
+    context = {"c": jnp.linspace(0.5, 3, 300)}
+    exact, shifted = (
+        posterior_gap(KEY, Scaled(), q, normal(5, 300, 1), context=context).vaes_bias
+        for q in (ExactPosterior(), Beside())
+    )
+    assert exact is not None
+    assert shifted is not None
+    assert abs(exact.mean) < 5.5 * exact.error < 0.1
+    bias = float(jnp.mean(context["c"] ** 2))
+    assert abs(shifted.mean - bias) < 5.5 * shifted.error < 0.5 * bias
 
 
 BOUNDS = ["log-likelihood, log Z forward", "log-likelihood, log Z reverse", "gap of log Z, reverse less forward, nats"]
@@ -315,6 +424,20 @@ def test_a_run_without_latents_is_assessed(monkeypatch):
     monkeypatch.setattr(assessment, "likelihood_rows", lambda *_: [])
     monkeypatch.setattr(assessment, "model_chains", lambda *_: None)
     check(untrained(replace(SMALL, method="mdsm")), ["denoising score matching loss", *COMMON])
+
+
+def test_chains_of_the_model_and_the_choice_of_examples_share_no_keys(monkeypatch):
+    """The keys that an evaluation draws with are none that the sampler splits its own into."""
+    of_chains, others = [], []
+    monkeypatch.setattr(assessment, "model_chains", lambda key, *_: of_chains.append(key))
+    monkeypatch.setattr(assessment, "held_out", lambda key, splits, count: others.append(key) or normal(0, 5, 2))
+    monkeypatch.setattr(assessment, "_density_rows", lambda key, *_: others.append(key) or [])
+    monkeypatch.setattr(assessment, "_score_rows", lambda keys, *_: others.extend(keys) or [])
+    rows = np.zeros((40, 2), np.float32)
+    subject = assessment.Subject(GRBM.init(KEY, 2, 2), ExactPosterior(), Splits(rows, rows, rows), 0.0, None)
+    assessment.assess_subject(KEY, subject, SIZES, None)
+    split = {tuple(np.asarray(jax.random.key_data(key))) for key in jax.random.split(of_chains[0], 50)}
+    assert not split & {tuple(np.asarray(jax.random.key_data(key))) for key in others}
 
 
 def test_runs_are_told_apart(grbm, tmp_path):

@@ -1,12 +1,15 @@
 """Figures of chains show the right data."""
 
 import sys
+from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from errors import refused
+from vages import MCMC, EnergyModel, Real, sample, sample_posterior
 from vages.app.report.chains import autocorrelation, chains_figure
 from vages.samplers import Samples
 
@@ -76,6 +79,25 @@ def test_arviz():
     samples = Samples(None, None, 1.0, {}, {}, 0, 0, trace={name: jnp.asarray(x) for name, x in draws.items()})
     data = samples.to_arviz()
     np.testing.assert_array_equal(data.posterior["v"].values, draws["v"].astype(np.float32))
+
+
+def test_chains_of_several_posteriors(monkeypatch):
+    """Chains of h ~ N(v, 1) and of v ~ N(h, 1), with v or h at ±10: means are within 1, far more than 10 errors."""
+    monkeypatch.setitem(sys.modules, "arviz", SimpleNamespace(from_dict=lambda posterior: posterior))
+    model = EnergyModel(lambda p, v, h: 0.5 * jnp.sum((v - h) ** 2), jnp.zeros(1), v=Real(2), h=Real(2))
+    rows, how = jnp.asarray([[10.0, -10.0], [10.0, 10.0], [-10.0, 10.0]]), MCMC("hmc", warmup=50)
+    of_h = sample_posterior(jax.random.key(0), model, rows, 10, chains=4, sampler=how)
+    of_v = sample(jax.random.key(1), model, 3, h=rows, chains=4, sampler=how)
+    for name, samples in {"h": of_h, "v": of_v}.items():
+        chains = samples.to_arviz()[name]
+        assert chains.shape == (4, 250, *samples.rhat[name].shape) == (4, 250, 3, 2)
+        np.testing.assert_allclose(chains.mean(1), np.broadcast_to(rows, (4, 3, 2)), atol=1)
+    figure = chains_figure(of_h.trace, coordinates=6)
+    labels = {axes.get_ylabel(): axes for axes in figure.axes if axes.get_ylabel()}
+    assert set(labels) == {f"h[{i}, {j}]" for i in range(3) for j in range(2)}
+    for i, j in ((0, 1), (2, 0)):
+        means = [float(np.mean(line.get_ydata())) for line in labels[f"h[{i}, {j}]"].lines]
+        assert means == pytest.approx([-10] * 4, abs=1)
 
 
 def test_arviz_needs_chains():

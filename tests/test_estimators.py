@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import checks_of_estimators as checks
 from truth import bilinear, enumerated, relative_error
 from vages import GRBM, EnergyModel, ExactPosterior, LinearGaussian, estimators, infer
-from vages.domains import Real
+from vages.domains import Binary, Real
 from vages.objectives import dsm
 
 
@@ -86,6 +86,29 @@ def test_value_of_the_surrogate_is_the_slope_of_vaes(float64):
 
     value, along = both(v, h, z)
     assert abs(float(value - along)) < 1e-12
+
+
+def without_both(params, v, h):
+    """An energy that forbids a state of two units: both on."""
+    return jnp.where(jnp.sum(h) > 1.5, jnp.inf, 0.5 * jnp.sum((v - params @ h) ** 2) * (1 + h[0]))
+
+
+def test_a_state_of_weight_zero_is_absent(float64):
+    """The value and the gradient are those of the score summed over the states that are allowed."""
+    model = EnergyModel(without_both, jnp.asarray([[0.3, -1.2], [0.8, 0.5]]), Real(2), Binary(2))
+    v, z = jnp.asarray([[0.4, -0.2], [1.1, 0.3]]), jnp.asarray([[1.0, 0.5], [-0.7, 2.0]])
+    states = model.h.states(jnp.float64)
+    log_joints = lambda model, v, states: jax.vmap(lambda h: model.log_joint(model.features(v), h))(states)
+    weights = jax.vmap(lambda v: jax.nn.softmax(log_joints(model, v, states)))(v)
+    assert np.all(weights[:, 3] == 0)
+
+    def along_z(model):
+        score = jax.grad(lambda v: jax.nn.logsumexp(log_joints(model, v, states[:3])))
+        return jnp.mean(jax.vmap(lambda v, z: jnp.dot(z, score(v)))(v, z))
+
+    surrogate = lambda model: estimators.surrogate(model, v, jnp.broadcast_to(states, (2, 4, 2)), z, weights)
+    got, expected = (eqx.filter_jit(eqx.filter_value_and_grad(f))(model) for f in (surrogate, along_z))
+    assert relative_error(got, expected) < 1e-12
 
 
 @eqx.filter_jit

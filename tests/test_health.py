@@ -11,7 +11,20 @@ import optax
 import pytest
 
 from truth import mean_differs
-from vages import DSM, Binary, Empty, EnergyModel, Enumerated, Learner, Real, Training
+from vages import (
+    DSM,
+    Binary,
+    Empty,
+    EnergyModel,
+    Enumerated,
+    Gaussian,
+    Joint,
+    Learner,
+    Posterior,
+    Real,
+    Training,
+    infer,
+)
 from vages.app.recipes import Examples, Recipe, Trained
 from vages.app.runs import health as runs_health
 from vages.app.runs.health import examples_of, noise_of_samples
@@ -493,6 +506,34 @@ def test_the_latents_of_a_noise_conditional_model_are_those_of_noisy_examples(no
     ((level, v),) = seen
     assert level == pytest.approx(max(noise, model.sigma_min))
     assert np.std(v - rows) == pytest.approx(level, rel=0.1)  # 2,000 numbers: six errors
+
+
+class StandardPosterior(Posterior):
+    """N(0, 1) of two latents with names."""
+
+    def __call__(self, model, features, v, context=None):
+        return Joint({name: Gaussian(jnp.zeros(2), jnp.zeros(2)) for name in "ab"})
+
+
+def test_the_noise_on_examples_is_not_that_of_their_latents(monkeypatch):
+    """Correlations of 200 independent pairs are below 0.4: one false alarm in 1e7 for each of two."""
+    model = EnergyModel(
+        lambda p, v, h: jnp.sum((v - h["a"] - h["b"]) ** 2), None, Real(2), {"a": Real(2), "b": Real(2)}
+    )
+    recipe, seen = replace(sick(1e-2), noise=0.5), []
+
+    def joints(key, model, posterior, v, group):
+        seen.append((v, infer(model, posterior, v).sample(key, 1)))
+        return np.zeros((2, group, group)), np.zeros(100), np.zeros(100)
+
+    monkeypatch.setattr(runs_health, "_joints", joints)
+    rows = np.zeros((100, 2), np.float32)
+    fitted: Any = None
+    examples = Examples(Splits(rows, rows[:1], rows[:1]))
+    runs_health._of_model(Trained(recipe, examples, model, StandardPosterior(), {}, fitted))
+    ((noise, h),) = seen
+    for part in h.values():
+        assert abs(np.corrcoef(np.ravel(noise), np.ravel(part))[0, 1]) < 0.4
 
 
 def test_the_gaussian_that_a_loss_is_held_against_is_that_of_all_examples():

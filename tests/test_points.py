@@ -158,9 +158,18 @@ def test_the_mass_of_the_picture_is_that_of_the_density_on_the_plane(run):
 def test_the_log_mass_of_a_picture_is_told_in_any_units_and_of_any_size(monkeypatch, shift, told):
     """A normal density times e^shift, in units where it is 1e-47 or 1e400; and of times, 1.7e9 ± 30."""
     test = np.asarray([[-5, -5], [5, 5]], np.float32)
-    normal = lambda key, model, posterior, v: Density(shift - np.sum(v**2, 1) / 2 - np.log(2 * np.pi), v, v, True)
+    keys: dict[str, Any] = {}
+
+    def normal(key, model, posterior, v):
+        keys["density"] = key
+        return Density(shift - np.sum(v**2, 1) / 2 - np.log(2 * np.pi), v, v, True)
+
+    def samples(key, *_, **__):
+        keys["samples"] = key
+        return SimpleNamespace(v=test, diverged=0)
+
     monkeypatch.setattr(points_pictures, "one_pass", normal)
-    monkeypatch.setattr(points_pictures, "sample", lambda *_, **__: SimpleNamespace(v=test, diverged=0))
+    monkeypatch.setattr(points_pictures, "sample", samples)
     for units in (
         Units(np.asarray([2e30, 1e17]), np.asarray([6e29, 3e16])),
         Units(np.full(2, 1.7e9), np.full(2, 30.0)),
@@ -173,6 +182,7 @@ def test_the_log_mass_of_a_picture_is_told_in_any_units_and_of_any_size(monkeypa
         got = drawn.result[points_pictures.LOG_Z]
         assert got == (None if told is None else pytest.approx(told, rel=1e-6, abs=1e-4))
         assert bool(drawn.findings) == bool(shift)
+        assert not np.any(keys["density"] == jax.random.split(keys["samples"], 10))  # those of the blocks of samples
         json.dumps(drawn.result, allow_nan=False)
         for picture in drawn.pictures.values():
             figure_png(picture)

@@ -109,6 +109,8 @@ def slopes(
         log_joint, slope = jax.jvp(
             lambda features: jax.vmap(lambda h: model.log_joint(features, h))(h), (features,), (features_dot,)
         )
+        if weights is not None:  # log p̃ may be −∞ where the weight is 0
+            log_joint = jnp.where(weights == 0, 0.0, log_joint)
         # One centered factor suffices; centering both keeps terms independent of h out of the float32 round-off.
         slope_gap = jax.lax.stop_gradient(slope - _mean(slope, weights))
         log_joint_gap = log_joint - _mean(log_joint, weights)

@@ -26,8 +26,9 @@ _log_density = eqx.filter_jit(log_density)
 class Likelihood(NamedTuple):
     """The mean of log p(v), with the two estimates of log Z: `forward`, which is biased upward, and `reverse`.
 
-    `error` is the standard error of either value: over the examples, of log p̃(v), and of log Z. It does not include
-    the gap between the two. If only the mean over examples is estimated, `exact` is true and both values are equal.
+    `error` is the standard error of either value: over the examples, whose spread includes the independent noise of
+    each log p̃(v), and of log Z. It does not include the gap between the two. If only the mean over examples is
+    estimated, `exact` is true and both values are equal.
     """
 
     forward: float
@@ -99,8 +100,7 @@ def log_likelihood(
             stacklevel=3,
         )
     mean, over_examples = Estimate.of(density.value)
-    of_density = math.sqrt(float((density.error**2).sum())) / len(v)
-    error = math.hypot(over_examples, of_density, max(log_z.forward.error, log_z.reverse.error))
+    error = math.hypot(over_examples, max(log_z.forward.error, log_z.reverse.error))
     exact = bool(density.exact) and log_z.exact and not model.normalized
     return Likelihood(mean - log_z.forward.value, mean - log_z.reverse.value, error, exact, density, log_z)
 

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vages.checks import check_inputs, check_own_context, shapes_of_one
@@ -22,6 +23,7 @@ from vages.domains import MAX_STATES
 from vages.estimators import vaes
 from vages.evaluation.estimate import Estimate
 from vages.evaluation.kernels import IMQ, median_distance, stein_kernel
+from vages.evaluation.scores import ExactScore
 from vages.models import EBLVM, Encoding, TractableEBLVM, encode, log_joints, log_marginal
 from vages.posteriors import Corrector, Posterior, check_contract, fisher, infer
 
@@ -85,11 +87,8 @@ def posterior_gap(
     if samples < 4:
         raise ValueError(f"samples: expected at least 4 draws of h for each v, got {samples}")
     some = lambda rows: (v[rows], None if context is None else jax.tree.map(lambda x: x[rows], context))
-    q = eqx.filter_eval_shape(infer, model, posterior, *some(slice(1)))
-    if corrector is not None and not q.continuous:
-        raise TypeError(
-            f"corrector: expected a posterior over continuous h, got {type(q).__name__}; leave the corrector out"
-        )
+    if corrector is not None:
+        corrector.check(model)
     block = min(len(v), _BLOCK)
     parts = []
     for i, first in enumerate(range(0, len(v), block)):
@@ -129,7 +128,7 @@ def _gaps(
         h, gaps = q.sample(for_samples, samples), {}
         if q.continuous:
             gaps["fisher"] = fisher.of_samples(model, q, features, h)
-            bandwidth = jax.vmap(lambda h: median_distance(h.reshape(samples, -1)))(h)
+            bandwidth = jax.vmap(lambda h: median_distance(_rows(h)))(h)
             gaps["ksd"] = _ksd(model, features, h, bandwidth)
             if corrector is not None:
                 h_corrected = corrector(for_corrector, model, features, h)
@@ -138,7 +137,7 @@ def _gaps(
             p = jax.vmap(model.posterior)(features)
             closed = jax.vmap(kl_divergence)(q, p)
             gaps |= {} if closed is None else {"kl": closed}
-            gaps["vaes_bias"] = _square_bias(model, v, h)
+            gaps |= {"vaes_bias": _square_bias(model, encoding, h)} if model.v.continuous else {}
         if "kl" not in gaps and not q.continuous and model.h.enumerable:
             gaps = _by_enumeration(model, q.hard(), encoding) | gaps
         return gaps
@@ -165,13 +164,17 @@ def _by_enumeration(model: EBLVM, q: Distribution, encoding: Encoding) -> dict[s
     return {"kl": kl, "vaes_bias": jnp.sum(encoding.pullback(slopes)[0].reshape(len(kl), -1) ** 2, axis=1)}
 
 
-def _ksd(model: EBLVM, features: Any, h: Array, bandwidth: Float[Array, "n"]) -> Float[Array, "n"]:
+def _rows(h: Any) -> Float[Array, "samples dim"]:
+    """Return samples as rows of numbers, those of a dict side by side."""
+    return jax.vmap(lambda h: ravel_pytree(h)[0])(h)
+
+
+def _ksd(model: EBLVM, features: Any, h: Any, bandwidth: Float[Array, "n"]) -> Float[Array, "n"]:
     """Return the U-statistic of KSD between the samples at each v and p(h | v)."""
 
     def one(features, h, bandwidth):
-        count = len(h)
-        force = jax.vmap(jax.grad(lambda h: model.log_joint(features, h)))(h).reshape(count, -1)
-        flat = h.reshape(count, -1)
+        flat, force = _rows(h), _rows(jax.vmap(jax.grad(lambda h: model.log_joint(features, h)))(h))
+        count = len(flat)
         x, s = (flat - jnp.mean(flat, axis=0, keepdims=True)) / bandwidth, bandwidth * force
         u = stein_kernel(IMQ(), x, s, x, s)
         return (jnp.sum(u) - jnp.trace(u)) / (bandwidth**2 * count * (count - 1))
@@ -179,9 +182,10 @@ def _ksd(model: EBLVM, features: Any, h: Array, bandwidth: Float[Array, "n"]) ->
     return jax.vmap(one)(features, h, bandwidth)
 
 
-def _square_bias(model: TractableEBLVM, v: Array, h: Array) -> Float[Array, "n"]:
+def _square_bias(model: TractableEBLVM, encoding: Encoding, h: Any) -> Float[Array, "n"]:
     """Estimate ‖E_q VaES − score‖² without bias, by the product of the errors of two independent halves of samples."""
-    score, encoding = jax.vmap(model.score)(v), encode(model, v)
-    half = h.shape[1] // 2
-    first, second = (vaes(model, encoding, part) - score for part in (h[:, :half], h[:, half:]))
-    return jnp.sum((first * second).reshape(len(v), -1), axis=1)
+    score = ExactScore(model)(None, encoding.v, encoding.context)
+    half = jax.tree.leaves(h)[0].shape[1] // 2
+    halves = (jax.tree.map(lambda x, part=part: x[:, part], h) for part in (slice(half), slice(half, None)))
+    first, second = (vaes(model, encoding, part) - score for part in halves)
+    return jnp.sum((first * second).reshape(len(score), -1), axis=1)

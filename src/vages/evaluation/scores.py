@@ -54,6 +54,8 @@ class VariationalScore(eqx.Module):
     def __check_init__(self):
         check_has_score("score", self.model)
         check_count("samples", self.samples, 1, "one will do")
+        if self.corrector is not None:
+            self.corrector.check(self.model)
 
     def __call__(self, key: PRNGKeyArray | None, v: Array | Encoding, context: Any = None) -> Array:
         """Return the score at one v, at each v of a batch, or of an encoding."""

@@ -94,8 +94,8 @@ class Variational(LatentSource):
         check_count("samples", self.samples, 2, "a covariance needs two")
 
     def check(self, model: EBLVM) -> None:
-        if self.corrector is not None and not model.h.continuous:
-            raise TypeError(f"corrector: expected continuous h, got {model.h!r}; leave the corrector out")
+        if self.corrector is not None:
+            self.corrector.check(model)
 
     def __call__(
         self, key: PRNGKeyArray, model: EBLVM, q: Distribution, encoding: Encoding, count: int = 1

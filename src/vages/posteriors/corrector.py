@@ -35,6 +35,11 @@ class Corrector:
                 "leave it out for √step_size"
             )
 
+    def check(self, model: EBLVM) -> None:
+        """Raise TypeError unless the model's latents are continuous."""
+        if not model.h.continuous:
+            raise TypeError(f"corrector: expected continuous h, got {model.h!r}; leave the corrector out")
+
     def __call__(self, key: PRNGKeyArray, model: EBLVM, features: Any, h: Any) -> Any:
         """Return the corrected h (batch, L, …), from the features of v."""
         check_key(key)

@@ -13,6 +13,8 @@ from vages.domains import MAX_STATES, Domain, Empty
 from vages.models import EBLVM, TractableEBLVM, log_joints
 from vages.posteriors.posterior import Posterior
 
+_BLOCK = 2**10  # states whose probabilities are summed at once
+
 
 class ExactPosterior(Posterior):
     """q = p(h | v) of a model with a closed form, with discrete h of at most 2²⁰ states, or without latents.
@@ -73,5 +75,14 @@ class Listed(Distribution):
         return self.log_probs[self.domain.index(h)]
 
     def _expectation(self, function: Callable[[Array], Array]) -> Any:
-        states = self.domain.states(self.log_probs.dtype)
-        return jax.tree.map(lambda x: jnp.tensordot(jnp.exp(self.log_probs), function(x), axes=1), states)
+        probs, states = jnp.exp(self.log_probs), self.domain.states(self.log_probs.dtype)
+        return jax.tree.map(lambda x: _weighted_sum(probs, function(x)), states)
+
+
+def _weighted_sum(weights: Float[Array, "... states"], x: Float[Array, "states ..."]) -> Array:
+    """Sum in blocks of states. In one row of 2²⁰ terms, which a CPU adds one by one, float32 would lose four digits."""
+    block = min(len(x), _BLOCK)
+    short = (0, -len(x) % block)
+    weights = jnp.pad(weights, [(0, 0)] * (weights.ndim - 1) + [short]).reshape(*weights.shape[:-1], -1, block)
+    x = jnp.pad(x, [short] + [(0, 0)] * (x.ndim - 1)).reshape(-1, block, *x.shape[1:])
+    return jnp.sum(jax.vmap(lambda weights, x: jnp.tensordot(weights, x, axes=1), in_axes=(-2, 0))(weights, x), axis=0)

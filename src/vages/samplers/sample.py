@@ -95,8 +95,9 @@ def sample(
     samples, states = _run(key, model, given, (targets, int(count)), 1 if targets > 1 else n, start, sampler)
     states = jax.tree.map(lambda x: x[:, -1] if targets > 1 else x[0], states)
     if targets == 1:
-        alone = lambda tree: jax.tree.map(lambda x: x[0], tree)
-        samples = samples._replace(rhat=alone(samples.rhat), ess=alone(samples.ess), trace=alone(samples.trace))
+        rhat, ess = ({name: x[0] for name, x in found.items()} for found in (samples.rhat, samples.ess))
+        trace = jax.tree.map(lambda x: x[:, :, 0], samples.trace)
+        samples = samples._replace(rhat=rhat, ess=ess, trace=trace)
     if "h" in given:
         h = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), given["h"])
         return samples._replace(v=states["v"], h=h, draws=n)
@@ -166,7 +167,7 @@ def _run(
         ess={name: jnp.asarray(np.minimum(x, np.float32(kept))) for name, x in ess.items()},
         diverged=int(np.sum(np.asarray(drawn.diverged))),
         gradients=int(np.sum(np.asarray(drawn.gradients, np.int64))),
-        trace=trace,
+        trace=jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), trace),
         draws=kept,
     )
     swapped = None if drawn.swapped is None else float(jnp.mean(drawn.swapped))

@@ -30,6 +30,9 @@ class Samples(NamedTuple):
 
     `acceptance` is the mean over all moves, `diverged` the number of moves that diverged, and `gradients` the total
     number of gradients. `trace` holds the whole chains after the warm-up, (chains, draws, …), under the same names.
+
+    For a posterior, and for `sample` with one row per draw, the coordinates are those of every v or row: `rhat` and
+    `ess` have shape (rows, …), and `trace` has shape (chains, draws, rows, …).
     """
 
     v: Any

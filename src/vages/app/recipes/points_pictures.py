@@ -50,12 +50,13 @@ def one_pass(key: PRNGKeyArray, model: Any, posterior: Any, v: np.ndarray) -> De
 
 def draw(trained: Trained, visible: bool = False) -> Drawn:
     """Draw the curve, and in 2D the densities, and samples by Heun's method."""
-    test, key = trained.data.splits.test, seed_keys((trained.settings.seed,), "samples")[0]
+    test = trained.data.splits.test
+    key, for_density = (seed_keys((trained.settings.seed,), use)[0] for use in ("samples", "density"))
     with warnings.catch_warnings(), ThreadPoolExecutor(1) as another:  # compiling takes one core
         warnings.simplefilter("ignore", SamplingWarning)  # the result counts lost samples
         heun = trained.recipe.make_sampler(trained.posterior)
         drawing = another.submit(sample, key, trained.model, DRAWN, sampler=heun)
-        pictures, told = _densities(trained, jax.random.fold_in(key, 1))
+        pictures, told = _densities(trained, for_density)
         drawn = drawing.result()
     told["lost samples"] = {"count": drawn.diverged, "of": DRAWN}
     if trained.model.v.shape == (2,):

@@ -7,6 +7,7 @@
 The other functions take the chains of one coordinate as an array (chains, draws).
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,10 @@ _SHOWN = 8  # chains that are drawn individually
 
 
 def chains_figure(trace: dict[str, Any] | None, coordinates: int = 4) -> Figure:
-    """Draw trace, autocorrelation and marginals of the coordinates whose chains agree least, one row for each."""
+    """Draw trace, autocorrelation and marginals of the coordinates whose chains agree least, one row for each.
+
+    `trace` holds arrays (chains, draws, …), as that of `Samples` does.
+    """
     if trace is None:
         raise ValueError("trace: expected chains, got None, of independent draws; sample with MCMC() or Gibbs()")
     rows = _worst(trace, coordinates)
@@ -91,13 +95,14 @@ def autocorrelation(
     return sums / np.arange(size, size - len(sums), -1) / max(variance, np.finfo(float).tiny)
 
 
-def _worst(trace: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
+def _worst(trace: dict[str, Any], count: int) -> dict[str, np.ndarray]:
     """Return the coordinates (chains, draws) with the largest share of their variance between chains."""
     named: dict[str, np.ndarray] = {}
     for name, values in trace.items():
-        flat = np.asarray(values, np.float64).reshape(*values.shape[:2], -1)
-        for i in range(flat.shape[2]):
-            named[f"{name}[{i}]" if flat.shape[2] > 1 else name] = flat[:, :, i]
+        values, shape = np.asarray(values, np.float64), np.shape(values)[2:]
+        for place in np.ndindex(shape):
+            label = f"{name}[{', '.join(map(str, place))}]" if math.prod(shape) > 1 else name
+            named[label] = values[:, :, *place]
     share = {name: x.mean(1).var() / x.var() for name, x in named.items() if x.var() > 0}
     if not share:
         raise ValueError("trace: expected chains that move, got none that do; sample with MCMC() or Gibbs()")

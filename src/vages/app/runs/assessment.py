@@ -179,7 +179,7 @@ def assess_subject(
     Rows of the density and rows of the score are independent and computed in two threads; for long v, one after the
     other to save memory.
     """
-    keys, model = jax.random.split(key, 10), subject.model
+    keys, model = jax.random.split(key, 11), subject.model
     noisy = lambda key, v: v + subject.noise * flat_noise(jax.random.normal, key, v.shape, v.dtype)
     clean = held_out(keys[0], subject.splits, sizes.examples)
     clean_train = some_rows(keys[3], subject.splits.train, 20 * sizes.examples)
@@ -199,7 +199,7 @@ def assess_subject(
 
     def of_density(check: Callable[[], None]) -> tuple[list[Row], Samples | None]:
         _, next_stage = checked(check)
-        drawn = model_chains(key, model, next_stage)
+        drawn = model_chains(keys[10], model, next_stage)
         return _density_rows(keys[4], subject, clean, clean_train, sizes, drawn, next_stage), drawn
 
     def of_score(check: Callable[[], None]) -> list[Row]:

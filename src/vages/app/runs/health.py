@@ -170,10 +170,10 @@ def _of_model(trained: Trained) -> list[Finding]:
     count = next((count for size, count in _LATENTS.items() if model.v.size <= size), _GROUP)
     group = min(_GROUP, len(rows))
     v = jnp.asarray(rows[: min(count, len(rows)) // group * group])
-    key = seed_keys(recipe.seeds[:1], "health")[0]
+    for_noise, for_h = jax.random.split(seed_keys(recipe.seeds[:1], "health")[0])
     if noise:  # q was trained on noisy examples; discrete data have no noise
-        v = v + noise * jax.random.normal(jax.random.fold_in(key, 1), v.shape, v.dtype)
-    joint, far, further = (np.asarray(x) for x in _joints(key, model, posterior, v, group))
+        v = v + noise * jax.random.normal(for_noise, v.shape, v.dtype)
+    joint, far, further = (np.asarray(x) for x in _joints(for_h, model, posterior, v, group))
     found = look_at_latents(joint, learnt=has_parameters(posterior)) if model.h.size else []
     if recipe.parts is None and isinstance(model.v, Real):
         found += look_far_out(far, further, model.v.size)

@@ -45,7 +45,7 @@ from vages.app.runs.assessment_rows import LONG, Row, Sizes
 from vages.app.runs.likelihoods import likelihood_rows
 from vages.app.settings import CHECKERBOARD, DIGITS
 from vages.data import Splits
-from vages.domains import as_domain
+from vages.domains import Product
 from vages.evaluation import (
     Density,
     Estimate,
@@ -139,8 +139,13 @@ class Named(TractableEBLVM):
 
     model: LinearGaussian
 
-    v = Real(3)
-    h = as_domain({"a": Real(1), "b": Real(1)})
+    @property
+    def v(self):
+        return Real(3)
+
+    @property
+    def h(self):
+        return Product({"a": Real(1), "b": Real(1)})
 
     def features(self, v):  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.model.features(v)
@@ -162,7 +167,7 @@ class NamedPosterior(Posterior):
     posterior: Posterior
 
     def __call__(self, model, features, v, context=None):
-        return named(self.posterior(model.model, features, v))
+        return named(self.posterior(model.model, features, v))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def named(q):
@@ -191,10 +196,15 @@ def test_gap_of_latents_with_names():
 class Scaled(TractableEBLVM):
     """v ~ N(0, 1 / c²) and h ~ N(c v, 1), with c from the context."""
 
-    v = Real(1)
-    h = Real(1)
+    @property
+    def v(self):
+        return Real(1)
 
-    def features(self, v, context):
+    @property
+    def h(self):
+        return Real(1)
+
+    def features(self, v, context):  # pyright: ignore[reportIncompatibleMethodOverride]
         return context["c"] * v
 
     def log_joint(self, features, h):

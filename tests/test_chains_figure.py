@@ -96,7 +96,7 @@ def test_chains_of_several_posteriors(monkeypatch):
     labels = {axes.get_ylabel(): axes for axes in figure.axes if axes.get_ylabel()}
     assert set(labels) == {f"h[{i}, {j}]" for i in range(3) for j in range(2)}
     for i, j in ((0, 1), (2, 0)):
-        means = [float(np.mean(line.get_ydata())) for line in labels[f"h[{i}, {j}]"].lines]
+        means = [float(np.mean(np.asarray(line.get_ydata()))) for line in labels[f"h[{i}, {j}]"].lines]
         assert means == pytest.approx([-10] * 4, abs=1)
 
 

@@ -5,6 +5,7 @@ not compiled.
 """
 
 from collections import defaultdict
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +40,7 @@ from vages import (
     Samples,
     Variational,
     fisher,
+    kl,
 )
 from vages.domains import Categorical
 from vages.evaluation import partition
@@ -105,7 +107,7 @@ def exact():
 
 
 def labeled():
-    sizes = {"width": 4, "depth": 1, "features": 3, "head_width": 3, "embedding": 4}
+    sizes: Any = {"width": 4, "depth": 1, "features": 3, "head_width": 3, "embedding": 4}
     model = NoiseConditionalEBLVM.vectors(KEYS[1], 3, sigma_data=1.0, h=Real(2), classes=2, normalized=True, **sizes)
     return model, FeaturePosterior.init(KEYS[2], model, width=4)
 
@@ -128,8 +130,8 @@ CORRECTED = Variational(2, Corrector(2, 0.1))
 )
 def test_an_iteration(uses, make, objective, batch):
     model, posterior = make()
-    how = {"divergence": fisher} if make is gaussian else {}
-    learner = Learner(objective, learning_rate=1e-3, posterior_steps=2, **how)
+    divergence = fisher if make is gaussian else kl
+    learner = Learner(objective, learning_rate=1e-3, posterior_steps=2, divergence=divergence)
     state = learner.init(KEYS[4], model, posterior, len(batch.v), batch.context)
     uses.clear()
     learner.step(KEYS[5], state, batch)

@@ -39,6 +39,7 @@ from vages import (
     surrogate,
     vaes,
 )
+from vages.app.recipes.units import Units
 from vages.app.runs import likelihoods
 from vages.app.runs.assessment_rows import Row, Sizes
 from vages.app.settings import PointSettings
@@ -520,7 +521,8 @@ def test_rows_of_a_normalized_likelihood(monkeypatch):
     ):
         monkeypatch.setattr(likelihoods, name, lambda *_, result=result, **__: result)
     inside = InContext(model, {"sigma": model.sigma_min})
-    rows = likelihoods.likelihood_rows(jax.random.key(0), inside, ExactPosterior(), v, Sizes(), log_volume=0.75)
+    units = Units(np.zeros(3), np.exp([0.5, 0.25, 0.0]))  # a log-volume of 0.75
+    rows = likelihoods.likelihood_rows(jax.random.key(0), inside, ExactPosterior(), v, Sizes(), units=units)
     names = ["log-likelihood", "log-likelihood by the ODE", "one pass less ODE, nats", "log Z at noise of 0.0056"]
     assert [row.name for row in rows] == [*names, "log Z at noise of 9"]
     assert [row.value for row in rows] == pytest.approx([1.0, 1.5, -0.5, 0.3, -2.0])

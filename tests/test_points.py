@@ -209,7 +209,8 @@ def test_an_evaluation_checks_the_normalization(run, monkeypatch):
     v = jnp.asarray(subject.splits.test[:12])
     stages = list[str]()
     given = jax.random.key(0), subject.model, subject.posterior, v, Sizes()
-    rows = {row.name: row for row in likelihood_rows(*given, stage=stages.append, log_volume=1.0)}
+    units = Units(np.zeros(2), np.array([np.e, 1.0]))  # a log-volume of 1
+    rows = {row.name: row for row in likelihood_rows(*given, stage=stages.append, units=units)}
     levels = [row for name, row in rows.items() if name.startswith("log Z at noise of")]
     assert len(levels) == 6
     assert abs(levels[-1].value or 0.0) < 0.01  # a Gaussian by construction

@@ -163,12 +163,11 @@ def fit(
     if (resume or guard.policy == "recover") and folder is None and is_writer():
         raise ValueError("folder: expected a run folder, to resume from or to recover with, got none; give one")
     check_step(learner, state, source.one, many=many, whole=folder is not None)
-    kept = {}
     if folder is not None:
         check_names(state)
-        kept = {"data": source.fingerprint(), "learner": learner_record(learner)}
-        kept["selection"] = None if select is None else f"{select.word} {select.name}"
-    keeper = Keeper(folder, checkpoints, about | kept, source)
+        selection = None if select is None else f"{select.word} {select.name}"
+        about |= {"data": source.fingerprint(), "learner": learner_record(learner), "selection": selection}
+    keeper = Keeper(folder, checkpoints, about, source)
     keeper.open(resume)
     bits = jax.random.key_data(key_of(keys, "training"))
     first = Run(state, weights_of(state) if select else None, jnp.full(len(seeds), -jnp.inf), bits)

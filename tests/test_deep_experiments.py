@@ -1,6 +1,7 @@
 """Experiments with deep models: tiny runs end to end, and claims for made-up numbers."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from errors import refused
 from small_recipes import parts_of, start_of
 from vages import Batch
 from vages.app.bench.deep import features_flops
@@ -92,6 +94,16 @@ def test_a_run_that_is_there_is_taken_as_it_is_and_gone_on_with_to_its_end(tmp_p
     (run,) = kept_runs((TINY,), tmp_path, heard.append)
     assert (run.step, run.settings) == (2, shorter)
     assert heard == [f"digits: checkpoint 2 of {path}"]
+    for change, got in (({"method": "mdsm"}, "digits mdsm 0"), ({"seed": 1}, "digits vages-mdsm 1")):
+        path.rename(tmp_path / "own")
+        run_recipe(as_recipe(replace(shorter, **change)), path)
+        with refused("runs", got=f"one of {got}"):
+            kept_runs((TINY,), tmp_path, heard.append)
+        shutil.rmtree(path)
+        (tmp_path / "own").rename(path)
+    shutil.rmtree(path / "checkpoints")  # as if it had been killed before the first
+    (run,) = kept_runs((TINY,), tmp_path, heard.append)
+    assert run.step == 2
     path.rename(tmp_path / "digits-1")
     from vages.app.runs import config_of
     from vages.app.settings import CHECKERBOARD
@@ -180,10 +192,25 @@ def test_sensitivity(tmp_path, monkeypatch):
     assert result.sound
 
 
+def test_runs_that_diverge_support_no_claim(tmp_path, monkeypatch):
+    def train(recipe, images, guard):
+        raise Diverged("loss exploded at iteration 7")
+
+    monkeypatch.setattr(sensitivity, "train", train)
+    result = reproduce("sensitivity", tmp_path, quick=True)
+    assert not any(claim.holds for claim in result.outcome.claims)
+    assert not result.sound
+
+
 def test_the_paper_s_variants_are_all_there():
     names = sensitivity.variants(sensitivity.PAPER, sensitivity.PAPER.recipe)
     assert len(names) == 1 + 2 + 2 + 2 + 2 + 1 + 9
     assert names["K = 10, C = 5"].posterior_steps == 10
+    assert {name: names[name].corrector_size for name in ("latents 20", "depth 4", "latents 100")} == {
+        "latents 20": 4e-3,
+        "depth 4": 1e-2,
+        "latents 100": 2e-2,
+    }  # 2e-4 of the dimension of h, as in the paper
     assert names["corrector noise 0.001"].corrector_noise == 1e-3
 
 
@@ -218,6 +245,10 @@ def test_verdicts_on_table_1():
     assert hold({ours: row(30.8), plain: row(31.6), faces: row(31.5)}) == [True, True, True, True]
     assert hold({ours: row(30.9), plain: row(30.8), faces: row(31.6)}) == [False, True, False, False]
     assert hold({ours: row(30.0), plain: row(40.0, steps=7)}) == [True, False], "runs of other lengths do not compare"
+    for name, value in (("metric", "FID-2k"), ("weights", "selected"), ("flips", True), ("learning rate", 5e-5)):
+        other = {**row(40.0), name: value}
+        assert hold({ours: row(30.0), plain: other}) == [True, False]
+        assert table1.unlike({ours: row(30.0), plain: other})["cifar10"].startswith(f"{name} (")
 
 
 def test_table_1_says_where_the_guard_stepped_in():

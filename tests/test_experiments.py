@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vages import GRBM
-from vages.app.experiments import Claim, comparison, fig4, reproduce
+from vages.app.experiments import Claim, Outcome, comparison, fig4, reproduce
 from vages.app.recipes import Examples, Trained
 from vages.app.settings import CHECKERBOARD
 from vages.data import Splits
@@ -99,3 +99,9 @@ def test_fig4(tmp_path, monkeypatch):
 def test_a_value_that_is_not_a_number_never_holds():
     assert not Claim.at_least("x", float("nan"), 0.0).holds
     assert not Claim.at_most("x", float("nan"), 0.0).holds
+    assert not Claim.above("x", float("nan"), 0.0).holds
+
+
+def test_an_experiment_without_claims_is_not_sound(tmp_path, monkeypatch):
+    monkeypatch.setattr("vages.app.experiments.fig1.run", lambda **_: Outcome({}, [], {}))
+    assert not reproduce("fig1", tmp_path, quick=True).sound

@@ -124,6 +124,9 @@ def test_a_small_experiment_of_levels(monkeypatch):
     p_values = stein_tests._p_values(
         jax.random.key(0), model, wrong, "learned Stein", replace(small, sets=20, critic_steps=150)
     )
+    assert jnp.isnan(
+        stein_tests._p_values(jax.random.key(0), model, lambda v: v * jnp.nan, "KSD, IMQ", replace(small, sets=2))
+    ).all()
     assert p_values.shape == (20,)
     assert float(jnp.mean(p_values)) < 0.05
 
@@ -139,3 +142,4 @@ def test_a_perturbed_model_keeps_sigma():
 def test_claims_say_no():
     rates = {"exact": [0.08, 0.5, 0.4], "VaES": [0.05, 0.3, 0.9], "gap": [0.05, 0.02]}
     assert [claim.holds for claim in stein_tests._claims("a test", rates)] == [False, False, True, True, False]
+    assert not stein_tests._claims("a test", rates | {"gap": [0.05, 0.05]})[-1].holds

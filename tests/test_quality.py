@@ -162,7 +162,8 @@ def test_extrapolation_takes_the_bias_away():
     # the bias for d-dimensional Gaussians is (d + d(d + 1) / 8) / n, 0.006 here; after correction it is much smaller
     assert far.fid[-1] > 0.003
     assert abs(far.value) < 0.002
-    assert extrapolated_fid(moments._replace(n=2 * d - 1), exact) is None
+    assert extrapolated_fid(moments._replace(n=4 * d - 1), exact) is None
+    assert extrapolated_fid(moments._replace(n=4 * d), exact) is not None
 
 
 def test_names_say_how_many():

@@ -69,12 +69,13 @@ def fid(a: Statistics, b: Statistics) -> float:
 def extrapolated_fid(moments: Moments, reference: Statistics) -> Extrapolation | None:
     """Extrapolate the FID to infinitely many samples, from the FIDs of 2/5, 3/5, 4/5 and all of the samples.
 
-    Return None for fewer samples than twice the features (2 · 2048), where the bias does not fall as 1/n yet.
+    Return None for fewer samples than four times the features (4 · 2048): the smallest part then has fewer than 1.6
+    times the features, where the bias does not fall as 1/n yet, and the result is too low.
     """
     check_kind(
         "moments", moments, Moments, "Moments of images", "compute them with vages.evaluation.feature_moments(…)"
     )
-    if moments.n < 2 * len(reference.mean):
+    if moments.n < 4 * len(reference.mean):
         return None
     parts = [moments.statistics(groups) for groups in range(2, GROUPS + 1)]
     values = [fid(part, reference) for part in parts]

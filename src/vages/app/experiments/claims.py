@@ -25,6 +25,11 @@ class Claim:
         return Claim(claim, float(value), bound, bool(value >= bound))
 
     @staticmethod
+    def above(claim: str, value: float, bound: float) -> "Claim":
+        """Return a claim that holds if value > bound, never for NaN."""
+        return Claim(claim, float(value), bound, bool(value > bound))
+
+    @staticmethod
     def at_most(claim: str, value: float, bound: float) -> "Claim":
         """Return a claim that holds if value ≤ bound, never for NaN."""
         return Claim(claim, float(value), bound, bool(value <= bound))

@@ -74,7 +74,7 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
         claims += [closeness(row) for row in own]
         rises = np.diff([row["best"] for row in own])
         claims.append(
-            Claim.at_least(
+            Claim.above(
                 f"dimension {dim}, {critic}: the estimate rises with the perturbation (least rise)", rises.min(), 0.0
             )
         )

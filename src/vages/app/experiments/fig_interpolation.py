@@ -31,7 +31,8 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
     settings = QUICK if quick else PAPER
     recipes = tuple(replace(recipe, seed=seed) for recipe in settings.recipes)
     claims, measurements, figures = [], {}, {}
-    for model in kept_runs(recipes, runs, say):
+    models = kept_runs(recipes, runs, say)
+    for model in models:
         name = model.settings.data
         kept = interpolate(model, rows=settings.rows, columns=settings.columns, seed=seed)
         arrays = kept_arrays(kept, "interpolation")
@@ -56,7 +57,11 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
         ]
         labels = [f"{factor:+.1f} m" for factor in factors], [str(n) for n in kept.result["snapshots"]]
         figures[name] = trajectory_figure(trajectory, *labels)
-    about = {"recipes": [asdict(recipe) for recipe in recipes], "rows": settings.rows, "columns": settings.columns}
+    about = {
+        "recipes": [asdict(model.settings) for model in models],
+        "rows": settings.rows,
+        "columns": settings.columns,
+    }
     return Outcome(about, claims, measurements, figures)
 
 

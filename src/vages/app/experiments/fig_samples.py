@@ -37,7 +37,8 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
     settings = QUICK if quick else PAPER
     recipes = tuple(replace(recipe, seed=seed) for recipe in settings.recipes)
     claims, measurements, figures = [], {}, {}
-    for model in kept_runs(recipes, runs, say):
+    models = kept_runs(recipes, runs, say)
+    for model in models:
         name, images = model.settings.data, model.data
         panels = {"data": images.splits.test[:100]}
         for way, title in WAYS.items():
@@ -53,7 +54,7 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
                 say(f"{name}, {title}: most test images have a duplicate in training, so copies cannot be detected")
             claims += verdicts(f"{name}, {title}", found)
         figures[name] = image_grid(panels)
-    about = {"recipes": [asdict(recipe) for recipe in recipes], "count": settings.count}
+    about = {"recipes": [asdict(model.settings) for model in models], "count": settings.count}
     return Outcome(about, claims, measurements, figures)
 
 

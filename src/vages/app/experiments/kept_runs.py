@@ -7,6 +7,7 @@ import numpy as np
 from vages.app.experiments.claims import Say
 from vages.app.recipes import as_recipe
 from vages.app.runs import Kept, Run, load_run, recipe_of, run_recipe
+from vages.app.runs.saved import saved_step
 from vages.app.settings import DeepSettings
 from vages.files import parse_npz
 from vages.storage.directory import Directory
@@ -18,7 +19,8 @@ _LARGEST = 2**34  # bytes of arrays
 def kept_runs(recipes: tuple[DeepSettings, ...], runs: Path, say: Say) -> list[Run]:
     """Return the run for each recipe's images, method and seed in `runs`, which is trained if there is none.
 
-    An existing run may have other settings, such as fewer steps. It is resumed until its own step count.
+    An existing run of the same images, method and seed may have other settings, such as fewer steps. It is resumed
+    until its own step count.
     """
     for recipe in recipes:
         as_recipe(recipe).load()  # fails here, not after an hour of training another recipe
@@ -42,7 +44,11 @@ def _kept_run(recipe: DeepSettings, path: Path, say: Say) -> Run:
     own = recipe_of(path) if there else as_recipe(recipe)
     if own.annealed is None:
         raise ValueError(f"runs: expected the run of a deep model in {path}, got a run of {own.kind}; move it away")
-    if not there or load_run(path).step < own.settings.steps:
+    same = lambda settings: (settings.data, settings.method, settings.seed)
+    if same(own.settings) != same(recipe):
+        expected, got = (" ".join(map(str, same(settings))) for settings in (recipe, own.settings))
+        raise ValueError(f"runs: expected a run of {expected} in {path}, got one of {got}; move it away")
+    if not there or saved_step(path) < own.settings.steps:
         fitted = run_recipe(own, path, resume=there).fitted.uninterrupted()
         say(f"{own.place}: {fitted.step:,} iterations in {fitted.seconds:.0f} s, in {path}")
     run = load_run(path)

@@ -46,7 +46,7 @@ def reproduce(
 
     moved, results = _move_aside(folder), Directory(folder)
     results.create()
-    sound = all(math.isfinite(claim.value) for claim in outcome.claims)
+    sound = bool(outcome.claims) and all(math.isfinite(claim.value) for claim in outcome.claims)
     record = {
         "experiment": name,
         "quick": quick,

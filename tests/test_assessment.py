@@ -539,6 +539,7 @@ def test_other_data_by_the_command(grbm, tmp_path, monkeypatch, capsys):
     told = json.loads(capsys.readouterr().out)["model"]
     rows = {row["name"]: row for row in told["rows"]}
     assert rows["AUROC of log p̃, far.npy"]["value"] == 1
+    assert told.pop("folder") == str(path / "evaluation-1")
     assert json.loads((path / "evaluation-1" / "result.json").read_text()) == told
     with refused("ood", got="none"):
         evaluate(str(path), measure="ood")

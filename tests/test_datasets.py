@@ -221,6 +221,13 @@ def test_wrong_celeba(data):
     with pytest.raises(BadFile, match=r"a.png: .*got \(100, 50\)") as error:
         load_celeba()
     one_line(error)
+    (folder / "a.png").unlink()
+    for part in "ab":
+        (folder / part).mkdir()
+        Image.new("RGB", (178, 218)).save(folder / part / "1.png")
+    with pytest.raises(BadFile, match=r"one image of each name, got two of '1.png'") as error:
+        load_celeba()
+    one_line(error)
 
 
 # Own images
@@ -258,6 +265,7 @@ def containers(tmp_path, members):
 def test_a_folder_and_its_archives_are_the_same(tmp_path):
     members = {f"{'ab'[i % 2]}/{i:02}.png": png(picture(i)) for i in range(20)}
     others = {"readme.txt": b"no image", ".hidden.png": b"no image", "__MACOSX/._x.png": b"no image"}
+    others[".ipynb_checkpoints/x.png"] = b"no image"
     first = None
     for path in containers(tmp_path, {**members, **others}):
         images, labels = load_images(str(path), seed=3)
@@ -331,6 +339,11 @@ def test_wrong_folders_and_archives(tmp_path):
         archive.writestr("readme.txt", b"no image")
     with pytest.raises(BadFile, match="none.zip: .*got none") as error:
         load_images(str(tmp_path / "none.zip"))
+    one_line(error)
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("d/3.gif", b"no image")
+    with pytest.raises(BadFile, match="d/3.gif: expected .png, .*got another kind of image") as error:
+        load_images(str(tmp_path / "other.zip"))
     one_line(error)
 
 

@@ -476,6 +476,11 @@ def labeled(tmp_path, labels):
     return vages.Recipe(data=str(tmp_path / "d.npz"), build=build, learner=learner, settings=settings)
 
 
+def test_labels_that_do_not_fit_their_rows_are_refused(tmp_path):
+    recipe = labeled(tmp_path, np.zeros(99, np.int64))
+    refused(ValueError, "expected 100 whole numbers from 0, got 99", recipe.load)
+
+
 def test_other_labels_are_other_data(tmp_path):
     first = np.arange(100, dtype=np.int64) % 3
     vages.train(labeled(tmp_path, first), tmp_path / "run")

@@ -499,7 +499,7 @@ def test_a_full_disk_stops_the_run_with_its_last_good_checkpoint(tmp_path, monke
     [
         ({"seed": (3, 5)}, r"keys \[\[0, 3\], \[0, 5\]\] .*\[\[0, 3\], \[0, 4\]\]"),
         ({"batch": 10}, "batch 10 .*20"),
-        ({"data": 1 + DATA}, "another data "),
+        ({"data": 1 + DATA}, "another .*; data "),
     ],
 )
 def test_another_run_is_refused(tmp_path, change, says):

@@ -440,6 +440,17 @@ def test_rows_of_a_log_that_are_no_numbers_are_left_out(run):
     assert [event["unreadable"] for event in events(run) if event["event"] == "log incomplete"] == [10]
 
 
+@pytest.mark.usefixtures("short_chains")
+def test_a_torn_last_event_costs_itself_alone(run):
+    before = events(run)
+    with (run / "events.jsonl").open("a") as file:
+        file.write('{"time": "2026-')
+    resume(run)
+    found = RunFolder.events(run)
+    assert found[: len(before)] == before
+    assert [found[len(before)]["event"], found[-1]["event"]] == ["other settings", "finished"]
+
+
 @pytest.mark.parametrize("name", ["environment.json", "events.jsonl", "config.json"])
 def test_a_start_removes_nothing_that_it_did_not_make(tmp_path, name):
     path = tmp_path / "odd"

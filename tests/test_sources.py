@@ -222,6 +222,42 @@ def test_a_run_that_recovers_goes_back_in_its_data(tmp_path):
     assert np.isfinite(fitted.model.params["w"]).all()
 
 
+def test_a_run_that_recovers_after_the_end_of_its_data_reads_them_again(tmp_path):
+    """Iteration 6 diverges once; the data end at 7."""
+    model, posterior, learner = parts()
+    spoilt = []
+
+    class Ending(Counting):
+        def __next__(self):
+            if self.step == 7:
+                raise StopIteration
+            rows = super().__next__()
+            if self.step == 7 and not spoilt:
+                spoilt.append(True)
+                return np.full_like(rows, 1e25)
+            return rows
+
+    folder = RunFolder(tmp_path / "run", {})
+    how = {"folder": folder, "checkpoints": Checkpoints(every=4), "guard": Guard("recover")}
+    with refused("data", got="an end after 7"):
+        fit(KEY, model, posterior, Ending(), learner, steps=12, chunk=4, **how)
+    folder.close()
+
+
+def test_numbers_of_16_bits_are_trained_on_and_resumed(tmp_path):
+    rows = jnp.asarray(ROWS, jnp.bfloat16)
+    folder = RunFolder(tmp_path / "run", {})
+    trained(rows, steps=4, batch=BATCH, folder=folder)
+    folder.close()
+    folder = RunFolder.reopen(tmp_path / "run")
+    same(trained(rows, batch=BATCH, folder=folder, resume=True), trained(rows, batch=BATCH))
+    folder.close()
+    bad = np.asarray(rows).copy()
+    bad[3, 0] = np.nan
+    with refused("data", "NaN"):
+        trained(lambda step: bad)
+
+
 def test_an_iterator_that_ends_says_so_and_keeps_the_run(tmp_path):
     folder = RunFolder(tmp_path / "run", {})
     with refused("data") as caught:

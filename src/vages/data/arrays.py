@@ -67,6 +67,10 @@ def load_test_rows(path: str | Path, *, dtype: DTypeLike = np.float32) -> Float[
     return as_examples(f"{path}, array {name!r}" if name else str(path), arrays[name], dtype)
 
 
+class NoLabels(ValueError):
+    """Error for a file without labels."""
+
+
 def load_labels(path: str | Path, seed: int, validation: float = 0.1, test: float = 0.1) -> Labels:
     """Read the labels in a .npz file, split like the examples by `load_splits`: a context for `Batch`.
 
@@ -91,7 +95,7 @@ def labels_among(
         {f"{name}_labels": rows[name] for name in rows} if len(rows) == 3 else {"labels": max(rows.values(), default=0)}
     )
     if set(found) != set(wanted):
-        raise ValueError(
+        raise (ValueError if found else NoLabels)(
             f"{path}: expected labels in {list_of(wanted)}, got {list_of(found)}; save them beside the data"
         )
     for name, array in found.items():

@@ -17,7 +17,7 @@ from vages.data.image_sets import IMAGE_SETS, load_images
 from vages.data.images import scaled
 from vages.data.own_images import in_the_middle, read_image_arrays
 from vages.data.splits import Splits
-from vages.files import ARCHIVES, archive_members, decode_image, image_files, is_image_name, pixels_of, read_bytes
+from vages.files import ARCHIVES, archive_members, decode_image, image_files, is_image_member, pixels_of, read_bytes
 from vages.files.limits import MAX_ARCHIVE_BYTES, MAX_IMAGE_BYTES, MAX_MEMBERS
 
 Shape = tuple[int, int, int]
@@ -56,7 +56,7 @@ def load_converted_images(name: str, shape: Shape, count: int, seed: int = 0) ->
             "at this path; check the path"
         )
     if name.lower().endswith(ARCHIVES):
-        members = archive_members(path, MAX_ARCHIVE_BYTES, MAX_MEMBERS, is_image_name, MAX_IMAGE_BYTES)
+        members = archive_members(path, MAX_ARCHIVE_BYTES, MAX_MEMBERS, is_image_member, MAX_IMAGE_BYTES)
         member = lambda found: _converted(found[0], decode_image(found[1], f"{name}, member {found[0]!r}"), shape)
         return scaled(choose(decode_all(members, member, name)))
     arrays = read_image_arrays(path)

@@ -23,24 +23,24 @@ def decode_all(
     Pillow releases the GIL while it decodes, so that threads share the work. All images must have one size; grayscale
     images among color images get three equal channels. `name`, of the folder or archive, is for errors.
     """
-    images, total = {}, 0
+    images, channels = {}, 1
     with ThreadPoolExecutor() as pool:
         for title, image in _in_order(pool, decode, sources):
-            images[title] = image
-            total += image.nbytes
+            if title in images:
+                raise BadFile(f"{name}: expected one image of each name, got two of {title!r}; rename one")
+            images[title], channels = image, max(channels, len(image))
             first = next(iter(images.values()))
             if image.shape[1:] != first.shape[1:]:
                 raise BadFile(
                     f"{name}: expected all images of one size, got {_size(first)} and {_size(image)} in {title!r}; "
                     "resize the files, or use load_images(…, resize=SIZE) in Python"
                 )
-            if total > MAX_ARRAY_BYTES:
+            if len(images) * channels * image[0].size > MAX_ARRAY_BYTES:
                 raise BadFile(
                     f"{name}: expected at most {MAX_ARRAY_BYTES} bytes of pixels, got more; use fewer or smaller images"
                 )
     if not images:
         raise BadFile(f"{name}: expected images, got none; is it the right file?")
-    channels = max(len(image) for image in images.values())
     pixels = np.empty((len(images), channels, *next(iter(images.values())).shape[1:]), np.uint8)
     for i, title in enumerate(sorted(images)):
         pixels[i] = images[title]  # one channel is broadcast to three

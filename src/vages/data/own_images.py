@@ -21,7 +21,7 @@ from vages.files import (
     declared_arrays,
     decode_image,
     image_files,
-    is_image_name,
+    is_image_member,
     pixels_of,
     read_bytes,
 )
@@ -48,7 +48,7 @@ def load_image_archive(path: Path, seed: int, resize: int | None = None) -> Imag
     names = []
 
     def members() -> Iterator[tuple[str, bytes]]:
-        for name, content in archive_members(path, MAX_ARCHIVE_BYTES, MAX_MEMBERS, is_image_name, MAX_IMAGE_BYTES):
+        for name, content in archive_members(path, MAX_ARCHIVE_BYTES, MAX_MEMBERS, is_image_member, MAX_IMAGE_BYTES):
             names.append(name)
             yield name, content
 

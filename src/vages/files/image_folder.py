@@ -15,6 +15,15 @@ def is_image_name(name: str) -> bool:
     return base.lower().endswith(ENDINGS) and not base.startswith(".")
 
 
+def is_image_member(name: str) -> bool:
+    """Whether a member of an archive is an image, by the rules of `image_files`."""
+    if any(part.startswith(".") for part in PurePosixPath(name).parts):
+        return False
+    if name.lower().endswith(_OTHER_IMAGES):
+        raise BadFile(f"{name}: expected {', '.join(ENDINGS)}, got another kind of image; convert or remove it")
+    return is_image_name(name)
+
+
 def image_files(folder: Path, count: int) -> list[Path]:
     """List the images in a folder and its subfolders, at most `count`, sorted by path.
 

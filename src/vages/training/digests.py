@@ -20,15 +20,20 @@ def fingerprint(*parts: Any) -> dict[str, Any]:
         if not host.size:
             continue
         if host.flags.c_contiguous:
-            digest.update(host.data)
+            digest.update(_bytes(host))
             continue
         rows = max(1, _PIECE * len(host) // host.nbytes)
         for begin in range(0, len(host), rows):
-            digest.update(np.ascontiguousarray(host[begin : begin + rows]).data)
+            digest.update(_bytes(np.ascontiguousarray(host[begin : begin + rows])))
     shape = list(hosts[0].shape)
     if len(hosts) > 1:
         shape[0] = sum(map(len, hosts))
     return {"shape": shape, "dtype": hosts[0].dtype.name, "sha256": digest.hexdigest()}
+
+
+def _bytes(array: np.ndarray) -> Any:
+    """Return the bytes of a contiguous array of any dtype; hashlib does not read bfloat16."""
+    return array.reshape(-1).view(np.uint8).data
 
 
 def sampled_fingerprint(array: Any) -> dict[str, Any]:

@@ -197,6 +197,7 @@ def fit(
             if any_process(problem is not None):
                 run, position = recover(guard, problem or "another process saw it", keeper, first, position)
                 run, best, history = _own(run, mesh), run.best, keeper.rewind(position.step)
+                loop.ended = False  # the data may have gone back as well
                 continue
             position = position._replace(step=end, seconds=time.perf_counter() - began)
             record = {name: _plain(values.mean(-1)) for name, values in metrics.items()}

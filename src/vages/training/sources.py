@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from vages.checks import (
@@ -345,7 +346,7 @@ def _numbers(seeds: int, iterations: int, batch: int) -> np.ndarray:
 
 def _check_numbers(rows: Batch, where: Callable[[int], str]) -> None:
     for name, array in {"data": rows.v, **{f"context[{k!r}]": x for k, x in (rows.context or {}).items()}}.items():
-        if np.issubdtype(array.dtype, np.floating) and not (finite := finite_entries(array)).all():
+        if jnp.issubdtype(array.dtype, jnp.floating) and not (finite := finite_entries(array)).all():
             row = int(np.argwhere(~finite.reshape(len(array), -1).all(1))[0, 0])
             got, advice = "NaN or infinity", "clean the data"
             if np.isfinite(array[row]).all():

@@ -12,6 +12,7 @@ import numpy as np
 from vages.app.recipes.units import Units, in_units
 from vages.checks import struct_of
 from vages.data import Images, Labels, Splits, load_labels, load_splits
+from vages.data.arrays import NoLabels
 from vages.data.splits import split_rows
 from vages.objectives import Batch
 from vages.training.sources import as_batch
@@ -165,7 +166,7 @@ def _of_file(path: Path, seed: int, exact: bool) -> Examples:
     splits = load_splits(path, seed, dtype=np.float64 if exact else np.float32)
     try:
         labels = load_labels(path, seed)
-    except ValueError:  # a file without labels
+    except NoLabels:
         labels = None
     return Examples(splits, labels)
 

@@ -92,7 +92,7 @@ def test_an_image_is_made_to_fit(tmp_path, deep, faces):
     np.testing.assert_array_equal(found.v.mean(axis=(1, 2, 3)), [0, 1])
 
 
-def test_rows_of_files(tmp_path, points, deep):
+def test_rows_of_files(tmp_path, points, deep, faces):
     rows = np.arange(6.0).reshape(2, 3)
     np.save(tmp_path / "a.npy", rows)
     np.savez(tmp_path / "a.npz", h=np.zeros((2, 1)), v=rows)
@@ -107,6 +107,10 @@ def test_rows_of_files(tmp_path, points, deep):
     np.testing.assert_array_equal(own_example(points, "4").v, points.data.splits.train[4:5])
     np.save(tmp_path / "b.npy", np.full((2, 8, 8), 255, np.uint8))
     np.testing.assert_array_equal(own_examples(deep, tmp_path / "b.npy").v, np.ones((2, 1, 8, 8)))
+    for run, shapes in ((deep, ((64,), (1, 8, 8))), (faces, ((24,), (1, 4, 6)))):
+        for shape in shapes:  # gray levels, whatever their arrangement
+            np.save(tmp_path / "b.npy", np.full((2, *shape), 51, np.uint8))
+            np.testing.assert_allclose(own_examples(run, tmp_path / "b.npy").v, 0.2, rtol=1e-6)
     (tmp_path / "train.csv").write_text("\n".join(f"{i},{i}" for i in range(10)))
     assert load_splits(tmp_path / "train.csv", 0).train.shape == (8, 2)
 

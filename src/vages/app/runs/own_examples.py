@@ -141,6 +141,8 @@ def _rows(run: Run, path: Path) -> Float32[np.ndarray, "n ..."]:
         raise BadFile(f"{path}: expected one array, or one with the name 'v', got {list_of(arrays)}; save it alone")
     array = arrays["v"] if "v" in arrays else next(iter(arrays.values()))
     domain = run.model.v
+    if array.dtype == np.uint8 and run.image_shape is not None and run.recipe.parts is not None:
+        array = scaled(array)
     if run.is_of_images and run.recipe.parts is not None and array.shape[1:] != (domain.size,):
         v = as_images(str(path), array)
     else:

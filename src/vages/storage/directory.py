@@ -235,12 +235,12 @@ class Directory:
             finally:
                 _sync(file)
 
-    def append(self, name: str, content: bytes) -> None:
-        """Append lines to a file, or create it. All or nothing is written. An incomplete last line is ended first."""
+    def append(self, name: str, content: bytes, *, lines: bool = False) -> None:
+        """Append to a file, or create it. All or nothing is written. With `lines`, a torn last line is ended first."""
         file = self._open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT, appended=True)
         try:
             size = os.fstat(file).st_size
-            if size and os.pread(file, 1, size - 1) != b"\n":
+            if lines and size and os.pread(file, 1, size - 1) != b"\n":
                 content = b"\n" + content
             try:
                 with _named(self.path / name):

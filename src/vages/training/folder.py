@@ -145,7 +145,7 @@ class RunFolder:
             self._waiting.append((event, about))
             return
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        self.directory.append("events.jsonl", _line({"time": now, "event": event, **about}))
+        self.directory.append("events.jsonl", _line({"time": now, "event": event, **about}), lines=True)
 
     def rewind(self, step: int) -> list[dict[str, Any]]:
         """Remove records that were logged after `step` or are incomplete, and return the others."""

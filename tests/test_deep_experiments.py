@@ -159,7 +159,9 @@ def test_a_walk_is_measured_by_its_longest_step_and_its_span():
     assert fig_interpolation.typical_distance(np.zeros((3, 2, 2)), 0) == 0
 
 
-@pytest.mark.parametrize(("ours", "expected"), [(1.0, [True] * 5), (3.0, [False, False, False, True, False])])
+@pytest.mark.parametrize(
+    ("ours", "expected"), [(1.0, [True] * 5), (2.0, [False, True, False, True, True]), (3.0, [False] * 5)]
+)
 def test_time_and_memory(tmp_path, monkeypatch, ours, expected):
     cost = {"VaGES-MDSM": ours, "BiMDSM N = 0": 1.0, "BiMDSM N = 2": 2.0, "BiMDSM N = 5": 3.0, "EBM": 0.9}
     made = lambda jobs, **_: {name: Cost(np.full(3, cost[name]), int(1e9 * cost[name])) for name in jobs}
@@ -190,6 +192,15 @@ def test_sensitivity(tmp_path, monkeypatch):
     assert table["latents 8"]["loss"] == pytest.approx(97.08 + 0.5)
     assert "latents 16" not in table, "that is the recipe as it is"
     assert result.sound
+
+
+def test_layers_that_change_nothing_do_not_improve(tmp_path, monkeypatch):
+    history = [{"step": n, "loss": 1 / n, "divergence": 1.0} for n in range(1, 21)]
+    state = LearnerState(*[None] * 7, step=jnp.zeros((), jnp.int32), rate=jnp.ones(()))
+    trained = type("Trained", (), {"fitted": Fitted(state, 20, 1.0, False, history)})
+    monkeypatch.setattr(sensitivity, "train", lambda recipe, images, guard: trained)
+    found = reproduce("sensitivity", tmp_path, quick=True).outcome.claims
+    assert [claim.holds for claim in found] == [True, True, True, True, False, True]
 
 
 def test_runs_that_diverge_support_no_claim(tmp_path, monkeypatch):
@@ -244,6 +255,7 @@ def test_verdicts_on_table_1():
     hold = lambda table: [claim.holds for claim in table1.verdicts(table, "inception")]
     assert hold({ours: row(30.8), plain: row(31.6), faces: row(31.5)}) == [True, True, True, True]
     assert hold({ours: row(30.9), plain: row(30.8), faces: row(31.6)}) == [False, True, False, False]
+    assert hold({ours: row(30.0), plain: row(30.0)}) == [True, True, False], "latents that change nothing do not help"
     assert hold({ours: row(30.0), plain: row(40.0, steps=7)}) == [True, False], "runs of other lengths do not compare"
     for name, value in (("metric", "FID-2k"), ("weights", "selected"), ("flips", True), ("learning rate", 5e-5)):
         other = {**row(40.0), name: value}

@@ -1,6 +1,7 @@
 """The experiments' claims follow the numbers. Training is replaced by a stub, so both verdicts can be tested."""
 
 import json
+import math
 from dataclasses import replace
 from functools import cache
 
@@ -62,6 +63,12 @@ def test_fig2(tmp_path, monkeypatch, likelihoods, expected):
     assert verdicts(tmp_path, "fig2") == expected
 
 
+def test_equal_likelihoods_are_no_gain(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "train", stub(lambda recipe: 0.3))
+    assert not any(verdicts(tmp_path, "fig2")[:3])
+    assert not any(verdicts(tmp_path, "checkerboard-methods")[3:])
+
+
 @pytest.mark.parametrize(("ours", "expected"), [(0.3, [True] * 7), (0.2, [False] * 7)])
 def test_checkerboard_methods(tmp_path, monkeypatch, ours, expected):
     others = {"cd": 0.31, "dsm": 0.3, "bidsm": 0.29}
@@ -79,27 +86,50 @@ def test_control_variate(tmp_path, monkeypatch, gain, expected):
     assert verdicts(tmp_path, "control-variate") == expected
 
 
-def test_fig4(tmp_path, monkeypatch):
-    """Made-up qualities and costs: BiDSM N = 2 is better than VaGES-DSM, BiDSM N = 0 is worse."""
-    quality = {0: 1.0, 2: 3.0, 5: 2.0}
-    score = lambda recipe: 2.0 if recipe.method == "vages-dsm" else quality[recipe.unrolled]
-    monkeypatch.setattr(fig4, "train", stub(score))
-    monkeypatch.setattr(fig4, "job_of", lambda recipe: recipe)
-    cost = lambda recipe: 1.0 if recipe.method == "vages-dsm" else 1.5 + recipe.unrolled
-    monkeypatch.setattr(
-        fig4, "seconds_per_iteration", lambda jobs, **_: {k: np.full(2, cost(r)) for k, r in jobs.items()}
-    )
-    monkeypatch.setattr(fig4, "step_bytes", lambda recipe: int(1e6 * cost(recipe)))
-    monkeypatch.setattr(
-        fig4, "QUICK", fig4.Settings(replace(CHECKERBOARD, steps=1), samples=(2, 4), posterior_steps=(1, 5))
-    )
-    assert verdicts(tmp_path, "fig4") == [True, True, True, True, False, True, True, True, True]
+@pytest.fixture
+def made_up_fig4(tmp_path, monkeypatch):
+    """A function of the quality and cost of each recipe that returns the verdicts."""
+
+    def made(quality, cost):
+        monkeypatch.setattr(fig4, "train", stub(quality))
+        monkeypatch.setattr(fig4, "job_of", lambda recipe: recipe)
+        monkeypatch.setattr(
+            fig4, "seconds_per_iteration", lambda jobs, **_: {k: np.full(2, cost(r)) for k, r in jobs.items()}
+        )
+        monkeypatch.setattr(fig4, "step_bytes", lambda recipe: int(1e6 * cost(recipe)))
+        monkeypatch.setattr(
+            fig4, "QUICK", fig4.Settings(replace(CHECKERBOARD, steps=1), samples=(2, 4), posterior_steps=(1, 5))
+        )
+        return verdicts(tmp_path, "fig4")
+
+    return made
 
 
-def test_a_value_that_is_not_a_number_never_holds():
-    assert not Claim.at_least("x", float("nan"), 0.0).holds
-    assert not Claim.at_most("x", float("nan"), 0.0).holds
-    assert not Claim.above("x", float("nan"), 0.0).holds
+def test_fig4(made_up_fig4):
+    """BiDSM N = 2 is better than VaGES-DSM, BiDSM N = 0 is worse. The stub's models have one score matching loss."""
+    quality = {0: 1.0, 2: 3.0, 5: 2.01}
+    found = made_up_fig4(
+        lambda recipe: 2.0 if recipe.method == "vages-dsm" else quality[recipe.unrolled],
+        lambda recipe: 1.0 if recipe.method == "vages-dsm" else 1.5 + recipe.unrolled,
+    )
+    assert found == [True, True, True, True, False, False, False, True, True]
+
+
+def test_equal_runs_support_nothing_in_fig4(made_up_fig4):
+    found = made_up_fig4(lambda recipe: 2.0, lambda recipe: 1.0)
+    assert not any(found[:2] + found[3:])
+
+
+def test_only_a_finite_value_can_hold():
+    for value in (math.nan, math.inf, -math.inf):
+        for kind in (Claim.at_least, Claim.above, Claim.at_most, Claim.below):
+            assert not kind("x", value, 0.0).holds
+
+
+def test_a_bound_that_is_reached_is_neither_above_nor_below():
+    kinds = (Claim.at_least, Claim.above, Claim.at_most, Claim.below)
+    assert [kind("x", 1.0, 1.0).holds for kind in kinds] == [True, False, True, False]
+    assert [kind("x", 0.5, 1.0).holds for kind in kinds] == [False, False, True, True]
 
 
 def test_an_experiment_without_claims_is_not_sound(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Claims of the paper, each with a number and a bound, and the result of an experiment."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence, the measured value, its bound, and whether the claim holds."""
+    """A sentence, the measured value, its bound, and whether the claim holds: never for a value that is not finite."""
 
     claim: str
     value: float
@@ -21,18 +22,23 @@ class Claim:
 
     @staticmethod
     def at_least(claim: str, value: float, bound: float) -> "Claim":
-        """Return a claim that holds if value ≥ bound, never for NaN."""
-        return Claim(claim, float(value), bound, bool(value >= bound))
+        """Return a claim that holds if value ≥ bound."""
+        return Claim(claim, float(value), bound, math.isfinite(value) and bool(value >= bound))
 
     @staticmethod
     def above(claim: str, value: float, bound: float) -> "Claim":
-        """Return a claim that holds if value > bound, never for NaN."""
-        return Claim(claim, float(value), bound, bool(value > bound))
+        """Return a claim that holds if value > bound."""
+        return Claim(claim, float(value), bound, math.isfinite(value) and bool(value > bound))
 
     @staticmethod
     def at_most(claim: str, value: float, bound: float) -> "Claim":
-        """Return a claim that holds if value ≤ bound, never for NaN."""
-        return Claim(claim, float(value), bound, bool(value <= bound))
+        """Return a claim that holds if value ≤ bound."""
+        return Claim(claim, float(value), bound, math.isfinite(value) and bool(value <= bound))
+
+    @staticmethod
+    def below(claim: str, value: float, bound: float) -> "Claim":
+        """Return a claim that holds if value < bound."""
+        return Claim(claim, float(value), bound, math.isfinite(value) and bool(value < bound))
 
 
 @dataclass(frozen=True)

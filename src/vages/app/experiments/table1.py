@@ -88,7 +88,7 @@ def verdicts(table: dict[tuple[str, str], dict[str, Any]], features: str) -> lis
             )
         if method == "mdsm" and (data, "vages-mdsm") in table and data not in unlike(table):
             said = f"{data}: latents help ({row['metric']} of {TITLES['vages-mdsm']} over that of {TITLES[method]})"
-            claims.append(Claim.at_most(said, table[data, "vages-mdsm"]["fid"] / row["fid"], 1.0))
+            claims.append(Claim.below(said, table[data, "vages-mdsm"]["fid"] / row["fid"], 1.0))
     return claims
 
 

@@ -92,9 +92,21 @@ def test_high_noise_forgets_the_start_where_the_paper_s_does_not(tmp_path):
         for name, way in ways.items()
     }
     assert [[claim.holds for claim in annealing.verdicts(name, one)] for name, one in found.items()] == [
-        [False, False, False],
-        [True, True, True],
+        [False, False, False, True],
+        [True, True, True, True],
     ]
     assert found["paper"]["mean pixel over the data's"] == pytest.approx(
         1 + 2 / 3 * found["paper"]["share of the start's distance that is left there"]
     )
+
+
+def test_chains_that_overshoot_or_spread_too_far_support_no_claim():
+    good = {
+        "share of the start's distance that is left there": 0.0,
+        "mean pixel over the data's": 1.0,
+        "spread of pixels over the data's": 1.0,
+    }
+    hold = lambda **change: [claim.holds for claim in annealing.verdicts("toy", good | change)]
+    assert hold() == [True] * 4
+    assert hold(**{"share of the start's distance that is left there": -3.0}) == [False, True, True, True]
+    assert hold(**{"spread of pixels over the data's": 1.3}) == [True, True, True, False]

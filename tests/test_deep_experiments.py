@@ -70,7 +70,7 @@ def test_samples_and_interpolation_are_drawn_from_one_run(tmp_path, monkeypatch)
     assert [line for line in heard if "4 iterations in" in line]
     assert sorted(path.name for path in run.glob("samples-*")) == ["samples-1", "samples-2"]
     assert (tmp_path / "fig-samples" / "digits.png").exists()
-    assert len(drawn.outcome.claims) == 10
+    assert len(drawn.outcome.claims) == 14
     found = drawn.outcome.measurements["digits, h sampled with v"]
     assert found["iterations"] == 4
     heard.clear()
@@ -128,16 +128,20 @@ def test_good_samples_are_told_from_bad_ones():
             "toy", fig_samples.compare(samples, data, by_class=True) | {"diverged": diverged}
         )
     ]
-    few, spread, copies, recognisable, classes = range(5)
+    few, spread, much, copies, far, recognisable, classes = range(7)
     good = draw(rng.integers(10, size=200))
-    assert hold(good) == [True] * 5
+    assert hold(good) == [True] * 7
     assert not hold(good, 0.06)[few]
     assert not hold(np.full_like(good, 0.5))[spread]
     assert not hold(images[:200])[copies]
+    noise = rng.normal(size=good.shape)
+    for level in (1.0, float(images.std())):  # the second with the data's spread
+        assert not hold((images.mean() + level * noise).astype(np.float32))[far]
+    assert not hold((images.mean() + noise).astype(np.float32))[much]
     assert not hold(good.mean(0) + 0.03 * (good - good.mean(0)))[recognisable]
     assert not hold(draw(rng.integers(5, size=200)))[classes]
     data = replace(data, splits=Splits(images[:400], images[:0], images[:200]))  # all test images are training images
-    assert hold(good) == [True] * 4  # no claim about copies
+    assert hold(good) == [True] * 5  # no claims about distances
 
 
 def test_nearest_and_classes_against_what_they_mean():

@@ -40,6 +40,14 @@ class Claim:
         """Return a claim that holds if value < bound."""
         return Claim(claim, float(value), bound, math.isfinite(value) and bool(value < bound))
 
+    @staticmethod
+    def within(claim: str, value: float, least: float, most: float) -> list["Claim"]:
+        """Return two claims, value ≥ least and value ≤ most."""
+        return [
+            Claim.at_least(f"{claim} is at least {least:g}", value, least),
+            Claim.at_most(f"{claim} is at most {most:g}", value, most),
+        ]
+
 
 @dataclass(frozen=True)
 class Outcome:

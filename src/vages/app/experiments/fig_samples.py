@@ -105,10 +105,15 @@ def verdicts(name: str, found: dict[str, float]) -> list[Claim]:
         return [Claim.at_most(f"{name}: few chains diverge (their share)", 1.0, 0.05)]
     claims = [
         Claim.at_most(f"{name}: few chains diverge (their share)", found["diverged"], 0.05),
-        Claim.at_least(f"{name}: the spread of pixels over the data's", found["spread of pixels over the data's"], 0.8),
+        *Claim.within(
+            f"{name}: the spread of pixels over the data's", found["spread of pixels over the data's"], 0.8, 1.25
+        ),
     ]
     if NEAR in found:
-        claims.append(Claim.at_least(f"{name}: no copies ({NEAR})", found[NEAR], 0.5))
+        claims += [
+            Claim.at_least(f"{name}: no copies ({NEAR})", found[NEAR], 0.5),
+            Claim.at_most(f"{name}: no noise ({NEAR})", found[NEAR], 1.5),
+        ]
     if "classes" in found:
         sure = found["a classifier's confidence over that in test images"]
         claims += [

@@ -13,7 +13,15 @@ from errors import refused
 from small_recipes import parts_of, start_of
 from vages import Batch
 from vages.app.bench.deep import features_flops
-from vages.app.experiments import fig_interpolation, fig_samples, reproduce, sensitivity, table1, table_time_memory
+from vages.app.experiments import (
+    fig_interpolation,
+    fig_samples,
+    kept_runs,
+    reproduce,
+    sensitivity,
+    table1,
+    table_time_memory,
+)
 from vages.app.experiments.catalogue import EXPERIMENTS
 from vages.app.recipes import Examples, as_recipe, job_on_noise
 from vages.app.runs import Run
@@ -71,38 +79,40 @@ def test_samples_and_interpolation_are_drawn_from_one_run(tmp_path, monkeypatch)
     assert sorted(path.name for path in run.glob("samples-*")) == ["samples-1", "samples-2"]
     assert (tmp_path / "fig-samples" / "digits.png").exists()
     assert len(drawn.outcome.claims) == 14
+    assert {claim.claim.split(":")[0] for claim in drawn.outcome.claims} == {
+        f"digits after 4 iterations, {way}" for way in fig_samples.WAYS.values()
+    }
     found = drawn.outcome.measurements["digits, h sampled with v"]
     assert found["iterations"] == 4
     heard.clear()
     walked = reproduce("fig-interpolation", tmp_path, quick=True, say=heard.append)
     assert not [line for line in heard if "iterations in" in line], "the run was there"
     assert (run / "interpolation-1").exists()
-    assert len(walked.outcome.claims) == 2
+    assert [claim.claim.split(":")[0] for claim in walked.outcome.claims] == ["digits after 4 iterations"] * 2
     assert (
         json.loads((tmp_path / "fig-interpolation" / "result.json").read_text())["measurements"]["digits"]["ratio"] == 1
     )
 
 
 def test_a_run_that_is_there_is_taken_as_it_is_and_gone_on_with_to_its_end(tmp_path, monkeypatch):
-    from vages.app.experiments.kept_runs import kept_runs
     from vages.app.runs import run_recipe
 
     path = tmp_path / "digits-0"
     shorter = replace(TINY, steps=2)
     run_recipe(as_recipe(shorter), path)
     heard = []
-    (run,) = kept_runs((TINY,), tmp_path, heard.append)
+    (run,) = kept_runs.kept_runs((TINY,), tmp_path, heard.append)
     assert (run.step, run.settings) == (2, shorter)
     assert heard == [f"digits: checkpoint 2 of {path}"]
     for change, got in (({"method": "mdsm"}, "digits mdsm 0"), ({"seed": 1}, "digits vages-mdsm 1")):
         path.rename(tmp_path / "own")
         run_recipe(as_recipe(replace(shorter, **change)), path)
         with refused("runs", got=f"one of {got}"):
-            kept_runs((TINY,), tmp_path, heard.append)
+            kept_runs.kept_runs((TINY,), tmp_path, heard.append)
         shutil.rmtree(path)
         (tmp_path / "own").rename(path)
     shutil.rmtree(path / "checkpoints")  # as if it had been killed before the first
-    (run,) = kept_runs((TINY,), tmp_path, heard.append)
+    (run,) = kept_runs.kept_runs((TINY,), tmp_path, heard.append)
     assert run.step == 2
     path.rename(tmp_path / "digits-1")
     from vages.app.runs import config_of
@@ -111,7 +121,7 @@ def test_a_run_that_is_there_is_taken_as_it_is_and_gone_on_with_to_its_end(tmp_p
 
     RunFolder(path, config_of(as_recipe(CHECKERBOARD))).close()
     with pytest.raises(ValueError, match="^runs: .*got .*GRBM"):
-        kept_runs((TINY,), tmp_path, heard.append)
+        kept_runs.kept_runs((TINY,), tmp_path, heard.append)
 
 
 def test_good_samples_are_told_from_bad_ones():
@@ -271,15 +281,20 @@ def test_table_1_says_where_the_guard_stepped_in():
     row = {"metric": "FID-10k", "fid": 30.0, "iterations": 300_000, "training images": 50_000}
     recovery = {"problem": "…", "to": 50_000, "rate": 0.5}
     guarded = {**row, "recoveries": [recovery]}
+    both = lambda row: {("cifar10", "vages-mdsm"): row, ("cifar10", "mdsm"): guarded}
     said = lambda row: table1.verdicts({("cifar10", "mdsm"): row}, "inception")[0].claim
     assert "after 300,000 iterations on" in said(row)
-    assert "after 300,000 (with 0.5 of the rates from 50,000 on) iterations on" in said(guarded)
+    lowered = "after 300,000 (with 0.5 of the rates from 50,000 on) iterations"
+    assert f"{lowered} on" in said(guarded)
+    compared = table1.verdicts(both(row), "inception")[-1].claim
+    assert "VaGES-MDSM after 300,000 iterations over that of" in compared
+    assert f"MDSM without latents {lowered})" in compared
 
 
 def test_only_recoveries_that_lasted_are_reported():
     recovered = lambda to, rate: {"event": "recovered", "to": to, "rate": rate, "problem": "…"}
     resumed = lambda step: {"event": "resumed", "step": step}
-    rates = lambda *events: [one["rate"] for one in table1.lasting_recoveries([{"event": "started"}, *events])]
+    rates = lambda *events: [one["rate"] for one in kept_runs.lasting_recoveries([{"event": "started"}, *events])]
     assert rates(recovered(500, 0.5), resumed(900)) == [0.5]
     assert rates(recovered(500, 0.5), recovered(500, 0.25)) == [0.25], "diverged again before the next checkpoint"
     assert rates(recovered(500, 0.5), resumed(500)) == [], "killed before the next checkpoint: with all of the rates"

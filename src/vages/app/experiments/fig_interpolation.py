@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vages.app.experiments.claims import Claim, Outcome, Say
-from vages.app.experiments.kept_runs import kept_arrays, kept_runs
+from vages.app.experiments.kept_runs import iterations_of, kept_arrays, kept_runs
 from vages.app.report import trajectory_figure
 from vages.app.runs import interpolate
 from vages.app.settings import CELEBA, CIFAR10, DIGITS, MNIST, DeepSettings
@@ -38,6 +38,7 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
         arrays = kept_arrays(kept, "interpolation")
         images, trajectory, factors = arrays["v"], arrays["trajectory"], arrays["factors"]
         step, span = walk(images)
+        trained = f"{name} after {iterations_of(model)} iterations"
         typical = typical_distance(model.data.splits.train, seed)
         measurements[name] = {
             "iterations": model.step,
@@ -48,9 +49,11 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
         }
         say(f"{name}: largest step {step:.3g}, from end to end {span:.3g}, between training images {typical:.3g}")
         claims += [
-            Claim.at_most(f"{name}: the images change smoothly with h (largest step over the way)", step / span, 0.5),
+            Claim.at_most(
+                f"{trained}: the images change smoothly with h (largest step over the way)", step / span, 0.5
+            ),
             Claim.at_least(
-                f"{name}: the images change with h (from end to end, over the distance of two training images)",
+                f"{trained}: the images change with h (from end to end, over the distance of two training images)",
                 span / typical,
                 0.25,
             ),

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vages.app.experiments.claims import Claim, Outcome, Say
-from vages.app.experiments.kept_runs import kept_arrays, kept_runs
+from vages.app.experiments.kept_runs import iterations_of, kept_arrays, kept_runs
 from vages.app.recipes import Examples
 from vages.app.report import image_grid
 from vages.app.runs import sample_images
@@ -52,7 +52,7 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
             say(f"{name}, {title}: " + ", ".join(f"{key} {value:.3g}" for key, value in found.items()))
             if NEAR not in found and not diverged.all():
                 say(f"{name}, {title}: most test images have a duplicate in training, so copies cannot be detected")
-            claims += verdicts(f"{name}, {title}", found)
+            claims += verdicts(f"{name} after {iterations_of(model)} iterations, {title}", found)
         figures[name] = image_grid(panels)
     about = {"recipes": [asdict(model.settings) for model in models], "count": settings.count}
     return Outcome(about, claims, measurements, figures)

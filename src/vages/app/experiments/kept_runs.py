@@ -1,6 +1,7 @@
 """Deep runs that are shared by several figures, trained once and kept."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from vages.app.runs.saved import saved_step
 from vages.app.settings import DeepSettings
 from vages.files import parse_npz
 from vages.storage.directory import Directory
+from vages.training import RunFolder
 from vages.training.folder import is_run
 
 _LARGEST = 2**34  # bytes of arrays
@@ -37,6 +39,28 @@ def kept_arrays(kept: Kept, name: str) -> dict[str, np.ndarray]:
     """Return the arrays of a result, in the file NAME.npz."""
     with Directory(kept.folder) as folder:
         return parse_npz(folder.read_bytes(f"{name}.npz", _LARGEST), str(kept.folder), _LARGEST)
+
+
+def told_iterations(iterations: int, recoveries: list[dict[str, Any]]) -> str:
+    """Return the number of iterations as text, with the steps from which the guard lowered the learning rates."""
+    since = [f"with {event['rate']:g} of the rates from {event['to']:,} on" for event in recoveries]
+    return f"{iterations:,}" + (f" ({', '.join(since)})" if since else "")
+
+
+def iterations_of(run: Run) -> str:
+    """Return the number of iterations of a run as text (see `told_iterations`)."""
+    return told_iterations(run.step, lasting_recoveries(RunFolder.events(run.path)))
+
+
+def lasting_recoveries(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return recoveries whose smaller rates reached a checkpoint: not those that a later one or resumption undid."""
+    found: list[dict[str, Any]] = []
+    for event in events:
+        if event.get("event") == "recovered":
+            found = [one for one in found if one["to"] < event["to"]] + [event]
+        elif event.get("event") == "resumed":
+            found = [one for one in found if one["to"] < event["step"]]
+    return found
 
 
 def _kept_run(recipe: DeepSettings, path: Path, say: Say) -> Run:

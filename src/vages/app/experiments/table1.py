@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from vages.app.experiments.claims import Claim, Outcome, Say
-from vages.app.experiments.kept_runs import kept_runs
+from vages.app.experiments.kept_runs import kept_runs, lasting_recoveries, told_iterations
 from vages.app.runs import Run
 from vages.app.runs.image_quality import evaluate_run, samples_of
 from vages.app.runs.kept_quality import find_quality, keep_quality
@@ -87,8 +87,12 @@ def verdicts(table: dict[tuple[str, str], dict[str, Any]], features: str) -> lis
                 )
             )
         if method == "mdsm" and (data, "vages-mdsm") in table and data not in unlike(table):
-            said = f"{data}: latents help ({row['metric']} of {TITLES['vages-mdsm']} over that of {TITLES[method]})"
-            claims.append(Claim.below(said, table[data, "vages-mdsm"]["fid"] / row["fid"], 1.0))
+            ours = table[data, "vages-mdsm"]
+            said = (
+                f"{data}: latents help ({row['metric']} of {TITLES['vages-mdsm']} after {_told(ours)} iterations over "
+                f"that of {TITLES[method]} after {_told(row)} iterations)"
+            )
+            claims.append(Claim.below(said, ours["fid"] / row["fid"], 1.0))
     return claims
 
 
@@ -103,9 +107,7 @@ def unlike(table: dict[tuple[str, str], dict[str, Any]]) -> dict[str, str]:
 
 
 def _told(row: dict[str, Any]) -> str:
-    """Return the number of iterations as text, with the steps from which the guard lowered the learning rates."""
-    since = [f"with {event['rate']:g} of the rates from {event['to']:,} on" for event in row.get("recoveries", ())]
-    return f"{row['iterations']:,}" + (f" ({', '.join(since)})" if since else "")
+    return told_iterations(row["iterations"], row.get("recoveries", []))
 
 
 def measure(run: Run, settings: Settings, seed: int) -> dict[str, Any]:
@@ -124,17 +126,6 @@ def measure(run: Run, settings: Settings, seed: int) -> dict[str, Any]:
     kept = ("metric", "fid", "extrapolated", "kid", "real", "n", "reference")
     sampling = {name: quality["sampling"][name] for name in ("protocol", "evaluations", "diverged", "of")}
     return {**about, **{name: quality[name] for name in kept}, **sampling}
-
-
-def lasting_recoveries(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The recoveries whose smaller rates reached a checkpoint: not those that a later recovery or resumption undid."""
-    found: list[dict[str, Any]] = []
-    for event in events:
-        if event.get("event") == "recovered":
-            found = [one for one in found if one["to"] < event["to"]] + [event]
-        elif event.get("event") == "resumed":
-            found = [one for one in found if one["to"] < event["step"]]
-    return found
 
 
 def pixel_distance(run: Run, count: int, seed: int) -> dict[str, Any]:

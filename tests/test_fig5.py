@@ -110,6 +110,7 @@ def test_a_small_experiment_of_levels(monkeypatch):
     monkeypatch.setattr(stein_tests, "QUICK", small)
     monkeypatch.setattr(stein_tests, "TESTS", ("KSD, IMQ",))
     outcome = stein_tests.run(quick=True, seed=0, say=lambda line: None)
+    assert outcome.claims[-1].bound == pytest.approx(3 * (2 * 0.05 * 0.95 / 100) ** 0.5)
     rates = outcome.measurements["rejection rates"]["KSD, IMQ"]
     assert rates["exact"][0] < 0.2  # a binomial exceeds it with probability 1e-8
     assert rates["exact"][1] > 0.5
@@ -141,5 +142,25 @@ def test_a_perturbed_model_keeps_sigma():
 
 def test_claims_say_no():
     rates = {"exact": [0.08, 0.5, 0.4], "VaES": [0.05, 0.3, 0.9], "gap": [0.05, 0.02]}
-    assert [claim.holds for claim in stein_tests._claims("a test", rates)] == [False, False, True, True, False]
-    assert not stein_tests._claims("a test", rates | {"gap": [0.05, 0.05]})[-1].holds
+    hold = lambda **change: [claim.holds for claim in stein_tests._claims("a test", rates | change, sets=2000)]
+    assert hold() == [False, False, True, True, False]
+    assert not hold(gap=[0.05, 0.05])[-1]
+    assert not hold(gap=[0.05, 0.06])[-1], "less than chance may do in 2,000 data sets"
+    assert hold(gap=[0.05, 0.08])[-1]
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ([0.05, 0.05, 0.05], False),
+        ([0.05, 0.9, 0.9], False),
+        ([0.05, 0.9, 1.0, 1.0], True),  # a rate of 1 cannot rise
+        ([0.05, 1.0, 0.9], False),
+        ([1.0, 1.0, 1.0], False),
+        ([0.05, float("nan"), 1.0], False),
+        ([0.05], False),
+    ],
+)
+def test_power_that_does_not_rise(rates, expected):
+    claims = stein_tests._claims("a test", {"exact": rates, "VaES": rates, "gap": [0.05, 0.9]}, sets=2000)
+    assert [claims[1].holds, claims[3].holds] == [expected] * 2

@@ -88,7 +88,7 @@ def test_samples_and_interpolation_are_drawn_from_one_run(tmp_path, monkeypatch)
     walked = reproduce("fig-interpolation", tmp_path, quick=True, say=heard.append)
     assert not [line for line in heard if "iterations in" in line], "the run was there"
     assert (run / "interpolation-1").exists()
-    assert [claim.claim.split(":")[0] for claim in walked.outcome.claims] == ["digits after 4 iterations"] * 2
+    assert [claim.claim.split(":")[0] for claim in walked.outcome.claims] == ["digits after 4 iterations"] * 3
     assert (
         json.loads((tmp_path / "fig-interpolation" / "result.json").read_text())["measurements"]["digits"]["ratio"] == 1
     )
@@ -171,6 +171,18 @@ def test_a_walk_is_measured_by_its_longest_step_and_its_span():
     line[3:] += 10
     assert fig_interpolation.walk(line) == (22.0, 28.0)
     assert fig_interpolation.typical_distance(np.zeros((3, 2, 2)), 0) == 0
+
+
+def test_only_images_that_change_smoothly_support_a_smooth_change():
+    walk = np.arange(11.0)[:, None, None] * np.ones((1, 4, 4))
+    noise = np.random.default_rng(0).normal(size=walk.shape)
+    hold = lambda images: [claim.holds for claim in fig_interpolation.verdicts("toy", images, typical=30.0)]
+    assert hold(walk) == [True, True, True]
+    assert hold(noise) == [False, True, True], "a jump each time"
+    assert hold(100 * noise) == [False, True, False], "further apart than images are"
+    assert hold(1000 * walk) == [True, True, False], "chains on their way to infinity"
+    assert hold(0 * walk) == [False, False, True], "h changes nothing"
+    assert hold(np.nan * walk) == [False, False, False]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Interpolation in the latent space: Langevin trajectories with the same start and noise, as h changes."""
 
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -38,26 +39,16 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
         arrays = kept_arrays(kept, "interpolation")
         images, trajectory, factors = arrays["v"], arrays["trajectory"], arrays["factors"]
         step, span = walk(images)
-        trained = f"{name} after {iterations_of(model)} iterations"
         typical = typical_distance(model.data.splits.train, seed)
         measurements[name] = {
             "iterations": model.step,
             "ratio": kept.result["ratio"],
-            "largest step over the whole way": step / span,
+            "largest step over the whole way": share(step, span),
             "whole way over the distance of two training images": span / typical,
             "diverged": kept.result["diverged chains"],
         }
         say(f"{name}: largest step {step:.3g}, from end to end {span:.3g}, between training images {typical:.3g}")
-        claims += [
-            Claim.at_most(
-                f"{trained}: the images change smoothly with h (largest step over the way)", step / span, 0.5
-            ),
-            Claim.at_least(
-                f"{trained}: the images change with h (from end to end, over the distance of two training images)",
-                span / typical,
-                0.25,
-            ),
-        ]
+        claims += verdicts(f"{name} after {iterations_of(model)} iterations", images, typical)
         labels = [f"{factor:+.1f} m" for factor in factors], [str(n) for n in kept.result["snapshots"]]
         figures[name] = trajectory_figure(trajectory, *labels)
     about = {
@@ -66,6 +57,22 @@ def run(quick: bool, seed: int, say: Say, runs: Path) -> Outcome:
         "columns": settings.columns,
     }
     return Outcome(about, claims, measurements, figures)
+
+
+def verdicts(name: str, images: Float[np.ndarray, "rows ..."], typical: float) -> list[Claim]:
+    """Return the claims on images for a changing h, given the typical distance of two training images."""
+    step, span = walk(images)
+    way = "from end to end, over the distance of two training images"
+    return [
+        Claim.at_most(f"{name}: the images change smoothly with h (largest step over the way)", share(step, span), 0.5),
+        Claim.at_least(f"{name}: the images change with h ({way})", span / typical, 0.25),
+        Claim.at_most(f"{name}: the images stay as near each other as training images ({way})", span / typical, 2.0),
+    ]
+
+
+def share(step: float, span: float) -> float:
+    """Return the largest step over the whole way, or NaN if the images are all the same."""
+    return step / span if span else math.nan
 
 
 def walk(images: Float[np.ndarray, "rows ..."]) -> tuple[float, float]:

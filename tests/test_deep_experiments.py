@@ -227,6 +227,9 @@ def test_layers_that_change_nothing_do_not_improve(tmp_path, monkeypatch):
     monkeypatch.setattr(sensitivity, "train", lambda recipe, images, guard: trained)
     found = reproduce("sensitivity", tmp_path, quick=True).outcome.claims
     assert [claim.holds for claim in found] == [True, True, True, True, False, True]
+    history[:] = [{**row, "loss": 1 + 0.001 * (row["step"] % 2)} for row in history]
+    found = reproduce("sensitivity", tmp_path, quick=True).outcome.claims
+    assert not any(claim.holds for claim in found), "the loss of none has fallen"
 
 
 def test_runs_that_diverge_support_no_claim(tmp_path, monkeypatch):

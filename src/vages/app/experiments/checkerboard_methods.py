@@ -1,5 +1,6 @@
 """Comparison of VaGES-DSM with every other way to learn a GRBM, on the checkerboard (Appendix figures)."""
 
+import math
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -7,6 +8,8 @@ import numpy as np
 from vages.app.experiments.claims import Claim, Outcome, Say
 from vages.app.experiments.comparison import (
     densities_figure,
+    difference,
+    learned_likelihood,
     likelihood_figure,
     likelihoods,
     mean_likelihood,
@@ -33,12 +36,14 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
     """Train seven methods, each with several seeds. Test log-likelihoods are exact."""
     recipe = replace(QUICK if quick else PAPER, seed=seed)
     runs = train_all({label: replace(recipe, method=method) for label, method in METHODS.items()}, say)
-    mean = mean_likelihood(runs)
-    ours = mean["VaGES-DSM"]
+    mean, learned = mean_likelihood(runs), learned_likelihood(runs)
+    ours = learned["VaGES-DSM"]
+    apart = lambda rival: abs(difference(ours, learned[rival]))
+    faster = mean_over_run(runs["VaGES-DSM"]) - mean_over_run(runs["BiDSM"])
     claims = [
-        Claim.at_most("VaGES-DSM matches exact DSM (distance in nats)", abs(ours - mean["DSM"]), 0.01),
+        Claim.at_most("VaGES-DSM matches exact DSM (distance in nats)", apart("DSM"), 0.01),
         *(
-            Claim.at_most(f"VaGES-DSM is similar to {rival} (distance in nats)", abs(ours - mean[rival]), SIMILAR)
+            Claim.at_most(f"VaGES-DSM is similar to {rival} (distance in nats)", apart(rival), SIMILAR)
             for rival in ("CD", "BiDSM")
         ),
         *(
@@ -47,7 +52,7 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
         ),
         Claim.above(
             "VaGES-DSM converges faster than BiDSM (gain in log-likelihood averaged over the run)",
-            mean_over_run(runs["VaGES-DSM"]) - mean_over_run(runs["BiDSM"]),
+            math.nan if math.isnan(ours) else faster,
             0.0,
         ),
     ]

@@ -1,15 +1,21 @@
 """Methods trained under the same conditions: likelihood curves, densities, final numbers."""
 
+import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
 from vages.app.experiments.claims import Say
 from vages.app.recipes import Trained, as_recipe, model_density, square, train
+from vages.app.recipes.grbm import exact_log_likelihood
 from vages.app.report import curves_figure, density_figure, grid_points
 from vages.app.settings import GRBMSettings
 from vages.data import TOYS
+from vages.training import make_seeds
+
+LEARNED = 0.5  # nats that models must gain to be compared, ten times the largest distance that counts as none
 
 
 def train_all(recipes: dict[str, GRBMSettings], say: Say) -> dict[str, Trained]:
@@ -27,6 +33,24 @@ def train_all(recipes: dict[str, GRBMSettings], say: Say) -> dict[str, Trained]:
 def mean_likelihood(runs: dict[str, Trained]) -> dict[str, float]:
     """The mean over seeds of the final test log-likelihood."""
     return {name: float(run.tested["test_log_likelihood"].mean()) for name, run in runs.items()}
+
+
+def learned_likelihood(runs: dict[str, Trained]) -> dict[str, float]:
+    """Return the same, but NaN for methods that gained less than `LEARNED` over the untrained models."""
+    least = untrained_likelihood(next(iter(runs.values()))) + LEARNED
+    return {name: mean if mean >= least else math.nan for name, mean in mean_likelihood(runs).items()}
+
+
+def untrained_likelihood(run: Trained) -> float:
+    """Return the mean over seeds of the test log-likelihood before training, which is that of all methods."""
+    _, models, _ = make_seeds(run.recipe.seeds, lambda key: run.recipe.make(key, run.data))
+    test = jnp.asarray(run.data.splits.test if run.data.per_seed else run.data.splits.test[None])
+    return float(np.mean(exact_log_likelihood(models, test) - run.data.log_volume))
+
+
+def difference(one: float, other: float) -> float:
+    """Return one − other, or NaN if they are equal, as runs that differ in anything end at different numbers."""
+    return one - other or math.nan
 
 
 def likelihoods(runs: dict[str, Trained]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, replace
 
 from vages.app.experiments.claims import Claim, Outcome, Say
-from vages.app.experiments.comparison import likelihood_figure, likelihoods, mean_likelihood, train_all
+from vages.app.experiments.comparison import difference, learned_likelihood, likelihood_figure, likelihoods, train_all
 from vages.app.settings import CHECKERBOARD, Method
 
 METHODS: dict[str, Method] = {"VaGES-DSM": "vages-dsm", "VaGES-KSD": "vages-ksd"}
@@ -20,12 +20,12 @@ def run(quick: bool, seed: int, say: Say) -> Outcome:
         for suffix, variate in (("", False), (" + CV", True))
     }
     runs = train_all(recipes, say)
-    mean = mean_likelihood(runs)
-    gain = {label: mean[label + " + CV"] - mean[label] for label in METHODS}
+    mean = learned_likelihood(runs)
+    gain = {label: difference(mean[label + " + CV"], mean[label]) for label in METHODS}
     claims = [
         Claim.at_most("The control variate makes no difference to VaGES-DSM (in nats)", abs(gain["VaGES-DSM"]), 0.01),
         Claim.at_least("The control variate does not harm VaGES-KSD (gain in nats)", gain["VaGES-KSD"], 0.0),
-        Claim.at_most("What it gains for VaGES-KSD is marginal (in nats)", gain["VaGES-KSD"], 0.05),
+        Claim.at_most("What it gains for VaGES-KSD is marginal (in nats)", abs(gain["VaGES-KSD"]), 0.05),
     ]
     return Outcome(
         settings=asdict(recipe),

@@ -286,6 +286,10 @@ def test_verdicts_on_table_1():
     assert hold({ours: row(30.9), plain: row(30.8), faces: row(31.6)}) == [False, True, False, False]
     assert hold({ours: row(30.0), plain: row(30.0)}) == [True, True, False], "latents that change nothing do not help"
     assert hold({ours: row(30.0), plain: row(40.0, steps=7)}) == [True, False], "runs of other lengths do not compare"
+    survivors = lambda fid, diverged: {**row(fid), "diverged": diverged, "of": 10_000}
+    assert hold({ours: survivors(30.0, 500), plain: row(31.6)}) == [True, True, True]
+    assert hold({ours: survivors(30.0, 501), plain: row(31.6)}) == [False, True, False], "the rest is a selection"
+    assert hold({ours: row(30.0), plain: survivors(31.6, 501)}) == [True, False, False]
     for name, value in (("metric", "FID-2k"), ("weights", "selected"), ("flips", True), ("learning rate", 5e-5)):
         other = {**row(40.0), name: value}
         assert hold({ours: row(30.0), plain: other}) == [True, False]

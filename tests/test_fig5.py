@@ -1,5 +1,6 @@
 """Figure 5 and the experiment on Stein tests: small runs, and claims that follow the numbers."""
 
+import math
 from dataclasses import replace
 
 import equinox as eqx
@@ -51,7 +52,16 @@ def test_accurate_divergence_of_a_perturbed_grbm():
 
 @pytest.mark.parametrize(
     ("accurate", "best", "error", "share"),
-    [(100.0, 95.0, 0.1, 0.5), (100.0, 85.0, 0.1, 1.5), (100.0, 85.0, 10.0, 0.75), (0.0, 0.0, 0.0, 0.0)],
+    [
+        (100.0, 95.0, 0.1, 0.5),
+        (100.0, 85.0, 0.1, 1.5),
+        (100.0, 85.0, 10.0, 0.75),
+        (100.0, 75.0, 50.0, 1.25),  # so large an error supports nothing
+        (100.0, 100.0, math.inf, math.nan),
+        (0.0, 0.0, 0.0, 0.0),
+        (0.0, 3.0, 2.0, 0.75),
+        (0.0, 3.0, 0.0, math.inf),
+    ],
 )
 def test_closeness(accurate, best, error, share):
     row = {
@@ -63,7 +73,7 @@ def test_closeness(accurate, best, error, share):
         "best_error": error,
     }
     claim = fig5.closeness(row)
-    assert claim.value == pytest.approx(share)
+    assert claim.value == pytest.approx(share, nan_ok=True)
     assert claim.holds == (share <= 1)
 
 

@@ -5,6 +5,7 @@ with all steps, and h the posterior means of random training images. The paper s
 draws 50,000 samples. Here, 10,000 samples are drawn, which raises the FID by about 2.
 """
 
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -49,6 +50,7 @@ PUBLISHED = {
     ("cifar10", "mdsm"): Published(31.7, 0.0),
     ("celeba", "vages-mdsm"): Published(31.53, 0.0),
 }
+DIVERGED = 0.05  # largest share of the chains that may diverge
 TITLES = {"vages-mdsm": "VaGES-MDSM", "mdsm": "MDSM without latents"}
 
 
@@ -82,7 +84,7 @@ def verdicts(table: dict[tuple[str, str], dict[str, Any]], features: str) -> lis
                 Claim.at_most(
                     f"{data}: the {row['metric']} of {TITLES[method]} after {_told(row)} iterations on "
                     f"{row['training images']:,} images reaches the paper's FID, {told}",
-                    row["fid"],
+                    _fid_of_most(row),
                     paper.fid + paper.deviation,
                 )
             )
@@ -92,7 +94,7 @@ def verdicts(table: dict[tuple[str, str], dict[str, Any]], features: str) -> lis
                 f"{data}: latents help ({row['metric']} of {TITLES['vages-mdsm']} after {_told(ours)} iterations over "
                 f"that of {TITLES[method]} after {_told(row)} iterations)"
             )
-            claims.append(Claim.below(said, ours["fid"] / row["fid"], 1.0))
+            claims.append(Claim.below(said, _fid_of_most(ours) / _fid_of_most(row), 1.0))
     return claims
 
 
@@ -104,6 +106,11 @@ def unlike(table: dict[tuple[str, str], dict[str, Any]]) -> dict[str, str]:
         if differing := [name for name in _SHARED if row.get(name) != other.get(name)]:
             found[data] = ", ".join(f"{name} ({other.get(name)} and {row.get(name)})" for name in differing)
     return found
+
+
+def _fid_of_most(row: dict[str, Any]) -> float:
+    """Return the FID, or NaN if too many chains diverged, as the rest is then a selection."""
+    return row["fid"] if row.get("diverged", 0) <= DIVERGED * row.get("of", 0) else math.nan
 
 
 def _told(row: dict[str, Any]) -> str:

@@ -97,6 +97,12 @@ def test_a_line_that_is_not_one_has_a_low_r_squared():
     assert fig1.line_through_origin(x, 1 + x)[1] < 0.99
 
 
+@pytest.mark.parametrize(("constant", "holds"), [(2.0, True), (0.5, False), (np.inf, False), (np.nan, False)])
+def test_a_bound_has_to_be_one(constant, holds):
+    points = {"root": np.ones((2, 3)), "VaES": np.full((2, 3), 0.9)}
+    assert fig1.bound_claim("a theorem", points, "VaES", constant).holds is holds
+
+
 def test_fig1_end_to_end(tmp_path, monkeypatch):
     monkeypatch.setenv("VAGES_DATA", str(tmp_path / "none"))
     monkeypatch.setattr(fig1, "QUICK", fig1.Settings(h_dim=100, points=8, draws=8))

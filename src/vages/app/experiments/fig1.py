@@ -5,6 +5,7 @@ increasing level, with several draws per level. In both models q enters the bias
 v, so that bias and divergence of a draw have closed forms. Each plotted point is the mean over its draws.
 """
 
+import math
 from dataclasses import asdict, dataclass, replace
 
 import equinox as eqx
@@ -192,6 +193,6 @@ def line_through_origin(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def bound_claim(claim: str, points: dict[str, np.ndarray], name: str, constant: float) -> Claim:
-    """Claim that the bias of every draw is within its bound."""
-    ratio = np.max(points[name] / (constant * points["root"]))
+    """Claim that the bias of every draw is within its bound. An infinite constant bounds nothing."""
+    ratio = np.max(points[name] / (constant * points["root"])) if math.isfinite(constant) else math.nan
     return Claim.at_most(f"{claim}, C = {constant:.3g} (largest bias / bound)", ratio, 1.0)

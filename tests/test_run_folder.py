@@ -430,6 +430,14 @@ def test_a_resume_of_a_run_in_use_changes_nothing(run):
 
 
 @pytest.mark.usefixtures("short_chains")
+def test_a_look_at_the_lock_of_a_run_keeps_nobody_out(run, monkeypatch):
+    """`in_use` has the lock for a moment. A process that is starting waits for it."""
+    handle = Directory(run).lock(".lock", create=False)
+    assert handle is not None
+    monkeypatch.setattr(time, "sleep", lambda seconds: os.close(handle))
+    RunFolder.reopen(run).close()
+
+
 def test_rows_of_a_log_that_are_no_numbers_are_left_out(run):
     good = (run / "metrics.jsonl").read_text().splitlines()
     values = ('"x"', '{"a": 1}', "[1.0, 2.0]")

@@ -17,6 +17,7 @@ from vages.storage.directory import FILE, Directory
 
 _LARGEST = 2**30  # bytes of a log at most
 _LOCK, _LOGS = ".lock", ("events.jsonl", "metrics.jsonl")
+_PATIENCE = 0.2  # seconds to wait for the lock
 _FILES = re.compile(r".*\.(json|jsonl|png|html)")  # read or written when a run is resumed
 _FOLDERS = ("checkpoints", "tensorboard")
 _BEGUN = ("events.jsonl", "config.json", "environment.json", _LOCK)  # written at the start of a run, the last one first
@@ -193,12 +194,18 @@ class RunFolder:
                 self.directory.check_file(name, appended=name == _LOCK or name in _LOGS)
 
     def _hold(self, *, create: bool) -> None:
-        try:
-            self._held = self.directory.lock(_LOCK, create=create)
-        except BlockingIOError:
-            raise ValueError(
-                f"{self.path}: expected a run that is not being written, got one in use; wait or stop it"
-            ) from None
+        """Lock the folder. If another process only checks whether it is `in_use`, the lock is free again at once."""
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._held = self.directory.lock(_LOCK, create=create)
+                return
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise ValueError(
+                        f"{self.path}: expected a run that is not being written, got one in use; wait or stop it"
+                    ) from None
+            time.sleep(_PATIENCE / 20)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """A checkpoint is complete or absent. A damaged one is refused by name, and the previous one is used."""
 
+import errno
 import json
 import os
 import random
@@ -17,11 +18,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from errors import refused
 from vages.files import BadFile
+from vages.storage.directory import Directory
 from vages.training.checkpoint import (
     ARRAYS,
     MANIFEST,
     checkpoints,
+    last_step,
+    newest_about,
     newest_checkpoint,
     prune,
     read_checkpoint,
@@ -100,6 +105,27 @@ def test_what_is_damaged_is_refused_and_the_one_before_is_used(tmp_path, name, h
     assert found.arrays["model/weight"].tolist() == some(1)["model/weight"].tolist()
     assert len(refused) == 1
     assert str(tmp_path / "step-000000000002") in refused[0]
+
+
+@pytest.mark.parametrize("name", [ARRAYS, MANIFEST])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.EIO])
+def test_errors_of_the_system_are_no_damage(tmp_path, monkeypatch, name, number):
+    """An earlier checkpoint in place of one that is whole would lose iterations without need."""
+    save(tmp_path, 1)
+    path, read = save(tmp_path, 2), Directory.read_bytes
+
+    def fails(self, file, limit):
+        if self.path == path and file == name:
+            raise OSError(number, os.strerror(number), file)
+        return read(self, file, limit)
+
+    monkeypatch.setattr(Directory, "read_bytes", fails)
+    with refused(str(path), os.strerror(number), OSError):
+        newest_checkpoint(tmp_path, pytest.fail)
+    if name == MANIFEST:
+        for other in (newest_about, last_step):
+            with refused(str(path), os.strerror(number), OSError):
+                other(tmp_path)
 
 
 def test_every_flipped_bit_is_seen(tmp_path):

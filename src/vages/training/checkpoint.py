@@ -13,8 +13,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,7 +99,8 @@ def checksum(folder: Directory | Path, step: int) -> str:
 def newest_checkpoint(folder: Directory | Path, refused: Callable[[str], None]) -> Checkpoint | None:
     """Return the newest checkpoint that can be verified. `refused` is called with the reason for each invalid one.
 
-    Raise NewerFormat if any is of a newer version, and UnsafeFile if one has a link, for example, in place of a file.
+    Raise NewerFormat if any is of a newer version, UnsafeFile if one has a link, for example, in place of a file, and
+    OSError if one cannot be read for a reason other than damage.
     """
     folder, found = Directory.of(folder), None
     for path, body in reversed(_manifests(folder)):
@@ -107,11 +108,11 @@ def newest_checkpoint(folder: Directory | Path, refused: Callable[[str], None]) 
             if isinstance(body, Exception):
                 raise body
             if found is None:
-                with folder / path.name as directory:
+                with _naming(path), folder / path.name as directory:
                     found = _read_arrays(directory, body)
         except UnsafeFile:
             raise
-        except (BadFile, OSError) as error:
+        except (BadFile, FileNotFoundError) as error:
             refused(_line(error))
     return found
 
@@ -199,20 +200,35 @@ def step_of(path: Path) -> int:
 
 
 def _manifests(folder: Directory) -> list[tuple[Path, dict[str, Any] | Exception]]:
-    """Return the manifest of each checkpoint, oldest first, or the error if it cannot be read.
+    """Return the manifest of each checkpoint, oldest first, or the error if it is missing or damaged.
 
-    Raise NewerFormat if any checkpoint is of a newer format: to continue from an older one would lose steps silently.
+    Raise NewerFormat if any checkpoint is of a newer format, and OSError if the system cannot read it: to continue from
+    an older one would lose steps silently.
     """
     found: list[tuple[Path, dict[str, Any] | Exception]] = []
     for path in checkpoints(folder):
         try:
-            with folder / path.name as directory:
+            with _naming(path), folder / path.name as directory:
                 found.append((path, _read_manifest(directory)))
         except (NewerFormat, UnsafeFile):
             raise
-        except (BadFile, OSError) as error:
+        except (BadFile, FileNotFoundError) as error:
             found.append((path, error))
     return found
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the checkpoint in errors of the system, for example too many open files. A missing file is damage."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise OSError(
+            f"{path}: expected to read this checkpoint, got {error.strerror or error}; fix that, or move it out of its "
+            "folder to use the one before it"
+        ) from error
 
 
 def _read_manifest(directory: Directory) -> dict[str, Any]:

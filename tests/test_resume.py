@@ -212,6 +212,19 @@ def test_a_damaged_newest_checkpoint_costs_only_its_iterations(tmp_path):
     assert "SHA-256" in told[0]["why"]
 
 
+def test_a_refused_checkpoint_is_moved_aside_and_takes_no_place_of_a_good_one(tmp_path):
+    """It would count as one of the newest once the run has passed its step."""
+    where = tmp_path / "a" / "checkpoints"
+    trained("dsm", True, tmp_path / "a", 30)
+    (where / "step-000000000030" / ARRAYS).write_bytes(b"damaged")
+    trained("dsm", True, tmp_path / "a", 28, resume=True)
+    assert [step_of(path) for path in checkpoints(where)] == [25, 28]
+    assert (where / "unreadable-step-000000000030-1" / ARRAYS).read_bytes() == b"damaged"
+    write_checkpoint(where, 33, {"a": np.zeros(1)}, {})
+    prune(where, 33, 2, lambda step: False)
+    assert [step_of(path) for path in checkpoints(where)] == [28, 33]
+
+
 def test_damaged_checkpoints_push_out_no_good_one(tmp_path):
     trained("dsm", True, tmp_path / "a", 30)
     for path in checkpoints(tmp_path / "a" / "checkpoints"):

@@ -171,6 +171,22 @@ def sweep(folder: Directory | Path) -> None:
                 folder.remove(name)
 
 
+def set_aside_later(folder: Directory | Path, step: int) -> None:
+    """Rename the checkpoints after `step`, from which the run continues: their arrays could not be verified.
+
+    Otherwise, they would count as good ones when the run has passed their steps.
+    """
+    folder = Directory.of(folder)
+    for path, body in _manifests(folder):
+        if step_of(path) > step and isinstance(body, dict):
+            _set_aside(folder, path.name)
+
+
+def _set_aside(folder: Directory, name: str) -> None:
+    others = (f"unreadable-{name}-{number}" for number in count(1))
+    folder.rename(name, next(other for other in others if folder.kind(other) is None))
+
+
 def _make_way(folder: Directory, name: str) -> None:
     """Free the name of a checkpoint: an earlier checkpoint of that step is removed, anything else is renamed."""
     if folder.kind(name) is None:
@@ -179,8 +195,7 @@ def _make_way(folder: Directory, name: str) -> None:
         with folder / name as directory:
             _read_manifest(directory)
     except (BadFile, OSError):
-        others = (f"unreadable-{name}-{number}" for number in count(1))
-        folder.rename(name, next(other for other in others if folder.kind(other) is None))
+        _set_aside(folder, name)
     else:  # the run continued from an earlier step; the new checkpoint is complete
         _remove(folder, name)
 

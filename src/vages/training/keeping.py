@@ -22,6 +22,7 @@ from vages.training.checkpoint import (
     has_checkpoints,
     newest_checkpoint,
     prune,
+    set_aside_later,
     sweep,
     write_checkpoint,
 )
@@ -129,7 +130,7 @@ class Keeper:
         def write() -> list[dict[str, Any]]:
             if self._folder is None:
                 return []
-            rows = self._folder.rewind(step)
+            rows = self._rewind(self._folder, step)
             if self._policy != self._policies.latest:
                 self._record_policy(0 if self._saved is None else step + 1)
             sweep(self._folder.checkpoints)
@@ -140,7 +141,7 @@ class Keeper:
 
     def rewind(self, step: int) -> list[dict[str, Any]]:
         """Remove what was logged after `step`, and return the rest."""
-        return by_writer(lambda: self._folder.rewind(step) if self._folder is not None else []) or []
+        return by_writer(lambda: [] if self._folder is None else self._rewind(self._folder, step)) or []
 
     def tell(self, event: str, **about: Any) -> None:
         """Record an event."""
@@ -175,9 +176,14 @@ class Keeper:
             return ""
         try:
             found = newest_checkpoint(self._folder.checkpoints, lambda why: None)
-        except BadFile as error:
+        except (BadFile, OSError) as error:
             return str(error)
         return "There is no earlier checkpoint." if found is None else f"The last good checkpoint is {found.path}."
+
+    def _rewind(self, folder: RunFolder, step: int) -> list[dict[str, Any]]:
+        rows = folder.rewind(step)
+        set_aside_later(folder.checkpoints, step)
+        return rows
 
     def _record_policy(self, first: int) -> None:
         """Record the policy as that of the run from step `first` on."""

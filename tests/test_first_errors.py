@@ -1,6 +1,7 @@
 """Common mistakes are reported in one line, by the first call that can detect them, before anything is computed."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -80,12 +81,14 @@ from vages.evaluation import (
     nearness,
     score_batch,
 )
+from vages.samplers import sample_v
 from vages.training import Diverged, init_seeds
 
 DIGITS = DEEP_PRESETS["digits-paper"]
 KEY = jax.random.key(0)
 IMAGE = (1, 8, 8)
 V_DSM = DSM(0.1, Variational(2))
+V_LEARNER = Learner(V_DSM, learning_rate=1e-3)
 
 
 pytestmark = pytest.mark.usefixtures("as_users_have_it")  # the type checks would raise first
@@ -680,6 +683,26 @@ def test_a_key_is_accepted_in_both_forms():
     both: list[Any] = [raw, np.asarray(raw)]
     for key in both:
         np.testing.assert_array_equal(log_density(key, own(), gaussian(), V).value, exact)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("data", lambda x: fit_state(V_LEARNER, begin(own(), gaussian()), x, steps=1)),
+        ("data", lambda x: vages.fit(KEY, own(), gaussian(), lambda step: x, V_LEARNER, steps=1)),
+        ("batch.v", lambda x: V_LEARNER.step(KEY, begin(own(), gaussian()), Batch(x))),
+        ("v", lambda x: log_density(KEY, own(), gaussian(), x)),
+        ("v", lambda x: vaes(own(), x, x[:, None, :1])),
+        ("h", lambda x: vaes(own(), V, x[:, None, :1])),
+        ("h", lambda x: sample(KEY, own(), 1, h=x[0, :1])),
+        ("h", lambda x: sample_v(KEY, own(), x[:, :1], Schedule())),
+        ("context['label']", lambda x: score(own(), gaussian())(KEY, V, {"label": x[:, 0]})),
+    ],
+)
+def test_numbers_in_another_byte_order(name, call):
+    """As in files of other machines and formats. JAX refuses them in several lines."""
+    says = f"^{re.escape(name)}: expected numbers in the machine's byte order, got >f4; write x.astype.'float32'.$"
+    refused(TypeError, says, lambda: call(np.ones(V.shape, ">f4")))
 
 
 SCORES = [

@@ -84,6 +84,7 @@ def check_context(context: Any, rows: int | None, *, seeds: int | None = None) -
     for key, array in context.items():
         if not hasattr(array, "shape") or not hasattr(array, "dtype"):
             raise TypeError(f"context[{key!r}]: expected an array, got {_called(array)}; wrap it in jnp.asarray")
+        check_byte_order(f"context[{key!r}]", array)
         lead = (rows,) if seeds is None else (seeds, rows)
         if array.shape[: len(lead)] != lead if rows is not None else not array.shape:
             many = "" if seeds is None else f"{seeds} times "
@@ -181,6 +182,16 @@ def check_numbers(name: str, array: Any, *, floating: bool = True) -> None:
     if not any(jnp.issubdtype(array.dtype, dtype) for dtype in allowed):
         of_bytes = ", or divide bytes by 255" if jnp.issubdtype(array.dtype, jnp.integer) else ""
         raise TypeError(f"{name}: expected a {kind} dtype, got {array.dtype}; cast it with astype('float32'){of_bytes}")
+    check_byte_order(name, array)
+
+
+def check_byte_order(name: str, array: Any) -> None:
+    """Raise TypeError if the bytes of an array are not in the machine's order, which JAX needs."""
+    if not getattr(getattr(array, "dtype", None), "isnative", True):  # lists, and the dtypes of keys, have no order
+        native = array.dtype.newbyteorder("=")
+        raise TypeError(
+            f"{name}: expected numbers in the machine's byte order, got {array.dtype.str}; write x.astype('{native}')"
+        )
 
 
 def check_kind(name: str, value: Any, kind: Any, expected: str, advice: str) -> None:

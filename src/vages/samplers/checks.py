@@ -10,6 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array
 
 from vages.checks import (
+    check_byte_order,
     check_context,
     check_count,
     check_finite,
@@ -82,6 +83,7 @@ def check_langevin(model: EBLVM) -> None:
 
 def as_value(name: str, value: Any, domain: Domain, lead: tuple[int, ...]) -> Array:
     """Return a value of a variable with leading axes `lead`. Raise unless it is in the variable's domain."""
+    check_byte_order(name, value)
     value = jnp.asarray(value)
     check_numbers(name, value, floating=False)
     if value.shape != (*lead, *domain.shape):
@@ -107,6 +109,7 @@ def check_run(count: int, run: Run) -> None:
 
 def check_latents(model: EBLVM, h: Array | np.ndarray, dtype: np.dtype, name: str = "h") -> Array:
     """Return h as an array (n, …), in the chain's dtype if it is floating. Raise unless it fits the model."""
+    check_byte_order(name, h)
     h = jnp.asarray(h)
     if h.ndim != 1 + len(model.h.shape) or h.shape[1:] != model.h.shape or not len(h):
         wanted = ", ".join(map(str, ("n", *model.h.shape)))

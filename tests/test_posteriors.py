@@ -170,6 +170,8 @@ def test_what_cannot_work_says_so():
         kl(key, model, BernoulliPosterior.linear(key, 5, 4, temperature=0.0), v)
     with refused("h", got="int32", kind=TypeError):
         langevin_corrector(key, model, encode(model, v).features, jnp.zeros((6, 2, 4), int), steps=1, step_size=0.1)
+    with refused("corrector", got="Binary(4)", kind=TypeError):
+        langevin_corrector(key, model, encode(model, v).features, jnp.zeros((6, 2, 4)), steps=1, step_size=0.1)
     plain = EnergyModel(lambda params, v, h: jnp.sum(v) * jnp.sum(h), None, Real(5), Real(4))
     with refused("ExactPosterior", got="EnergyModel", kind=TypeError):
         infer(plain, ExactPosterior(), v)

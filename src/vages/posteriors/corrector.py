@@ -48,6 +48,7 @@ class Corrector:
                 raise TypeError(
                     f"h: expected floating (continuous) latents, got {part.dtype}; skip the corrector for discrete h"
                 )
+        self.check(model)
         std = self.step_size**0.5 if self.noise_std is None else self.noise_std
         force = jax.vmap(lambda features, h: jax.vmap(jax.grad(lambda h: model.log_joint(features, h)))(h))
 

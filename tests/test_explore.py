@@ -13,6 +13,7 @@ from pathlib import Path
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -28,7 +29,9 @@ from vages.app.runs.playground import TOGETHER, play_key, playground, principal_
 from vages.app.runs.watching import Chain, Snapshot
 from vages.app.settings import DIGITS, IMAGE_PRESETS
 from vages.data import load_digits
+from vages.domains import Binary, Real
 from vages.files import BadFile
+from vages.models import EnergyModel
 from vages.posteriors import posterior_means
 from vages.samplers import Heun, Schedule, program, sample, sample_joint, sample_v
 
@@ -232,6 +235,9 @@ def test_a_chain_is_checked_before_it_runs(ground):
         Chain(*how, 2, h=np.zeros((2, 4), np.float32))
     with refused("frames", got=0):
         Chain(*how, 2, frames=0)
+    discrete = EnergyModel(lambda params, v, h: jnp.sum(v) * jnp.sum(h), None, Binary(4), Real(3))
+    with refused("annealed Langevin dynamics", got="Binary(4)", kind=TypeError):
+        Chain(play_key(0), discrete, Schedule(), 2)
 
 
 def file_of(pixels, kind="PNG"):

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from vages.checks import check_count
 from vages.models import EBLVM
 from vages.samplers import Schedule
-from vages.samplers.checks import check_continuous, check_latents, held_pixels
+from vages.samplers.checks import check_continuous, check_langevin, check_latents, held_pixels
 from vages.samplers.langevin import chain_dtype
 from vages.samplers.program import start_chains
 
@@ -73,6 +73,7 @@ class Chain(Stoppable):
         room: int = 0,
     ):
         super().__init__()
+        check_langevin(model)
         check_count("frames", frames, 1, "60 is usual")
         dtype = chain_dtype(model)
         rows = None if h is None else check_latents(model, h, dtype)

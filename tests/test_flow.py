@@ -381,6 +381,38 @@ def test_the_likelihood_of_a_gaussian(float64):
     assert off[2] < 5e-4
 
 
+class Enlarged(Levels):
+    """The density of `model` in units that are smaller by a factor, with the levels in these units."""
+
+    model: Levels
+    factor: float = eqx.field(static=True)
+
+    @property
+    def v(self):
+        return self.model.v
+
+    @property
+    def sigma_min(self):
+        return self.factor * LOW
+
+    @property
+    def sigma_max(self):
+        return self.factor * HIGH
+
+    def features(self, v, context=None):
+        sigma = self.sigma_min if context is None else context["sigma"]
+        return self.model.features(v / self.factor, {"sigma": sigma / self.factor})
+
+
+def test_the_likelihood_does_not_depend_on_the_units(float64):
+    """A model without `sigma_data` says nothing about the scale of its data but its levels."""
+    model, v = correlated(), normal(0, 6, 3)
+    value = lambda model, v: flow_likelihood(jax.random.key(0), model, None, v, steps=12).value
+    for factor in (1e3, 1e-3):
+        moved = value(Enlarged(model, factor), factor * v) + 3 * math.log(factor)
+        np.testing.assert_allclose(moved, value(model, v), atol=1e-9)
+
+
 def test_probes_are_unbiased(float64):
     """Hutchinson's estimate over 200 repeats; by Student's t, one false alarm in 10⁶ for each of three examples."""
     model, v = correlated(), normal(0, 3, 3)

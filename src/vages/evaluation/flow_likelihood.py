@@ -6,7 +6,8 @@ the density along it are
     du/dθ = −(σ / σ_d) (u + t s(v, σ)) = −F(u, σ)          d/dθ log p(u) = ∇_u · F
 
 These equations are not stiff (F is the part of the denoiser with unit scale). They are solved from σ_min up to σ_max,
-where v is N(c, σ_max² I), by the classical fourth-order Runge–Kutta method.
+where v is N(c, σ_max² I), by the classical fourth-order Runge–Kutta method. σ_d is the model's `sigma_data`. For a
+model without one, it is √(σ_min σ_max), which is in the units of the data, too.
 """
 
 import math
@@ -102,7 +103,7 @@ def flow_likelihood(
     flow, context = Flow(model, posterior, samples), {} if context is None else as_rows(context)
     check_flow(flow, None, context)
     levels = noise_levels(model, steps + 1, sigma_min=sigma_min, sigma_max=sigma_max, rho=rho)[::-1]
-    scale = float(getattr(model, "sigma_data", 1.0))
+    scale = float(getattr(model, "sigma_data", math.sqrt(levels[0] * levels[-1])))
     if probes is None and math.prod(model.v.shape) > _FEW:
         probes = 1
     dtype = chain_dtype(model)

@@ -8,6 +8,7 @@ import sys
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, get_args, get_origin, get_type_hints
 
 import jax
@@ -18,20 +19,23 @@ from command_options import options_of
 from errors import refused
 from small_recipes import parts_of
 from test_resume import server  # noqa: F401
-from vages import memory
+from vages import GRBM, load, memory, save
 from vages.app import bench, cli, experiments, runs
 from vages.app.cli.commands import COMMANDS
 from vages.app.cli.exit_status import Status, line_of, status_of
 from vages.app.cli.parsing import parse
-from vages.app.recipes import as_recipe, example_of, sizes
+from vages.app.cli.training import _check_start
+from vages.app.recipes import Examples, as_recipe, example_of, sizes
 from vages.app.recipes.reference import check_count
 from vages.app.recipes.sizes import Sizes, check_training_memory, training_sizes
 from vages.app.runs import Run, config_of
 from vages.app.runs.assessment_rows import Sizes as Assessed
 from vages.app.settings import CHECKERBOARD, DEEP_PRESETS
 from vages.bounds import ITERATIONS, Bounds, check_bounds, check_number
+from vages.data import Splits
 from vages.memory import check_memory, memory_limit
 from vages.training import RunFolder
+from vages.training.checkpoint import read_checkpoint, write_checkpoint
 from vages.training.digests import fingerprint
 
 DIGITS = replace(DEEP_PRESETS["digits-paper"], width=4, depth=1, latents=2, head_width=3, sampling=0.1)
@@ -77,7 +81,7 @@ def stubbed(monkeypatch, tmp_path, deep_run):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VAGES_DATA", str(tmp_path))
     monkeypatch.setattr(sys.modules["vages.app.runs.train"], "by_writer", begin)
-    monkeypatch.setattr(sizes, "training_sizes", lambda recipe, data, rows: Sizes({}, {}, {"noise": 0}))
+    monkeypatch.setattr(sizes, "training_sizes", lambda *_: Sizes({}, {}, {"noise": 0}))
     for name in ("load_run", "assess"):
         monkeypatch.setattr(runs, name, begin if name == "assess" else lambda path, recipe=None, **how: deep_run)
     for name in ("new_folder", "sample_v", "sample_joint"):
@@ -213,8 +217,60 @@ def test_memory_is_compared_with_what_there_is(monkeypatch):
         check_training_memory(training_sizes(as_recipe(replace(DIGITS, width=2**16, depth=64)), image, 100))
     with pytest.raises(ValueError, match=r"^memory: .*\b(activations|noise)\b"):
         check_training_memory(training_sizes(as_recipe(replace(DIGITS, batch=2**24, width=2**16)), image, None))
-    monkeypatch.setattr(memory, "_CGROUP", Path("/nonexistent"))
-    assert memory_limit() >= limit
+
+
+def test_the_memory_of_an_iteration_is_shared_by_the_devices():
+    recipe, image = as_recipe(DIGITS), example_of((1, 8, 8))
+    whole, parts = (training_sizes(recipe, image, 100, devices) for devices in (1, 4))
+    assert parts.working == {name: size // 4 for name, size in whole.working.items()}
+    assert parts.bytes == whole.bytes  # each device has all of it
+    count = lambda cluster: _check_start(1, cluster, 60, 64, tensorboard=False)
+    assert count(None) == 1
+    assert count("host:1,4,0") == 4 * jax.local_device_count()
+    assert count("auto") == 64  # at most one for each example
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(np.float16, 2), (np.float32, 4), (np.float64, 4)])
+def test_data_have_the_size_of_their_numbers(dtype, size):
+    data = Examples(Splits(*(np.zeros((30, 1, 8, 8), dtype) for _ in range(3))))
+    assert training_sizes(as_recipe(replace(DIGITS, batch=10)), data, 30).bytes["data"] == size * 30 * 64
+
+
+@pytest.mark.parametrize(
+    ("group", "folder", "name"),
+    [
+        ("0::/", ".", "memory.max"),
+        ("0::/slice/job", "slice/job", "memory.max"),
+        ("0::/slice/job", "slice", "memory.max"),
+        ("5:cpu:/\n4:cpuset,memory:/slice/job\n0::/", "memory/slice", "memory.limit_in_bytes"),
+        ("4:memory:/of/the/host", "memory", "memory.limit_in_bytes"),
+    ],
+)
+def test_the_limits_of_a_container_and_of_groups_around_it_count(monkeypatch, tmp_path, group, folder, name):
+    (tmp_path / "own").write_text(group + "\n")
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path)
+    monkeypatch.setattr(memory, "_OWN_GROUPS", tmp_path / "own")
+    free = memory_limit()
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    for text, limit in (("max\n", free), (f"{2**63 - 4096}\n", free), (f"{2**27}\n", 2**27)):
+        (tmp_path / folder / name).write_text(text)
+        assert memory_limit() == limit
+    monkeypatch.setattr(memory, "_OWN_GROUPS", tmp_path / "none")
+    assert memory_limit() == free
+
+
+def test_what_is_read_into_the_memory_of_the_machine_may_be_larger_than_that_of_the_device(monkeypatch, tmp_path):
+    model = GRBM.init(jax.random.key(0), 3, 2)
+    path = write_checkpoint(tmp_path, 1, {"a": np.zeros(100)}, {})
+    save(tmp_path / "model.safetensors", model)
+    device = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 100})
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    assert memory_limit() == 100
+    assert read_checkpoint(path).step == 1
+    assert load(tmp_path / "model.safetensors")[1] is None
+    monkeypatch.setattr(memory, "host_memory_limit", lambda: 99)
+    with pytest.raises(ValueError, match="^memory: .*the checkpoint"):
+        read_checkpoint(path)
 
 
 def in_little_memory(words, out):

@@ -274,7 +274,7 @@ def _read_arrays(directory: Directory, body: dict[str, Any]) -> Checkpoint:
     path, size = directory.path, body["files"][ARRAYS]["bytes"]
     if size > sum(map(_bytes, body["arrays"].values())) + 2**10 * len(body["arrays"]) + 2**16:
         raise BadFile(f"{path / MANIFEST}: expected as many bytes as its arrays have, got {size}; it was changed")
-    check_memory({"the checkpoint": size}, "use a machine with more")
+    check_memory({"the checkpoint": size}, "use a machine with more", host=True)
     content = directory.read_bytes(ARRAYS, min(size, _LARGEST[ARRAYS]))
     if hashlib.sha256(content).hexdigest() != body["files"][ARRAYS]["sha256"]:
         raise BadFile(f"{path / ARRAYS}: expected the SHA-256 sum in its manifest, got another; was it changed?")

@@ -18,7 +18,7 @@ from jax.core import Tracer
 from vages import __version__
 from vages.checks import check_kind
 from vages.files.json_files import parse_json
-from vages.memory import memory_limit
+from vages.memory import host_memory_limit
 from vages.models import EBLVM
 from vages.posteriors import Posterior
 from vages.storage.directory import Directory
@@ -155,7 +155,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     with Directory(path.parent) as folder:
         if not folder.exists():
             raise FileNotFoundError(f"{path}: expected a file, got no folder {path.parent}; check the path")
-        content = folder.read_bytes(path.name, memory_limit() // _COPIES)
+        content = folder.read_bytes(path.name, host_memory_limit() // _COPIES)
     if not 0 < _header_size(content) <= min(_MAX_HEADER, len(content) - 8):
         raise BadFile(f"{path}: expected a safetensors file, got something else or a part of one; get the file again")
     metadata = parse_json(content[8 : 8 + _header_size(content)], str(path)).get("__metadata__")

@@ -34,14 +34,14 @@ def plan_training(
     resume: bool,
     where: str | None = None,
     begin: Callable[[], Run | None] = lambda: None,
-    check: Callable[[], object] = lambda: None,
+    check: Callable[[], int] = lambda: 1,
 ) -> dict[str, Any]:
     """Return what `vages train` would do. `problem` is what would stop it at the start, or None.
 
     `where` is the path of a resumed run's data, if they were moved. `begin` loads the run to start from. `check` raises
-    errors in other options.
+    errors in other options, and returns the number of devices.
     """
-    problems, first = [], None
+    problems, first, devices = [], None, 1
     try:
         first = begin()
         recipe = recipe if first is None else starting_from(recipe, first)
@@ -50,11 +50,14 @@ def plan_training(
     config = config_of(recipe)
     plan: dict[str, Any] = {"folder": folder, "recipe": config["recipe"], "settings": config["settings"]}
     plan |= {} if first is None else {"from": told_begin(first)}
-    for one in (check, recipe.check):
-        try:
-            one()
-        except (ValueError, OSError) as error:
-            problems.append(str(error))
+    try:
+        devices = check()
+    except (ValueError, OSError) as error:
+        problems.append(str(error))
+    try:
+        recipe.check()
+    except (ValueError, OSError) as error:
+        problems.append(str(error))
     resumable = resume
     if resume:
         plan["from step"] = last_step(Directory(folder) / "checkpoints")
@@ -79,7 +82,7 @@ def plan_training(
     problems += [problem] if problem is not None else []
     if examples is not None:
         try:
-            sizes = training_sizes(recipe, examples, about["examples"])
+            sizes = training_sizes(recipe, examples, about["examples"], devices)
             plan |= {"parameters": sizes.parameters, "bytes": sizes.bytes}
             check_training_memory(sizes)
             if first is not None:

@@ -413,16 +413,24 @@ def _say_health(result: dict[str, Any], *, finished: bool) -> None:
             say(f"{kind}: {line}")
 
 
-def _check_start(devices: int, cluster: str | None, timeout: int, batch: int, tensorboard: bool) -> None:
-    """Raise the errors that training with these options would raise at its start. No cluster is joined."""
+def _check_start(devices: int, cluster: str | None, timeout: int, batch: int, tensorboard: bool) -> int:
+    """Return the number of devices that share a batch. Raise the errors that the start of training would raise.
+
+    No cluster is joined. If the number of its processes is not known, that is the largest possible number.
+    """
+    import jax
+
     from vages.training import check_batch
 
     if cluster is not None:
-        parse_cluster(cluster, timeout)
+        _, processes, _ = parse_cluster(cluster, timeout)
+        count = batch if processes is None else processes * jax.local_device_count()
     else:
-        check_batch(batch, make_mesh(devices, None))
+        check_batch(batch, mesh := make_mesh(devices, None))
+        count = 1 if mesh is None else mesh.size
     if tensorboard:
         _check_tensorboard()
+    return count
 
 
 def _planned(recipe: Any, folder: Path, how: dict[str, Any], json: bool) -> int:

@@ -25,8 +25,11 @@ class Sizes(NamedTuple):
     working: dict[str, int]
 
 
-def training_sizes(recipe: Recipe, data: Examples, rows: int | None) -> Sizes:
-    """Return the sizes for data like these, with `rows` rows if known. Raise ValueError for an invalid recipe."""
+def training_sizes(recipe: Recipe, data: Examples, rows: int | None, devices: int = 1) -> Sizes:
+    """Return the sizes on each device for data like these, with `rows` rows if known. The devices share each batch.
+
+    Raise ValueError for an invalid recipe.
+    """
     recipe = recipe.settled(data)
     settings, seeds = recipe.settings, len(recipe.seeds)
     if rows is not None and data.stream is None:
@@ -42,7 +45,9 @@ def training_sizes(recipe: Recipe, data: Examples, rows: int | None) -> Sizes:
         working["activations"] = recipe.parts.activations(data.shape)
     copies = 1 if recipe.parts is None else recipe.parts.copies
     on_device = rows is not None and data.stream is None and not isinstance(data.splits.train, np.memmap)
-    held = {"data": 4 * copies * rows * prod(data.shape)} if on_device and rows is not None else {}
+    item = struct_of(data.splits.train).dtype.itemsize
+    held = {"data": item * copies * rows * prod(data.shape)} if on_device and rows is not None else {}
+    working = {name: size // devices for name, size in working.items()}
     return Sizes(
         {"model": _count(model), "posterior": _count(posterior)}, {"state": seeds * shape_bytes(state), **held}, working
     )
@@ -64,9 +69,9 @@ def check_training_memory(sizes: Sizes) -> None:
     check_memory(twice | sizes.working, advice)
 
 
-def check_recipe(recipe: Recipe, data: Examples) -> None:
+def check_recipe(recipe: Recipe, data: Examples, devices: int = 1) -> None:
     """Raise the errors that the start of training would raise, before its folder is created."""
-    check_training_memory(training_sizes(recipe, data, data.rows))
+    check_training_memory(training_sizes(recipe, data, data.rows, devices))
     recipe.check()
 
 

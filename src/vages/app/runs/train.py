@@ -60,12 +60,13 @@ def run_recipe(
         begin = begin_again(path, recipe)
     data, dataset = data_to_train_on(recipe, path, resume=resume, where=where)
     recipe = recipe.settled(data)
-    check_recipe(recipe, data)
+    mesh = how.get("mesh")
+    check_recipe(recipe, data, 1 if mesh is None else mesh.size)
     if begin is not None:
         how["begin"] = begin.model, begin.posterior
         check_begin(recipe, data, how["begin"])
     if data.stream is None:
-        check_batch(recipe.settings.batch, how.get("mesh"))
+        check_batch(recipe.settings.batch, mesh)
     check_same(lambda: {"settings": {**_flat(config_of(recipe)), "resume": resume}, "data": data_digests(dataset)})
     check_evaluation(recipe, data)
     how |= {"resume": resume}

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -238,3 +239,22 @@ def test_images_outside_of_the_folders_of_classes_are_named(tmp_path):
     advised(own / "a", "put the images of each class into a folder of their own")
     np.save(array, np.random.default_rng(0).integers(0, 256, (20, 4, 4), np.uint8))
     advised(array, "save a .npz file with an array 'labels' beside the images")
+
+
+@pytest.mark.parametrize("ending", ["", ".zip", ".tar", ".tar.gz"])
+def test_images_beside_the_folders_of_classes_are_named_in_one_outer_folder(tmp_path, ending):
+    """An archive of a folder often has that folder as its only one. What lies directly in it has no class."""
+    folder = tmp_path / "own"
+    for i in range(20):
+        save(folder / "top" / "ab"[i % 2] / f"{i}.png", i)
+
+    def trained(name):
+        if ending:
+            shutil.make_archive(str(folder), {".zip": "zip", ".tar": "tar", ".tar.gz": "gztar"}[ending], folder)
+        return command("train", "--data", f"{folder}{ending}", *TINY, "--labels", "--out", tmp_path / name)
+
+    assert trained("run") == 0
+    save(folder / "top" / "stray.png")
+    advice = "move top/stray.png into the folder of a class"
+    with refused("labels", f"some beside the folders of {folder}{ending}; {advice}"):
+        trained("other")

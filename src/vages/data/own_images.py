@@ -79,12 +79,42 @@ def advice_on_labels(path: Path) -> str:
     """Return advice for images without labels, which names images outside the folders of classes."""
     if path.suffix.lower() in (".npy", ".npz"):
         return "save a .npz file with an array 'labels' beside the images"
-    files = image_files(path, MAX_MEMBERS) if path.is_dir() else []
-    stray = [file.name for file in files if file.parent == path]
-    if 0 < len(stray) < len(files):
+    names = sorted(_names_in(path))
+    folders = [PurePosixPath(name).parent for name in names]
+    outer = _outer(set(folders)) if folders else None
+    stray = [name for name, folder in zip(names, folders, strict=True) if folder == outer]
+    if 0 < len(stray) < len(names):
         more = f" and {len(stray) - 1} more" if len(stray) > 1 else ""
         return f"move {stray[0]}{more} into the folder of a class"
     return "put the images of each class into a folder of their own"
+
+
+def has_stray(classes: tuple[str, ...]) -> bool:
+    """Whether one of these folders contains all others, so that its images lie beside the folders of classes."""
+    paths = set(map(PurePosixPath, classes))
+    return len(paths) > 1 and _outer(paths) in paths
+
+
+def _outer(folders: Iterable[PurePosixPath]) -> PurePosixPath:
+    """Return the innermost folder that contains all of these folders, or is one of them."""
+    return PurePosixPath(os.path.commonpath(list(folders)))
+
+
+def _names_in(path: Path) -> list[str]:
+    """Return the names of the images in a folder or an archive; none for anything else."""
+    if path.is_dir():
+        return [file.relative_to(path).as_posix() for file in image_files(path, MAX_MEMBERS)]
+    names = list[str]()
+    if not (path.is_file() and path.name.lower().endswith(ARCHIVES)):
+        return names
+
+    def wanted(name: str) -> bool:
+        if is_image_member(name):
+            names.append(name)
+        return False  # the contents are not needed
+
+    list(archive_members(path, MAX_ARCHIVE_BYTES, MAX_MEMBERS, wanted))
+    return names
 
 
 def holds_images(path: Path) -> bool:
@@ -205,7 +235,7 @@ def check_classes(name: str, folders: tuple[str, ...]) -> None:
     `name` is for the error.
     """
     paths = [PurePosixPath(folder) for folder in folders]
-    outer = PurePosixPath(os.path.commonpath(paths)) if paths else None
+    outer = _outer(paths) if paths else None
     tops = {path.relative_to(outer).parts[:1] for path in paths if outer is not None}
     if len(tops) > 1 and all(top and top[0].lower() in _SETS for top in tops):
         raise BadFile(

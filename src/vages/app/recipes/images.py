@@ -17,7 +17,7 @@ from vages.app.recipes.recipe import Parts, Recipe
 from vages.app.recipes.trained import last_loss
 from vages.app.settings import IMAGE_PRESETS, ImageSettings
 from vages.data import IMAGE_SETS, Batches, Splits, load_images
-from vages.data.own_images import advice_on_labels
+from vages.data.own_images import advice_on_labels, has_stray
 from vages.domains import Empty, Real
 from vages.models import NoiseConditionalEBLVM, measure_sigma_data
 from vages.objectives import Enumerated, NoiseConditionalDSM, Variational
@@ -75,11 +75,10 @@ def settle(settings: ImageSettings, data: Examples) -> ImageSettings:
     rate = _RATES[network] if settings.learning_rate is None else settings.learning_rate
     mean, std = _LEVELS.get(network, (ImageSettings.level_mean, ImageSettings.level_std))
     train, labels = data.splits.train, data.labels
-    if settings.labels and settings.classes is None and labels is None:
+    if settings.labels and settings.classes is None and (labels is None or has_stray(getattr(labels, "names", ()))):
         advice = "" if settings.data in IMAGE_SETS else f"{advice_on_labels(Path(settings.data))}, or "
-        raise ValueError(
-            f"labels: expected images with labels, got none in {settings.data}; {advice}leave --labels out"
-        )
+        got = "none in" if labels is None else "some beside the folders of"
+        raise ValueError(f"labels: expected images with labels, got {got} {settings.data}; {advice}leave --labels out")
     counted = 0 if not settings.labels or labels is None else int(max(part.max(initial=-1) for part in labels)) + 1
     if settings.classes is not None and settings.classes < counted:
         raise ValueError(

@@ -20,6 +20,7 @@ Own = Annotated[
     tyro.conf.arg(metavar="[FILE|FOLDER]", help_behavior_hint="(default: the run's own examples)"),
 ]
 OneExample = "INT|FILE[:ROW]"
+_DEEP = "the paper's deep models"
 Mask = Annotated[str, tyro.conf.arg(metavar="half|left|center|0,3,5|FILE")]
 
 
@@ -61,20 +62,15 @@ def sample(
         json: print one JSON object.
     """
     from vages.app.runs import sample_images
-    from vages.app.runs.draws import draw
-    from vages.app.runs.flows import draw_images
+    from vages.app.runs.draws import NOISE_CONDITIONAL, draw
 
     with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded, bar() as progress:
         if loaded.recipe.annealed is None:
             loaded = _with_sampling(loaded, sampling)
-            _refuse(loaded, latents=None if latents == "posterior" else latents)
-            if loaded.recipe.flows:
-                kept = draw_images(loaded, out, count=count, label=label, guidance=guidance, seed=seed)
-            else:
-                _refuse_labels(loaded, label=label, guidance=guidance)
-                kept = draw(loaded, out, count=count, seed=seed)
+            _refuse(loaded, _DEEP, latents=None if latents == "posterior" else latents)
+            kept = draw(loaded, out, count=count, label=label, guidance=guidance, seed=seed)
         else:
-            _refuse_labels(loaded, label=label, guidance=guidance)
+            _refuse(loaded, NOISE_CONDITIONAL, label=label, guidance=guidance)
             how: dict[str, Any] = {"latents": latents, "sampling": sampling, "progress": progress}
             kept = sample_images(loaded, out, count=count, seed=seed, **how)
     return _told(kept, json)
@@ -127,13 +123,12 @@ def interpolate(
     """
     from vages.app.runs import interpolate
     from vages.app.runs.draws import walk
-    from vages.app.runs.flows import walk_images
 
     with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded, bar() as progress:
         if loaded.recipe.annealed is None:
             loaded = _with_sampling(loaded, sampling)
-            _refuse(loaded, image=image, columns=None if columns == 10 else columns, ratio=ratio)
-            kept = (walk_images if loaded.recipe.flows else walk)(loaded, out, between=between, rows=rows, seed=seed)
+            _refuse(loaded, _DEEP, image=image, columns=None if columns == 10 else columns, ratio=ratio)
+            kept = walk(loaded, out, between=between, rows=rows, seed=seed)
         else:
             how: dict[str, Any] = {"image": image, "between": between, "rows": rows, "columns": columns, "ratio": ratio}
             kept = interpolate(loaded, out, **how, sampling=sampling, seed=seed, progress=progress)
@@ -181,13 +176,12 @@ def inpaint(
     """
     from vages.app.runs import inpaint
     from vages.app.runs.draws import complete
-    from vages.app.runs.flows import complete_images
 
     how: dict[str, Any] = {"file": file, "count": count, "tries": tries, "mask": mask, "seed": seed}
     with opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded, bar() as progress:
         if loaded.recipe.annealed is None:
             loaded = _with_sampling(loaded, sampling)
-            kept = (complete_images if loaded.recipe.flows else complete)(loaded, out, **how)
+            kept = complete(loaded, out, **how)
         else:
             kept = inpaint(loaded, out, **how, sampling=sampling, progress=progress)
     return _told(kept, json)
@@ -249,22 +243,11 @@ def _with_sampling(run: "Loaded", length: float | None) -> "Loaded":
     return replace(run, recipe=run.recipe.with_sampling(length))
 
 
-def _refuse(run: "Loaded", **options: Any) -> None:
-    """Raise ValueError for options of the paper's sampler, which this run does not use."""
+def _refuse(run: "Loaded", owner: str, **options: Any) -> None:
+    """Raise ValueError for options that this run does not support; `owner` names the models that do."""
     for name, value in options.items():
         if value is not None:
-            raise ValueError(
-                f"{name}: expected nothing for {run.recipe.kind}, got {value}; it is for the paper's deep models"
-            )
-
-
-def _refuse_labels(run: "Loaded", **options: Any) -> None:
-    """Raise ValueError for options of labels, which this run does not support."""
-    for name, value in options.items():
-        if value is not None:
-            raise ValueError(
-                f"{name}: expected nothing for {run.recipe.kind}, got {value}; it is for noise-conditional models"
-            )
+            raise ValueError(f"{name}: expected nothing for {run.recipe.kind}, got {value}; it is for {owner}")
 
 
 def _told(kept: "Kept", json: bool) -> int:

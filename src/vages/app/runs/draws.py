@@ -1,14 +1,16 @@
 """Samples, completions and interpolations from a run of any model, drawn by `vages.sample`.
 
-Chains sample p(v, h) at temperature 1; R̂ and effective sample size are reported with the draws.
+Chains sample p(v, h) at temperature 1; R̂ and effective sample size are reported with the draws. Noise-conditional
+models are sampled by Heun's method, from noise of the highest level to an example.
 """
 
 import math
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,42 +18,46 @@ import numpy as np
 
 from vages.app.recipes.samples import check_seed
 from vages.app.report import figure_png, rows_figure, sheet_png, walk_rows_figure
+from vages.app.runs.classes import class_of, label_of, recorded_classes, told_class, untrained_label
 from vages.app.runs.completions import SHOWN, chosen_examples, completions_png, coordinates, hidden_part
 from vages.app.runs.kept import Kept, keep, new_folder
 from vages.app.runs.loaded import Run
-from vages.app.runs.own_examples import Example, ends_of, random_pair
+from vages.app.runs.own_examples import Example, ends_of, needs_context, random_pair
 from vages.bounds import IMAGES, check_bounds
 from vages.domains import Categorical, Product, Real
 from vages.memory import check_memory
 from vages.posteriors import posterior_means
 from vages.samplers import Held, Heun, Samples, SamplingWarning, interpolate, sample
+from vages.samplers.flow import NO_LABEL
 from vages.terminal import printable
 from vages.training import seed_keys
 
+NOISE_CONDITIONAL = "noise-conditional models"
 
-def draw(run: Run, out: Path | None = None, *, count: int = 100, seed: int = 0) -> Kept:
-    """Draw v and h jointly."""
+
+def draw(
+    run: Run,
+    out: Path | None = None,
+    *,
+    count: int = 100,
+    label: int | str | None = None,
+    guidance: float | None = None,
+    seed: int = 0,
+) -> Kept:
+    """Draw v and h jointly: of all classes, or of one by its label or name, optionally with `guidance` (see `Heun`)."""
     check_bounds(count=(count, IMAGES))
+    given = _label(run, label, guidance)
     key = _key(run, "samples", seed, count)
+    context = None if given.label is None else {"label": jnp.full(count, given.label, jnp.int32)}
     with new_folder(run, "samples", out) as folder:
         began = time.perf_counter()
-        drawn, warned = sampled(key, run, count)
+        drawn, warned = sampled(key, run, count, guidance=guidance, context=context)
         arrays = _arrays(run, drawn)
-        kept = keep(
-            folder,
-            "samples",
-            run,
-            arrays,
-            _about(
-                "v and h jointly" if run.has_latents else "v alone, the model has no latents",
-                seed,
-                drawn,
-                warned,
-                began,
-                together=True,
-            )
-            | _kind(run),
-        )
+        protocol = "v and h jointly" if run.has_latents else "v alone, the model has no latents"
+        if (heun := _heun(run)) is not None:
+            protocol = f"Heun's method, {heun.steps} steps{given.told}{_latents(run)}"
+        about = given.record | _about(run, protocol, seed, drawn, [*warned, *given.warned], began, together=True)
+        kept = keep(folder, "samples", run, arrays, about)
         folder.write_bytes("samples.png", _picture(run, arrays["v"]))
         return kept
 
@@ -68,7 +74,8 @@ def complete(
 ) -> Kept:
     """Draw the hidden coordinates of test examples (training examples if there are none), given the others.
 
-    `file` gives other examples, see `own_examples`.
+    `file` gives other examples, see `own_examples`. The values of hidden coordinates are not used. Draws by Heun's
+    method are biased, see `Heun`.
     """
     check_bounds(tries=(tries, IMAGES))
     hidden = hidden_part(run, mask)
@@ -81,9 +88,13 @@ def complete(
         arrays = {name: x.reshape(tries, len(originals), *x.shape[1:]) for name, x in _arrays(run, drawn).items()}
         originals = run.in_units(originals)
         arrays |= {"originals": originals, "hidden": hidden, **rows}
-        about = _kind(run) | {"mask": printable(mask), "examples": source, "tries": tries} | named
+        protocol = "hidden entries and h jointly, given the other entries"
+        if (heun := _heun(run)) is not None:
+            steps = f"{heun.steps} steps, each {heun.resample} times"
+            protocol = f"hidden entries given the others, Heun's method, {steps}{_latents(run)}"
+        about = {"mask": printable(mask), "examples": source, "tries": tries} | named
         about |= {"drawn": coordinates(hidden), "held": coordinates(~hidden)}
-        about |= _about("hidden entries and h jointly, given the other entries", seed, drawn, warned, began)
+        about |= _about(run, protocol, seed, drawn, warned, began)
         kept = keep(folder, "inpainting", run, arrays, about)
         if run.image_shape is not None:
             picture = completions_png(originals, hidden, arrays["v"], run.image_shape)
@@ -106,10 +117,10 @@ def walk(
     """Draw v given h, on the line from the posterior mean of one example to that of another.
 
     `between` gives training examples by number, or files (see `own_example`); by default the seed chooses two training
-    examples. Discrete latents are rounded to the nearest states. A noise-conditional model interpolates the noise of
-    the examples instead, see `vages.interpolate`.
+    examples. Discrete latents are rounded to the nearest states. A noise-conditional model maps both examples to noise,
+    and draws are made from the noise between them, see `vages.interpolate`.
     """
-    if not (run.has_latents or _flows(run)):
+    if not run.has_latents and _heun(run) is None:
         raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none")
     check_bounds(rows=(rows, IMAGES))
     key = _key(run, "interpolation", seed, rows)
@@ -118,14 +129,12 @@ def walk(
         began = time.perf_counter()
         along = np.linspace(0, 1, rows, dtype=np.float32)
         drawn, warned = on_the_way(key, run, ends, along)
-        way = (
-            "by interpolating the noise to which Heun's method maps them"
-            if _flows(run)
-            else "with h between their posterior means"
-        )
-        protocol = f"v given h between one example and another, {way}"
+        way = "with h between their posterior means"
+        if (heun := _heun(run)) is not None:
+            way = f"by interpolating the noise to which {heun.steps} steps of Heun's method map them; h is fixed"
+        protocol = f"v between one example and another, {way}"
         arrays = _arrays(run, drawn) | {"along": along, "ends": run.in_units(ends)}
-        about |= _kind(run) | _about(protocol, seed, drawn, warned, began)
+        about |= _about(run, protocol, seed, drawn, warned, began)
         kept = keep(folder, "interpolation", run, arrays, about)
         folder.write_bytes(
             "interpolation.png", _picture_of_walk(run, arrays["v"], arrays["ends"], along, about["between"], way)
@@ -149,14 +158,39 @@ def walk_png(v: np.ndarray, ends: np.ndarray, image: tuple[int, ...]) -> bytes:
     return sheet_png(np.asarray(sheet, np.float32), columns=len(sheet))
 
 
-def _kind(run: Run) -> dict[str, Any]:
-    """Return the kind of the examples, for the result."""
-    return {"of": "rows" if run.image_shape is None else "images"}
+class _Label(NamedTuple):
+    """A label that draws are given: how a protocol tells it, its record in a result, and warnings."""
+
+    label: int | None
+    told: str
+    record: dict[str, Any]
+    warned: list[str]
+
+
+def _label(run: Run, given: int | str | None, guidance: float | None) -> _Label:
+    """Return the label of a class given by label or name; raise ValueError if the run has no labels."""
+    if given is None and guidance is None:
+        return _Label(None, "", {}, [])
+    name, got = ("guidance", guidance) if given is None else ("label", given)
+    if _heun(run) is None:
+        raise ValueError(f"{name}: expected nothing for {run.recipe.kind}, got {got}; it is for {NOISE_CONDITIONAL}")
+    if not getattr(run.settings, "labels", True):
+        raise ValueError(f"{name}: expected none for a run without labels, got {got}; train one with --labels")
+    classes = recorded_classes(run.dataset)
+    label = label_of(given, classes)
+    if guidance is not None and label in (None, NO_LABEL):
+        some = next((one["label"] for one in classes if one["images"]), 0)
+        got = "none" if label is None else f"{label}, which means no label"
+        raise ValueError(f"guidance: expected a label to guide to, got {got}; give --label {some}, for example")
+    assert label is not None
+    told = "" if label == NO_LABEL else f", given the label {told_class(class_of(label, classes))}"
+    told += "" if guidance is None else f" with guidance {guidance:g}"
+    return _Label(label, told, {"label": label, "guidance": guidance}, untrained_label(label, classes))
 
 
 def check_drawable(run: Run, count: int) -> None:
     """Raise ValueError if the data have a context, or if `count` draws do not fit in memory."""
-    if run.data_has_context:
+    if needs_context(run):
         raise ValueError(
             f"run: expected a model without a context, got {run.path}, whose data have one; draw in Python with "
             "vages.sample(key, load_run(path, recipe).model, n, context=…)"
@@ -166,14 +200,20 @@ def check_drawable(run: Run, count: int) -> None:
 
 def on_the_way(key: Any, run: Run, ends: np.ndarray, along: np.ndarray) -> tuple[Samples, list[str]]:
     """Return draws between two examples, and the sampler's warnings."""
-    if _flows(run):
-        heun = run.recipe.make_sampler(run.posterior)
+    if (heun := _heun(run)) is not None:
         return watched(lambda: interpolate(key, run.model, jnp.asarray(ends), len(along), sampler=heun))
     return sampled(key, run, len(along), h=_latents_between(run, ends, along))
 
 
-def _flows(run: Run) -> bool:
-    return isinstance(run.recipe.make_sampler(run.posterior), Heun)
+def _heun(run: Run) -> Heun | None:
+    """Return the sampler of a noise-conditional model; None for any other model."""
+    sampler = run.recipe.make_sampler(run.posterior)
+    return sampler if isinstance(sampler, Heun) else None
+
+
+def _latents(run: Run) -> str:
+    """Describe where Heun's method has h from."""
+    return "; h from the posterior at each gradient" if run.has_latents else ""
 
 
 def _latents_between(run: Run, ends: np.ndarray, along: np.ndarray) -> Any:
@@ -188,9 +228,11 @@ def _key(run: Run, use: str, seed: int, count: int) -> Any:
     return seed_keys((seed,), use)[0]
 
 
-def sampled(key: Any, run: Run, count: int, **given: Any) -> tuple[Samples, list[str]]:
+def sampled(key: Any, run: Run, count: int, guidance: float | None = None, **given: Any) -> tuple[Samples, list[str]]:
     """Draw from the run's model; return the draws and the sampler's warnings."""
-    return watched(lambda: sample(key, run.model, count, sampler=run.recipe.make_sampler(run.posterior), **given))
+    sampler = run.recipe.make_sampler(run.posterior)
+    sampler = sampler if guidance is None else replace(sampler, guidance=guidance)
+    return watched(lambda: sample(key, run.model, count, sampler=sampler, **given))
 
 
 def watched(draw: Callable[[], Samples]) -> tuple[Samples, list[str]]:
@@ -202,18 +244,21 @@ def watched(draw: Callable[[], Samples]) -> tuple[Samples, list[str]]:
 
 
 def _about(
-    protocol: str, seed: int, drawn: Samples, warned: list[str], began: float, *, together: bool = False
+    run: Run, protocol: str, seed: int, drawn: Samples, warned: list[str], began: float, *, together: bool = False
 ) -> dict[str, Any]:
     """Return how draws were made, with the effective sample size if they are all from one distribution (`together`)."""
-    diagnosed = {"R̂": drawn.worst_rhat} if drawn.rhat else {}
-    if together:
-        diagnosed["effective sample size"] = drawn.least_ess
+    if _heun(run) is not None:
+        found = {"diverged chains": {"count": drawn.diverged, "of": len(drawn.v)}}
+    else:
+        diagnosed = {"R̂": drawn.worst_rhat} if drawn.rhat else {}
+        diagnosed |= {"effective sample size": drawn.least_ess} if together else {}
+        found = {name: value if math.isfinite(value) else None for name, value in diagnosed.items()}
+        found |= {"acceptance": drawn.acceptance, "diverged moves": drawn.diverged}
     return {
         "protocol": protocol,
+        "of": "rows" if run.image_shape is None else "images",
         "seed": seed,
-        **{name: value if math.isfinite(value) else None for name, value in diagnosed.items()},
-        "acceptance": drawn.acceptance,
-        "diverged moves": drawn.diverged,
+        **found,
         "gradients": drawn.gradients,
         "warnings": warned,
         "seconds": time.perf_counter() - began,
@@ -221,10 +266,11 @@ def _about(
 
 
 def _arrays(run: Run, drawn: Samples) -> dict[str, np.ndarray]:
-    """Return v in the data's units, and h."""
+    """Return v in the data's units, h, and which draws are not finite."""
     v, h = run.in_units(np.asarray(drawn.v)), drawn.h
     latents = {f"h.{name}": x for name, x in h.items()} if isinstance(h, dict) else {"h": h}
-    return {"v": v, **{name: np.asarray(x) for name, x in latents.items()}}
+    diverged = ~np.isfinite(v.reshape(len(v), -1)).all(axis=1)
+    return {"v": v, **{name: np.asarray(x) for name, x in latents.items()}, "diverged": diverged}
 
 
 def _picture(run: Run, v: np.ndarray) -> bytes:

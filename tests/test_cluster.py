@@ -16,8 +16,8 @@ import pytest
 
 from compiling import environment
 from errors import refused, without_progress
+from vages.app.cli.devices import parse_cluster
 from vages.app.cli.supervision import ClusterFailed, membership
-from vages.app.cli.training import parse_cluster
 from vages.training.cluster import first_difference, join_cluster
 
 

@@ -15,7 +15,7 @@ import pytest
 import cluster_member
 from compiling import environment
 from errors import refused
-from vages.app.cli.training import make_mesh
+from vages.app.cli.devices import make_mesh
 from vages.training import data_mesh
 from vages.training.checkpoint import checkpoints
 

@@ -11,6 +11,7 @@ from vages.app.cli.commands import COMMANDS, overview
 from vages.app.cli.comparing import compare
 from vages.app.cli.completing import completion
 from vages.app.cli.datasets import data
+from vages.app.cli.devices import parse_cluster
 from vages.app.cli.evaluation import evaluate, inception
 from vages.app.cli.exit_status import Status, line_of, status_of
 from vages.app.cli.experiments import reproduce
@@ -21,7 +22,7 @@ from vages.app.cli.reporting import report
 from vages.app.cli.starting import new
 from vages.app.cli.stopping import ignore_signals, raising_signals, stop_behind
 from vages.app.cli.supervision import is_member, supervise
-from vages.app.cli.training import parse_cluster, train
+from vages.app.cli.training import train
 from vages.app.output.console import say_error
 from vages.threads import are_computing, is_compiling
 

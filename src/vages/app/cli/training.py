@@ -1,20 +1,20 @@
 """`vages train`, whose options are the settings of the recipe and the fields of `How`."""
 
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, make_dataclass
 from itertools import pairwise
 from pathlib import Path
-from signal import Signals
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from vages.app.cli.devices import make_mesh, parse_cluster
 from vages.app.cli.exit_status import Status
 from vages.app.cli.options import Policy, given
 from vages.app.cli.supervision import membership
-from vages.app.output.console import print_json, say
+from vages.app.cli.trained import saying_what_is_saved, tell_trained
+from vages.app.output.console import print_json
 from vages.app.settings import ALL, PointSettings
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def _train(start: str | None, first: "Recipe", settings: dict[str, Any], run: Ho
     together = nullcontext() if run.cluster is None else membership(timeout)
     with together, _run_folder(resume or out, name) as folder:
         logged = _tensorboard(folder) if run.tensorboard else nullcontext()
-        with _saying_what_is_saved(folder, recipe), logged as log:
+        with saying_what_is_saved(folder, recipe), logged as log:
             if log is not None:
                 how["callbacks"] = [log]
             return _trained(recipe, folder, how, run.json)
@@ -329,33 +329,6 @@ def _next(name: str) -> Path:
     return next(path for path in paths if not lexists(path))
 
 
-def _evaluate(recipe: "Recipe", folder: Path) -> str:
-    """Return the command that evaluates a run."""
-    from vages.app.runs.commands import recipe_file
-
-    file = "" if recipe.origin is None else f" --recipe {shlex.quote(recipe_file(recipe.origin))}"
-    return f"vages evaluate {shlex.quote(str(folder))}{file}"
-
-
-@contextmanager
-def _saying_what_is_saved(folder: Path, recipe: "Recipe") -> Iterator[None]:
-    """Add to a KeyboardInterrupt how far the run is saved, and the command that resumes it."""
-    from vages.app.runs.commands import resume_command
-    from vages.app.runs.saved import saved_progress
-    from vages.training import is_writer
-    from vages.training.folder import is_run
-
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        if is_writer() and is_run(folder):
-            steps = recipe.settings.steps
-            step, told = saved_progress(folder, steps)
-            does = "draw the pictures" if step == steps else "resume"
-            stop.args = (told, f"{does} with: {resume_command(recipe, folder)}")
-        raise
-
-
 def _with(recipe: "Recipe", settings: dict[str, Any]) -> "Recipe":
     """Return the recipe with other settings. Raise ValueError for a setting that it does not have."""
     from typing import get_args
@@ -373,44 +346,7 @@ def _trained(recipe: "Recipe", folder: Path, how: dict[str, Any], json: bool) ->
     from vages.app.runs import run_recipe
 
     trained = run_recipe(recipe, folder, **how)
-    return _told(trained.fitted, recipe, folder, json, trained.summary)
-
-
-def _told(fitted: Any, recipe: "Recipe", folder: Path, json: bool, line: str) -> int:
-    from vages.training import is_writer
-    from vages.training.folder import read_object
-
-    status = Status(128 + Signals[fitted.signal]) if fitted.interrupted else Status.DONE
-    if not is_writer():
-        return status
-    if json:
-        print_json({"folder": folder, **read_object(folder, "result.json")})
-        return status
-    if fitted.interrupted:
-        from vages.app.runs.commands import resume_command
-        from vages.app.runs.saved import saved_progress
-
-        by = "Ctrl-C" if status is Status.STOPPED else fitted.signal
-        told = saved_progress(folder, recipe.settings.steps)[1]
-        say(f"vages: stopped by {by}; {told}; resume with: {resume_command(recipe, folder)}")
-    say(line)
-    _say_health(read_object(folder, "result.json"), finished=not fitted.interrupted)
-    if recipe.parts is None and not fitted.interrupted:
-        say(f"samples of custom recipes are not checked; evaluate the model with: {_evaluate(recipe, folder)}")
-    say(f"{fitted.step} iterations in {fitted.seconds:.1f} s; results and pictures in {folder}")
-    return status
-
-
-def _say_health(result: dict[str, Any], *, finished: bool) -> None:
-    """Print the health of a run, with its warnings and notices."""
-    from vages.app.report.page.summaries import health_in_words
-
-    warnings, notices = (result["health"][name] for name in ("warnings", "notices"))
-    if finished:
-        say(f"finished, {health_in_words(result)}")
-    for kind, lines in (("warning", warnings), ("notice", notices)):
-        for line in lines:
-            say(f"{kind}: {line}")
+    return tell_trained(trained.fitted, recipe, folder, json, trained.summary)
 
 
 def _check_start(devices: int, cluster: str | None, timeout: int, batch: int, tensorboard: bool) -> int:
@@ -458,44 +394,3 @@ def _tensorboard(folder: Path) -> Any:
     from vages.storage.directory import Directory
 
     return EventLog(Directory(folder) / "tensorboard")
-
-
-def parse_cluster(cluster: str, timeout: int) -> tuple[str | None, int | None, int | None]:
-    """Return the address, the number of processes and the index of this one; None if the scheduler provides them."""
-    from vages.bounds import PROCESSES, SECONDS, check_bounds
-
-    check_bounds(cluster_timeout=(timeout, SECONDS))
-    if cluster == "auto":
-        return None, None, None
-    address, *numbers = cluster.split(",")
-    host, _, port = address.rpartition(":")
-    if not host or not _is_port(port) or len(numbers) != 2 or not all(map(str.isdecimal, numbers)):
-        raise ValueError(
-            f"cluster: expected auto or HOST:PORT,PROCESSES,INDEX, got {cluster!r}; write, e.g., 10.0.0.1:4000,2,0"
-        )
-    processes, index = (int(number[:9]) for number in numbers)
-    check_bounds(cluster=(processes, PROCESSES))
-    if index >= processes:
-        raise ValueError(
-            f"cluster: expected an INDEX from 0 to PROCESSES - 1, got {index} of {processes}; the first has 0"
-        )
-    return address, processes, index
-
-
-def _is_port(text: str) -> bool:
-    return text.isdecimal() and 0 < int(text[:6]) < 2**16
-
-
-def make_mesh(devices: int, cluster: str | None, timeout: int = 60) -> Any:
-    """Join the cluster, if any, and return the devices that share a batch; None is the first device alone."""
-    import jax
-
-    from vages.training import data_mesh, join_cluster
-
-    if cluster is not None:
-        join_cluster(*parse_cluster(cluster, timeout), timeout)
-        return data_mesh()
-    have = jax.device_count()
-    if not 0 <= devices <= have:
-        raise ValueError(f"devices: expected 0 (all) to {have}, got {devices}; this computer has no more")
-    return data_mesh(jax.devices()[: devices or have]) if devices != 1 else None

@@ -90,7 +90,7 @@ def test_likelihoods_are_those_of_the_data(runs):
 
 
 def test_what_goes_in_and_out_is_in_the_data_s_units(runs, tmp_path, monkeypatch):
-    def sample(key, model, n, *, sampler=None):
+    def sample(key, model, n, **how):
         return Samples(jnp.full((n, 2), 7.0), jnp.zeros((n, 2)), 1.0, {}, {}, 0, 0, draws=n)
 
     monkeypatch.setattr("vages.app.runs.draws.sample", sample)

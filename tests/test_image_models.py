@@ -36,12 +36,14 @@ from vages.app.recipes.presets import as_recipe
 from vages.app.runs import likelihoods, load_run
 from vages.app.runs.assessment import model_chains, subject_of
 from vages.app.runs.assessment_rows import Sizes
+from vages.app.runs.embedding import embed
 from vages.app.runs.likelihoods import gaussian_rows, likelihood_rows
 from vages.app.settings import ALL, ImageSettings
 from vages.data.splits import split_rows
 from vages.evaluation import gaussian_log_density, nearness
 from vages.evaluation.nearest import nearest_distances
 from vages.nets import Mixer
+from vages.posteriors import posterior_means
 from vages.storage.directory import Directory
 from vages.training.checkpoint import newest_checkpoint
 
@@ -312,6 +314,24 @@ def test_the_preset_of_digits(tmp_path):
     assert "given the label" not in json.loads((run / "samples-2" / "result.json").read_text())["protocol"]
     with refused("sampling", 11.0):
         run_command("sample", run, "--sampling", 11)
+
+
+def test_labels_are_not_in_the_means_of_a_model_of_labeled_images(tmp_path):
+    """A classifier of the means would read the label from them. They are those of the same images without labels."""
+    run, images = tmp_path / "run", preset("digits").load().splits.test[:30]
+    assert run_command("train", "digits", *TINY, "--labels", "--out", run) == 0
+    loaded = load_run(run)
+    of_labels = posterior_means(
+        loaded.model, loaded.posterior, images, context={"label": np.arange(30, dtype=np.int32) % 10}
+    )
+    kept = embed(loaded, tmp_path / "all")
+    np.save(tmp_path / "images.npy", images)
+    alone = arrays_of(embed(loaded, tmp_path / "some", file=tmp_path / "images.npy").folder / "embedding.npz")
+    found = arrays_of(kept.folder / "embedding.npz")["test"][:30]
+    np.testing.assert_allclose(found, alone["given"], atol=1e-6)
+    assert np.abs(found - of_labels).max() > 1e-4
+    assert kept.result["protocol"].endswith(", without its label")
+    assert "linear probe" in kept.result
 
 
 def test_the_length_of_a_schedule():

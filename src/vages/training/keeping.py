@@ -240,7 +240,10 @@ class Keeper:
         where, refused = self._folder.checkpoints, []
         found = newest_checkpoint(where, refused.append)
         if found is None and has_checkpoints(where):
-            raise BadFile(f"{where}: expected a checkpoint that can be verified, got none; the newest: {refused[0]}")
+            raise BadFile(
+                f"{where}: expected a checkpoint that can be verified, got none; start a new run, or copy one from a "
+                f"backup; the newest: {refused[0]}"
+            )
         for why in refused:
             self.tell("checkpoint refused", why=why)
         if found is None:

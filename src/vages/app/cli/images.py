@@ -202,10 +202,10 @@ def embed(
 
     OUT gets embedding.npz and result.json. The arrays are train, validation and test. If there are labels, they are
     written as train_labels and so on. A linear classifier is then trained on the training examples and tested on the
-    test examples, once on means and once on pixels. (CIFAR10 and MNIST take a minute or two on two CPU cores.) For a
-    file or folder, only the means of its examples are written, in an array called given; result.json lists the names
-    of the examples in the same order. Image files (.png, .jpg, .bmp) are center-cropped, scaled to the model's size and
-    converted to its channels, gray or RGB.
+    test examples, once on means (of a noise-conditional model: without the labels) and once on pixels. (CIFAR10 and
+    MNIST take a minute or two on two CPU cores.) For a file or folder, only the means of its examples are written, in
+    an array called given; result.json lists the names of the examples in the same order. Image files (.png, .jpg, .bmp)
+    are center-cropped, scaled to the model's size and converted to its channels, gray or RGB.
 
     Args:
         run: a run folder; its newest complete checkpoint is used.
@@ -218,6 +218,7 @@ def embed(
         json: print one JSON object.
     """
     from vages.app.runs import embed
+    from vages.app.runs.own_examples import needs_context
 
     with (
         opened(run, recipe, recipe_changed, raw=raw, data=data) as loaded,
@@ -228,7 +229,9 @@ def embed(
         return _told(kept, json)
     probe = kept.result.get("linear probe")
     if probe is None:
-        say(f"no linear probe: {loaded.read.name} has no test examples with labels")
+        without = f"{loaded.read.name} has no test examples with labels"
+        why = "the means depend on the context of the data" if needs_context(loaded) else without
+        say(f"no linear probe: {why}")
     else:
         for what in ("means", "pixels"):
             one = probe[what]

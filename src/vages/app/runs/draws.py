@@ -174,8 +174,9 @@ def _label(run: Run, given: int | str | None, guidance: float | None) -> _Label:
     name, got = ("guidance", guidance) if given is None else ("label", given)
     if _heun(run) is None:
         raise ValueError(f"{name}: expected nothing for {run.recipe.kind}, got {got}; it is for {NOISE_CONDITIONAL}")
-    if not getattr(run.settings, "labels", True):
-        raise ValueError(f"{name}: expected none for a run without labels, got {got}; train one with --labels")
+    if not getattr(run.settings, "labels", run.recipe.parts is None):
+        advice = "; train one with --labels" if hasattr(run.settings, "labels") else "; leave it out"
+        raise ValueError(f"{name}: expected none for a run without labels, got {got}{advice}")
     classes = recorded_classes(run.dataset)
     label = label_of(given, classes)
     if guidance is not None and label in (None, NO_LABEL):

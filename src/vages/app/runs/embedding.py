@@ -20,8 +20,10 @@ def embed(
 ) -> Kept:
     """Write the posterior means of all examples and, if there are labels, the test accuracies of linear classifiers.
 
-    One classifier is trained on the means of the training examples and, for comparison, one on their pixels. With a
-    `file` (see `own_examples`), only the means of its examples are written, as `given`.
+    One classifier is trained on the means of the training examples and, for comparison, one on their pixels. A
+    noise-conditional model is not given the labels, which a classifier would find in the means. Other models with a
+    context are given it, and then no classifier is trained. With a `file` (see `own_examples`), only the means of its
+    examples are written, as `given`.
     """
     if not run.has_latents:
         raise ValueError(f"run: expected a model with latents, got {run.path}, a plain EBM, which has none")
@@ -34,7 +36,7 @@ def embed(
         about = _about(run)
         if labels is not None:
             arrays |= {f"{name}_labels": part for name, part in labels._asdict().items()}
-            if len(labels.test) and "test" in arrays:
+            if len(labels.test) and "test" in arrays and not needs_context(run):
                 pixels = [part.reshape(len(part), -1) for part in (splits.train, splits.test)]
                 about["linear probe"] = {
                     "trained on": len(labels.train),
@@ -62,7 +64,8 @@ def _embed_file(run: Run, out: Path | None, file: str | Path, progress: Progress
 
 def _about(run: Run) -> dict[str, Any]:
     images = run.image_shape is not None
-    return {"protocol": "the mean of q(h | v) for each example", "of": "images" if images else "rows"}
+    given = ", given its context" if needs_context(run) else ", without its label" if run.data_has_context else ""
+    return {"protocol": f"the mean of q(h | v) for each example{given}", "of": "images" if images else "rows"}
 
 
 def _named(name: str, means: Any) -> dict[str, np.ndarray]:
@@ -74,7 +77,7 @@ def _named(name: str, means: Any) -> dict[str, np.ndarray]:
 
 def _means(run: Run, progress: Progress | None) -> dict[str, np.ndarray]:
     """Return the means of each split under its name (SPLIT.LATENT for mixed latents). Mapped rows are not copied."""
-    splits, context = run.data.splits, run.data.context
+    splits, context = run.data.splits, run.data.context if needs_context(run) else None
     mapped = isinstance(splits.train, np.memmap)
     sets = [(name,) for name in splits._fields] if mapped else [splits._fields]
     arrays = {}

@@ -23,7 +23,7 @@ from vages.posteriors import Posterior
 from vages.storage.directory import Directory
 from vages.terminal import printable
 from vages.training import RunFolder, one_seed
-from vages.training.checkpoint import Checkpoint, newest_checkpoint
+from vages.training.checkpoint import Checkpoint, has_checkpoints, newest_checkpoint
 from vages.training.keeping import has_selected
 from vages.training.learner import Averages
 from vages.training.trees import with_arrays
@@ -171,6 +171,8 @@ def load_run(
         diverged = any(event.get("event") == "diverged" for event in RunFolder.events(path)[-1:])
         begin = "training diverged before the first; start a new run, for example with a smaller learning rate"
         again = begin if diverged else f"resume it with: {resume_command(recipe, path)}"
+        if has_checkpoints(Directory(path) / "checkpoints"):
+            again = "all that are there are damaged; start a new run, or copy them from a backup"
         raise ValueError(f"run: expected a whole checkpoint in {path / 'checkpoints'}, got none; {again}")
     selects = (recipe.maximize or recipe.minimize) is not None
     averaged = recipe.make_learner().ema is not None

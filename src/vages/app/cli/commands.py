@@ -27,7 +27,7 @@ class Command(NamedTuple):
     parse: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]] | None = None  # if the signature is not enough
 
 
-_RUN = "runs/digits-vages-mdsm-1"
+_RUN = "runs/digits-1"
 
 COMMANDS = {
     "train": Command(
@@ -39,7 +39,7 @@ COMMANDS = {
         interpolate,
         "draw and inspect",
         "draw examples along a path in the latents",
-        f"vages interpolate {_RUN} --ratio 2",
+        f"vages interpolate {_RUN} --rows 5",
     ),
     "inpaint": Command(
         inpaint, "draw and inspect", "complete examples that are partly hidden", f"vages inpaint {_RUN} --mask left"
@@ -54,7 +54,7 @@ COMMANDS = {
     ),
     "bench": Command(bench, "measure", "measure the speed on this machine", "vages bench estimators"),
     "compare": Command(
-        compare, "measure", "compare runs: settings, results, curves", f"vages compare {_RUN} runs/digits-mdsm-1"
+        compare, "measure", "compare runs: settings, results, curves", f"vages compare {_RUN} runs/digits-2"
     ),
     "reproduce": Command(
         reproduce, "reproduce the paper", "run an experiment and check its claims", "vages reproduce fig1 --quick"

@@ -163,8 +163,8 @@ def inpaint(
         count: number of examples.
         tries: number of completions of each example.
         mask: the part to fill: the lower half, the left half, the center, or the part that is white in an image of the
-            model's size, or true in a .npy file. For examples that are not images: the second half, the listed
-            entries, or those that are true in a .npy file.
+            model's size, or true in a .npy file. For examples that are not images: the second half, or the entries that
+            are true in a .npy file. For any run but those of the paper's deep models: the listed entries.
         sampling: length of the sampling schedule; 1 is the paper's 2,700 steps, or 18 of Heun's method.
         seed: seed of all random numbers.
         raw: use the weights themselves, not their averages over training.

@@ -1,6 +1,8 @@
 """The preset of normalized models: trained, sampled, loaded and evaluated, at a size that takes seconds."""
 
 import json
+import os
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -22,12 +24,13 @@ from vages.app.runs import likelihoods, load_run, recipe_of, run_recipe, sketche
 from vages.app.runs.assessment import subject_of
 from vages.app.runs.assessment_rows import Sizes
 from vages.app.runs.beginning import starting_from
-from vages.app.runs.draws import walk
+from vages.app.runs.draws import draw, walk
 from vages.app.runs.likelihoods import likelihood_rows
 from vages.app.settings import CHECKERBOARD, PointSettings
 from vages.data import TOYS, Splits, load_toy
 from vages.domains import Real
 from vages.evaluation import Density, normalization
+from vages.storage.errors import BadFile
 
 SMALL = PointSettings(steps=20, width=8, depth=1, latents=2, batch=16)
 
@@ -98,6 +101,21 @@ def test_a_small_table_is_trained_on_and_gone_on_with(tmp_path):
     run_recipe(as_recipe(small), tmp_path / "run")
     assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["batch"] == 40
     assert run_recipe(recipe_of(tmp_path / "run").with_(steps=4), tmp_path / "run", resume=True).fitted.step == 4
+
+
+def test_a_label_is_refused_as_points_have_none(run, tmp_path):
+    with refused("label", "1; leave it out"):
+        draw(load_run(run), tmp_path / "out", label=1)
+
+
+def test_a_run_with_damaged_checkpoints_alone_is_not_said_to_be_resumable(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    for arrays in (tmp_path / "run" / "checkpoints").glob("*/state.safetensors"):
+        os.truncate(arrays, 1000)
+    with refused("run", "none; all that are there are damaged; start a new run, or copy them from a backup"):
+        load_run(tmp_path / "run")
+    with pytest.raises(BadFile, match="got none; start a new run, or copy one from a backup"):
+        run_recipe(recipe_of(tmp_path / "run"), tmp_path / "run", resume=True)
 
 
 @pytest.mark.usefixtures("small_pictures")

@@ -156,7 +156,10 @@ def test_damaged_checkpoints_are_named(copied, capsys):
     assert line.startswith("vages: checkpoint refused: ")
     assert str(bad) in line
     shutil.rmtree(good)
-    with pytest.raises(ValueError, match="^run: .*got none; .*: vages train"):
+    with pytest.raises(ValueError, match="^run: .*got none; .*damaged; start a new run"):
+        load_run(copied)
+    shutil.rmtree(bad)
+    with pytest.raises(ValueError, match="^run: .*got none; resume it with: vages train"):
         load_run(copied)
 
 

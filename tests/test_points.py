@@ -26,6 +26,7 @@ from vages.app.runs.assessment_rows import Sizes
 from vages.app.runs.beginning import starting_from
 from vages.app.runs.draws import draw, walk
 from vages.app.runs.likelihoods import likelihood_rows
+from vages.app.runs.own_examples import needs_context
 from vages.app.settings import CHECKERBOARD, PointSettings
 from vages.data import TOYS, Splits, load_toy
 from vages.domains import Real
@@ -106,6 +107,17 @@ def test_a_small_table_is_trained_on_and_gone_on_with(tmp_path):
 def test_a_label_is_refused_as_points_have_none(run, tmp_path):
     with refused("label", "1; leave it out"):
         draw(load_run(run), tmp_path / "out", label=1)
+
+
+def test_a_noise_conditional_model_does_without_a_label_but_not_without_another_context(run):
+    loaded = load_run(run)
+    parts = Splits(*(np.zeros(len(part), np.int32) for part in loaded.data.splits))
+    for names, needed in (((), False), (("label",), False), (("time",), True), (("label", "time"), True)):
+        loaded.__dict__["data"] = replace(loaded.data, context=dict.fromkeys(names, parts) or None)
+        assert needs_context(loaded) == needed
+    loaded.__dict__["model"] = SimpleNamespace()
+    loaded.__dict__["data"] = replace(loaded.data, context={"label": parts})
+    assert needs_context(loaded)
 
 
 def test_a_run_with_damaged_checkpoints_alone_is_not_said_to_be_resumable(run, tmp_path):

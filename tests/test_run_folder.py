@@ -429,7 +429,6 @@ def test_a_resume_of_a_run_in_use_changes_nothing(run):
     other.close()
 
 
-@pytest.mark.usefixtures("short_chains")
 def test_a_look_at_the_lock_of_a_run_keeps_nobody_out(run, monkeypatch):
     """`in_use` has the lock for a moment. A process that is starting waits for it."""
     handle = Directory(run).lock(".lock", create=False)
@@ -438,6 +437,7 @@ def test_a_look_at_the_lock_of_a_run_keeps_nobody_out(run, monkeypatch):
     RunFolder.reopen(run).close()
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_rows_of_a_log_that_are_no_numbers_are_left_out(run):
     good = (run / "metrics.jsonl").read_text().splitlines()
     values = ('"x"', '{"a": 1}', "[1.0, 2.0]")

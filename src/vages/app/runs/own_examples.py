@@ -105,7 +105,8 @@ def own_example(run: Run, which: Example, option: str = "between") -> OwnExample
 
 def needs_context(run: Run) -> bool:
     """Whether the model needs a context; without a label, a noise-conditional model is that of all classes."""
-    return not isinstance(run.model, NoiseConditionalEBLVM) and run.data_has_context
+    context = run.data.context
+    return context is not None and not (isinstance(run.model, NoiseConditionalEBLVM) and set(context) == {"label"})
 
 
 def fitted_image(content: bytes, name: str, shape: Shape) -> Float32[np.ndarray, "channels height width"]:
